@@ -1,0 +1,1 @@
+"""ELMo in JAX: pretrain a biLM, and use its word vectors."""

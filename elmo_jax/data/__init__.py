@@ -1,0 +1,1 @@
+"""Text to batches: text -> lexicon -> prepared corpus -> batches."""
