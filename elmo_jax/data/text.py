@@ -1,0 +1,217 @@
+"""Text to sentences of words: what a worker process does with one chunk of a source.
+
+Two formats:
+- `lines`: one tokenised sentence a line, words separated by blanks (as 1 Billion Word). Lines end with "\\n" only.
+- `raw`: running English text. Paragraphs are separated by blank lines, a line break inside one is a
+  blank, and no sentence runs across paragraphs. Sentences by `sentencex`, words by the Moses tokeniser
+  (`sacremoses`), the one 1 Billion Word was made with, so "don't" is `don 't` and "U.S." stays whole.
+"""
+
+import dataclasses
+import enum
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from elmo_jax.data.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from sacremoses import MosesTokenizer
+
+
+class Format(enum.StrEnum):
+    """How a source's text is laid out."""
+
+    LINES = "lines"
+    RAW = "raw"
+
+
+class Errors(enum.StrEnum):
+    """What to do about bytes that are not UTF-8."""
+
+    STRICT = "strict"  # stop, naming file and line
+    REPLACE = "replace"  # read U+FFFD in their place, and count the lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Consecutive whole lines of one document.
+
+    `name` and `first_line` (from 1) are for messages. `starts_document` is false where the piece goes
+    on with the document of the piece before.
+    """
+
+    data: bytes
+    name: str
+    first_line: int
+    starts_document: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """About a megabyte of text: what one call of `tokenise` takes."""
+
+    pieces: tuple[Piece, ...]
+    format: Format
+    errors: Errors = Errors.STRICT
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenised:
+    """The words of a chunk.
+
+    Attributes:
+        types: the distinct words, in the order of their first use.
+        ids: int32 `[words]`, indices into `types`.
+        lengths: int32 `[sentences]`, words in each sentence, none zero.
+        pieces: int32 `[pieces]`, sentences in each piece.
+        empty_lines: lines without a word (in raw text, those between paragraphs).
+        marks_dropped: `<S>` and `</S>` found in the text and left out.
+        replaced_lines: lines with bytes that are not UTF-8.
+    """
+
+    types: list[str]
+    ids: np.ndarray
+    lengths: np.ndarray
+    pieces: np.ndarray
+    empty_lines: int
+    marks_dropped: int
+    replaced_lines: int
+
+
+def tokenise(chunk: Chunk) -> Tokenised:
+    """Turn a chunk into sentences of words.
+
+    Raises:
+        UserError: bytes that are not UTF-8, with `Errors.STRICT`; names file and line.
+    """
+    words: list[str] = []
+    lengths: list[int] = []
+    pieces: list[int] = []
+    empty_lines = marks_dropped = replaced_lines = 0
+    for piece in chunk.pieces:
+        text, replaced = _decode(piece, chunk.errors)
+        replaced_lines += replaced
+        lines = text.split("\n")
+        if not lines[-1]:
+            lines.pop()  # what follows the last line's end is no line
+        sentences_before = len(lengths)
+        sentences = map(str.split, lines) if chunk.format is Format.LINES else raw_sentences(lines)
+        blanks = 0
+        for sentence in sentences:
+            if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
+                found = len(sentence)
+                sentence = [w for w in sentence if w not in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)]
+                marks_dropped += found - len(sentence)
+            if sentence:
+                words += sentence
+                lengths.append(len(sentence))
+            else:
+                blanks += 1
+        if chunk.format is Format.RAW:
+            blanks = sum(not line or line.isspace() for line in lines)
+        empty_lines += blanks
+        pieces.append(len(lengths) - sentences_before)
+    index = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    return Tokenised(
+        types=list(index),
+        ids=np.fromiter(map(index.__getitem__, words), np.int32, len(words)),
+        lengths=np.array(lengths, np.int32),
+        pieces=np.array(pieces, np.int32),
+        empty_lines=empty_lines,
+        marks_dropped=marks_dropped,
+        replaced_lines=replaced_lines,
+    )
+
+
+def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:
+    """Return a piece's text and its number of lines that are not UTF-8."""
+    data = piece.data.removeprefix(b"\xef\xbb\xbf") if piece.first_line == 1 else piece.data
+    try:
+        return data.decode(), 0
+    except UnicodeDecodeError as error:
+        if errors is Errors.STRICT:
+            line = piece.first_line + data.count(b"\n", 0, error.start)
+            raise UserError(
+                f"{piece.name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8; "
+                "convert the file to UTF-8, or read on with --errors=replace"
+            ) from None
+    text = data.decode(errors="replace")
+    return text, sum(not _is_utf8(line) for line in data.split(b"\n"))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# A list's bullet or number. sentencex does not look for sentences after "• " or "(3) ", and takes "3. "
+# for a sentence of its own, so it is shown the text without them.
+_LIST_MARK = re.compile(r"(?:[•·▪‣*] ?|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)] )+")
+# Moses splits off a dash that is a character of its own ("—") but not one typed as two hyphens.
+_DASH = re.compile(r"-{2,}")
+# 1 Billion Word has straight quotes only; Moses would otherwise take "don’t" for three words.
+_STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
+
+
+def raw_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Split running English text into sentences of words.
+
+    Args:
+        lines: its lines; blank ones end a paragraph.
+
+    Yields:
+        The words of each sentence; never an empty list.
+    """
+    tokenizer = _moses()
+    for paragraph in _paragraphs(lines):
+        for sentence in split_sentences(paragraph):
+            text = _DASH.sub(" -- ", unicodedata.normalize("NFC", sentence).translate(_STRAIGHT))
+            # Not escaped: `&amp;` is not how the word is spelt. Split once more, since a
+            # tokeniser's idea of a blank is not str.split's.
+            words = " ".join(tokenizer.tokenize(text, escape=False)).split()
+            if words:
+                yield words
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Split one paragraph (no line breaks) into sentences; a list's mark stays with its first sentence."""
+    from sentencex import segment
+
+    mark = _LIST_MARK.match(paragraph)
+    start = mark.end() if mark else 0
+    sentences = [sentence.strip() for sentence in segment("en", paragraph[start:])]
+    sentences = [sentence for sentence in sentences if sentence]
+    if mark:
+        sentences[:1] = [" ".join([mark.group().strip(), *sentences[:1]])]
+    return sentences
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Join the lines between blank ones, each paragraph with single blanks between its words."""
+    words: list[str] = []
+    for line in lines:
+        found = line.split()
+        if found:
+            words += found
+        elif words:
+            yield " ".join(words)
+            words = []
+    if words:
+        yield " ".join(words)
+
+
+@functools.cache
+def _moses() -> "MosesTokenizer":
+    """The tokeniser; made once a process, since it reads its lists of abbreviations."""
+    from sacremoses import MosesTokenizer
+
+    return MosesTokenizer("en")

@@ -1,0 +1,1 @@
+"""The biLM: token encoder, projected LSTMs, softmax. Knows nothing of devices, data or training."""

@@ -1,0 +1,162 @@
+"""The bidirectional language model (Peters et al. 2018, section 3.1).
+
+Shapes: U distinct words, W characters, B rows, T steps, P projection, C cells, V vocabulary; a leading 2 is the direction,
+forward then backward. The backward stream is already reversed: its step t predicts the word before, not after.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.config import ModelConfig
+from elmo_jax.model.char_cnn import TokenEncoder
+from elmo_jax.model.lstm import LSTMSettings, ProjectedLSTM, State, projected_lstm
+from elmo_jax.model.precision import Precision
+
+DIRECTIONS = ("forward", "backward")
+
+Tree = dict[str, Any]
+
+
+class Directions(enum.Enum):
+    """How the two directions run. The numbers are the same."""
+
+    TOGETHER = "together"  # in one scan, as batched products: fewer, larger steps for an accelerator
+    APART = "apart"  # one after the other: faster on a CPU
+
+
+class Softmax(nn.Module):
+    """The rows of the vocabulary, shared by both directions."""
+
+    vocabulary_size: int
+    projection: int
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        """`kernel` [V, P] and `bias` [V]."""
+        normal = nn.initializers.normal(self.projection**-0.5)
+        return {
+            "kernel": self.param("kernel", normal, (self.vocabulary_size, self.projection)),
+            "bias": self.param("bias", nn.initializers.zeros_init(), (self.vocabulary_size,)),
+        }
+
+
+class LSTMStack(nn.Module):
+    """The parameters of one direction's layers."""
+
+    config: Any  # LSTMConfig
+
+    @nn.compact
+    def __call__(self) -> list[Tree]:
+        """One tree a layer."""
+        return [ProjectedLSTM(self.config, name=f"layer_{j}")() for j in range(self.config.layers)]
+
+
+class BiLM(nn.Module):
+    """Token encoder and the two stacks of projected LSTMs; the softmax beside them.
+
+    The parameters are `token_encoder`, `forward`, `backward` and, where there is a vocabulary, `softmax`.
+    """
+
+    config: ModelConfig
+    vocabulary_size: int = 0  # 0: no softmax, as in the published weights
+    precision: Precision = Precision.FLOAT32
+    directions: Directions = Directions.APART
+    encoder_chunk: int = 512  # distinct words encoded at a time
+
+    def setup(self) -> None:
+        lstm = self.config.lstm
+        self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
+        self.stacks = [LSTMStack(lstm, name=direction) for direction in DIRECTIONS]
+        if self.vocabulary_size:
+            self.softmax = Softmax(self.vocabulary_size, lstm.projection)
+        self.dropout = nn.Dropout(self.config.dropout)
+
+    def __call__(
+        self,
+        characters: jax.Array,
+        inputs: jax.Array,
+        carry: Tree,
+        *,
+        count: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[list[jax.Array], Tree]:
+        """Runs both directions.
+
+        Args:
+          characters: [U, W] raw character ids of the distinct words.
+          inputs: [2, B, T] for each token the row of `characters` that spells it.
+          carry: `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
+          count: how many of the U rows are real words; all, if not given.
+          mask: [2, B, T] true on real tokens; all, if not given.
+          deterministic: no dropout. Otherwise a `dropout` key is needed.
+
+        Returns:
+          The token vectors and the output of every LSTM layer, each [2, T, B, P] (the top one after dropout), and the
+          carry to go on from.
+        """
+        if self.vocabulary_size:
+            self.softmax()  # its rows are used outside; called for their initial values
+        vectors = self.token_encoder(characters, count)  # [U, P]
+        x = vectors[jnp.swapaxes(inputs, 1, 2)]  # [2, T, B, P]
+        mask = None if mask is None else jnp.swapaxes(mask, 1, 2)  # [2, T, B]
+        stacks = [stack() for stack in self.stacks]
+        layers, states = [x], {}
+        for j in range(self.config.lstm.layers):
+            x = self.dropout(x, deterministic=deterministic)
+            out, states[f"layer_{j}"] = self._layer([stack[j] for stack in stacks], x, carry[f"layer_{j}"], mask)
+            # the residual adds the dropped input, and is not part of the state
+            x = out + x if j and self.config.lstm.skip_connections else out
+            if mask is not None:
+                x = x * mask[..., None]
+            layers.append(x)
+        layers[-1] = self.dropout(layers[-1], deterministic=deterministic)
+        return layers, states
+
+    def _layer(
+        self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None
+    ) -> tuple[jax.Array, State]:
+        """One layer of both directions, [2, T, B, P] -> [2, T, B, P]."""
+        settings = LSTMSettings.of(self.config.lstm, self.precision)
+        if self.directions is Directions.TOGETHER:
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+            in_axes = (0, 0, 0, None if mask is None else 0)
+            run = jax.vmap(lambda p, x, s, m: projected_lstm(p, x, s, settings, m), in_axes=in_axes)
+            outputs, state = run(stacked, inputs, State(*state), mask)
+            return outputs, state
+        results = [
+            projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, None if mask is None else mask[d])
+            for d in range(len(DIRECTIONS))
+        ]
+        outputs = jnp.stack([out for out, _ in results])
+        return outputs, State(*(jnp.stack(parts) for parts in zip(*(state for _, state in results), strict=True)))
+
+
+def initial_carry(config: ModelConfig, rows: int) -> Tree:
+    """Zeros: the state before the first token, for `rows` rows."""
+    lstm = config.lstm
+    return {
+        f"layer_{j}": State(
+            jnp.zeros((len(DIRECTIONS), rows, lstm.cells)), jnp.zeros((len(DIRECTIONS), rows, lstm.projection))
+        )
+        for j in range(lstm.layers)
+    }
+
+
+def initial_params(model: BiLM, key: jax.Array) -> Tree:
+    """The parameters a training starts from, drawn as the original draws them."""
+    config = model.config
+    characters = jnp.zeros((1, config.char_cnn.max_characters), jnp.int32)
+    inputs = jnp.zeros((len(DIRECTIONS), 1, 1), jnp.int32)
+    return dict(model.init(key, characters, inputs, initial_carry(config, 1))["params"])
+
+
+def parameter_count(params: Tree) -> int:
+    """Numbers in a tree of parameters (or of their shapes)."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,0 +1,340 @@
+"""The token encoder: character convolutions, max over positions, highways, projection (paper, section 3.1; bilm.md of the
+original's released code).
+
+Shapes: U words, W characters of a word, E character embedding, F filters in all, P projection, K words of a chunk.
+
+Words are encoded in chunks, in a `lax.scan`; a chunk past the last real word is skipped, and within a chunk only as many
+positions are convolved as its longest word needs, since every window that is all padding has the same value. Both are
+exact. Words sorted by length gain most. The scan's backward pass is written out: the maximum sends its gradient to one
+window of a word and a filter, and the weights' gradients are sums over chunks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.config import CharCNNConfig
+from elmo_jax.model.precision import Precision
+
+CHARACTERS = 261  # 256 bytes, begin and end of sentence, begin and end of word, padding
+PADDING = 260
+
+Tree = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderSettings:
+    """What the encoder's program is built from, beside the arrays."""
+
+    config: CharCNNConfig
+    projection: int
+    precision: Precision
+    chunk: int  # K, words encoded at a time
+
+    @property
+    def widest(self) -> int:
+        """Characters of the widest filter."""
+        return max(width for width, _ in self.config.filters)
+
+    @property
+    def has_projection(self) -> bool:
+        """The original leaves the projection out where it would keep the size."""
+        return self.config.features != self.projection
+
+
+def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings: EncoderSettings) -> jax.Array:
+    """Context-free vectors of words.
+
+    Args:
+      params: the tree of `TokenEncoder`.
+      characters: [U, W] raw character ids (0 to 260); best sorted by length.
+      count: how many of the U words are real, the first ones; the vectors of the others come out as zero.
+      settings: the architecture; `chunk` changes speed and memory only.
+
+    Returns:
+      [U, P], float32.
+    """
+    words, chunk = characters.shape[0], min(settings.chunk, characters.shape[0])
+    chunks = -(-words // chunk)
+    padded = jnp.pad(characters.astype(jnp.int32), ((0, chunks * chunk - words), (0, 0)), constant_values=PADDING)
+    settings = dataclasses.replace(settings, chunk=chunk)
+    vectors = _encode(params, padded.reshape(chunks, chunk, -1), count, settings)  # [chunks, K, P]
+    return vectors.reshape(chunks * chunk, -1)[:words]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _encode(params: Tree, characters: jax.Array, count: jax.Array, settings: EncoderSettings) -> jax.Array:
+    return _encode_forward(params, characters, count, settings)[0]
+
+
+def _encode_forward(params: Tree, characters: jax.Array, count: jax.Array, settings: EncoderSettings) -> Any:
+    weights = _Weights.of(params, settings)
+
+    def step(index: jax.Array, chars: jax.Array) -> tuple[jax.Array, Any]:
+        active = index * settings.chunk < count
+        shapes = jax.eval_shape(lambda: _forward_chunk(weights, chars, settings))
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return index + 1, lax.cond(active, lambda: _forward_chunk(weights, chars, settings), lambda: zeros)
+
+    _, (vectors, kept) = lax.scan(step, jnp.zeros((), jnp.int32), characters)
+    # rows past `count` within the last chunk: zero, so that nothing depends on what pads the batch
+    real = jnp.arange(characters.shape[0] * settings.chunk).reshape(-1, settings.chunk, 1) < count
+    return jnp.where(real, vectors, 0.0), (params, characters, count, kept)
+
+
+def _encode_backward(settings: EncoderSettings, residuals: Any, gradient: jax.Array) -> tuple[Tree, None, None]:
+    params, characters, count, kept = residuals
+    weights = _Weights.of(params, settings)
+    real = jnp.arange(characters.shape[0] * settings.chunk).reshape(-1, settings.chunk, 1) < count
+    gradient = jnp.where(real, gradient, 0.0)
+
+    def step(carry: tuple[jax.Array, _Weights], chunk: Any) -> tuple[tuple[jax.Array, _Weights], None]:
+        index, total = carry
+        total = lax.cond(
+            index * settings.chunk < count,
+            lambda: jax.tree.map(jnp.add, total, _backward_chunk(weights, *chunk, settings)),
+            lambda: total,
+        )
+        return (index + 1, total), None
+
+    zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), weights)
+    (_, total), _ = lax.scan(step, (jnp.zeros((), jnp.int32), zeros), (characters, kept, gradient))
+    return total.tree(settings), None, None
+
+
+_encode.defvjp(_encode_forward, _encode_backward)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class _Weights:
+    """The encoder's parameters, or their gradients, as the chunks use them: the filters side by side, in one product."""
+
+    table: jax.Array  # [261, E]
+    kernel: jax.Array  # [widest * E, F], zeros below a narrower filter
+    bias: jax.Array  # [F]
+    highways: list[Tree]
+    projection: Tree | None
+
+    @classmethod
+    def of(cls, params: Tree, settings: EncoderSettings) -> _Weights:
+        filters = [params[f"filter_{i}"] for i in range(len(settings.config.filters))]
+        kernels = [
+            jnp.pad(f["kernel"], ((0, settings.widest - f["kernel"].shape[0]), (0, 0), (0, 0))).reshape(
+                -1, f["kernel"].shape[-1]
+            )
+            for f in filters
+        ]
+        operand = settings.precision.operand
+        highways = [
+            {part: {"kernel": operand(layer[part]["kernel"]), "bias": layer[part]["bias"]} for part in layer}
+            for layer in (params[f"highway_{i}"] for i in range(settings.config.highways))
+        ]
+        projection = None
+        if settings.has_projection:
+            projection = {"kernel": operand(params["projection"]["kernel"]), "bias": params["projection"]["bias"]}
+        return cls(
+            table=params["char_embedding"],
+            kernel=operand(jnp.concatenate(kernels, axis=1)),
+            bias=jnp.concatenate([f["bias"] for f in filters]),
+            highways=highways,
+            projection=projection,
+        )
+
+    def tree(self, settings: EncoderSettings) -> Tree:
+        """Back to the layout of the parameters."""
+        tree: Tree = {"char_embedding": self.table}
+        kernel = self.kernel.reshape(settings.widest, -1, settings.config.features)
+        start = 0
+        for i, (width, number) in enumerate(settings.config.filters):
+            columns = slice(start, start + number)
+            tree[f"filter_{i}"] = {"kernel": kernel[:width, :, columns], "bias": self.bias[columns]}
+            start += number
+        tree |= {f"highway_{i}": highway for i, highway in enumerate(self.highways)}
+        if self.projection is not None:
+            tree["projection"] = self.projection
+        return tree
+
+
+def _window_limits(settings: EncoderSettings) -> jax.Array:
+    """[F] the last position a window of each filter can start at."""
+    limits = [jnp.full((number,), settings.config.max_characters - width) for width, number in settings.config.filters]
+    return jnp.concatenate(limits)
+
+
+def _embedded(table: jax.Array, chars: jax.Array, settings: EncoderSettings) -> jax.Array:
+    """[K, (W + widest - 1) * E]: the characters' vectors in a row, zeros past W for the narrow filters' last windows."""
+    vectors = jnp.pad(table[chars], ((0, 0), (0, settings.widest - 1), (0, 0)))
+    return settings.precision.operand(vectors.reshape(chars.shape[0], -1))
+
+
+def _positions(chars: jax.Array, settings: EncoderSettings) -> jax.Array:
+    """Windows to look at: those that hold a character of the longest word, and one that is all padding."""
+    longest = jnp.max(jnp.sum(chars != PADDING, axis=1))
+    narrowest = min(width for width, _ in settings.config.filters)
+    return jnp.minimum(longest + 1, settings.config.max_characters - narrowest + 1)
+
+
+def _window(embedded: jax.Array, position: jax.Array, settings: EncoderSettings) -> jax.Array:
+    size = settings.config.embedding_dim
+    return lax.dynamic_slice_in_dim(embedded, position * size, settings.widest * size, axis=1)  # [K, widest * E]
+
+
+def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSettings) -> tuple[jax.Array, Any]:
+    """[K, W] -> [K, P] and what the backward pass needs."""
+    product = settings.precision.product
+    embedded, limits = _embedded(weights.table, chars, settings), _window_limits(settings)
+
+    def convolve(position: jax.Array, best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        highest, where = best
+        value = product(_window(embedded, position, settings), weights.kernel)  # [K, F]
+        better = (value > highest) & (position <= limits)
+        return jnp.where(better, value, highest), jnp.where(better, position.astype(jnp.int8), where)
+
+    shape = (chars.shape[0], settings.config.features)
+    start = (jnp.full(shape, -jnp.inf), jnp.zeros(shape, jnp.int8))
+    highest, where = lax.fori_loop(0, _positions(chars, settings), convolve, start)
+    # the bias is the same at every position: added to the maximum, it gives the maximum of the sums
+    features = x = _activation(settings)(highest + weights.bias)  # [K, F]
+    gates = []
+    for layer in weights.highways:
+        gate = jax.nn.sigmoid(product(x, layer["carry"]["kernel"]) + layer["carry"]["bias"])
+        transform = jax.nn.relu(product(x, layer["transform"]["kernel"]) + layer["transform"]["bias"])
+        x = gate * transform + (1 - gate) * x
+        gates.append((gate, transform))
+    kept = (features, where, gates)
+    if weights.projection is not None:
+        x = product(x, weights.projection["kernel"]) + weights.projection["bias"]
+    return x, kept
+
+
+def _activation(settings: EncoderSettings) -> Any:
+    return {"relu": jax.nn.relu, "tanh": jnp.tanh}[settings.config.activation]
+
+
+def _backward_chunk(
+    weights: _Weights, chars: jax.Array, kept: Any, gradient: jax.Array, settings: EncoderSettings
+) -> _Weights:
+    """Gradients of the weights; `gradient` [K, P] is that of the vectors."""
+    product = settings.precision.product
+    features, where, gates = kept
+    inputs = [features]  # of each highway, then of the projection
+    for gate, transform in gates:
+        inputs.append(gate * transform + (1 - gate) * inputs[-1])
+    projection = None
+    if weights.projection is not None:
+        projection = {"kernel": product(inputs[-1], gradient, (0, 0)), "bias": gradient.sum(0)}
+        gradient = product(gradient, weights.projection["kernel"], (1, 1))
+    highways: list[Tree] = []
+    for layer, (gate, transform), x in reversed(list(zip(weights.highways, gates, inputs, strict=False))):
+        d_gate = gradient * (transform - x) * gate * (1 - gate)
+        d_transform = jnp.where(transform > 0, gradient * gate, 0.0)
+        highways.insert(0, {
+            "carry": {"kernel": product(x, d_gate, (0, 0)), "bias": d_gate.sum(0)},
+            "transform": {"kernel": product(x, d_transform, (0, 0)), "bias": d_transform.sum(0)},
+        })  # fmt: skip
+        gradient = (
+            gradient * (1 - gate)
+            + product(d_gate, layer["carry"]["kernel"], (1, 1))
+            + product(d_transform, layer["transform"]["kernel"], (1, 1))
+        )
+    slope = (features > 0) if settings.config.activation == "relu" else 1 - features**2
+    table, kernel = _backward_convolution(weights, chars, where, gradient * slope, settings)
+    return _Weights(table, kernel, (gradient * slope).sum(0), highways, projection)
+
+
+def _backward_convolution(
+    weights: _Weights, chars: jax.Array, where: jax.Array, gradient: jax.Array, settings: EncoderSettings
+) -> tuple[jax.Array, jax.Array]:
+    """Gradients of the character table [261, E] and the filters [widest * E, F]; `gradient` [K, F] is that of the maxima."""
+    product, size = settings.precision.product, settings.config.embedding_dim
+    embedded = _embedded(weights.table, chars, settings)
+
+    def convolve(position: jax.Array, totals: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        kernel, vectors = totals
+        chosen = jnp.where(where == position.astype(jnp.int8), gradient, 0.0)  # [K, F]
+        kernel += product(_window(embedded, position, settings), chosen, (0, 0))
+        window = _window(vectors, position, settings) + product(chosen, weights.kernel, (1, 1))
+        return kernel, lax.dynamic_update_slice_in_dim(vectors, window, position * size, axis=1)
+
+    start = (jnp.zeros(weights.kernel.shape, jnp.float32), jnp.zeros(embedded.shape, jnp.float32))
+    kernel, vectors = lax.fori_loop(0, _positions(chars, settings), convolve, start)
+    vectors = vectors[:, : chars.shape[1] * size].reshape(-1, size)  # [K * W, E]
+    # a product with one-hot rows rather than a scatter, which adds one row at a time; float32, as any sum
+    one_hot = jax.nn.one_hot(chars.reshape(-1), CHARACTERS, dtype=jnp.float32)
+    return Precision.FLOAT32.product(one_hot, vectors, (0, 0)), kernel
+
+
+class TokenEncoder(nn.Module):
+    """Words' characters to context-free vectors; the parameters' layout and their initial values."""
+
+    config: CharCNNConfig
+    projection: int
+    precision: Precision = Precision.FLOAT32
+    chunk: int = 512
+
+    @nn.compact
+    def __call__(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
+        """[U, W] raw character ids -> [U, P]; see `encode_words`. `count` is U if it is not given."""
+        settings = EncoderSettings(self.config, self.projection, self.precision, self.chunk)
+        params: Tree = {
+            "char_embedding": self.param("char_embedding", _uniform(1.0), (CHARACTERS, self.config.embedding_dim))
+        }
+        for i, (width, number) in enumerate(self.config.filters):
+            shape = (width, self.config.embedding_dim, number)
+            # the original: U(±0.05) for relu, N(0, 1/sqrt(width * E)) for tanh
+            spread = (width * self.config.embedding_dim) ** -0.5
+            init = _uniform(0.05) if self.config.activation == "relu" else nn.initializers.normal(spread)
+            params[f"filter_{i}"] = _Affine(shape, init, 0.0, name=f"filter_{i}")()
+        features = self.config.features
+        normal = nn.initializers.normal(features**-0.5)
+        for i in range(self.config.highways):
+            params[f"highway_{i}"] = _Highway(features, name=f"highway_{i}")()
+        if settings.has_projection:
+            params["projection"] = _Affine((features, self.projection), normal, 0.0, name="projection")()
+        count = jnp.asarray(characters.shape[0] if count is None else count, jnp.int32)
+        return encode_words(params, characters, count, settings)
+
+
+def _uniform(bound: float) -> nn.initializers.Initializer:
+    def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+class _Affine(nn.Module):
+    """A kernel and a bias, under one name."""
+
+    shape: tuple[int, ...]
+    kernel_init: nn.initializers.Initializer
+    bias: float
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        return {
+            "kernel": self.param("kernel", self.kernel_init, self.shape),
+            "bias": self.param("bias", nn.initializers.constant(self.bias), self.shape[-1:]),
+        }
+
+
+class _Highway(nn.Module):
+    """Carry and transform of one highway layer. The carry starts at -2, so that it takes the input as it is."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        normal = nn.initializers.normal(self.features**-0.5)
+        shape = (self.features, self.features)
+        return {
+            "carry": _Affine(shape, normal, -2.0, name="carry")(),
+            "transform": _Affine(shape, normal, 0.0, name="transform")(),
+        }

@@ -1,0 +1,184 @@
+"""The projected LSTM of one direction and one layer (paper, section 3.1; Sak et al. 2014).
+
+Shapes: T steps, B rows, D input, C cells, P projection. Gates i, j, f, o in that order along 4C, as the original.
+
+Forward, the products with the inputs of all steps are one product before the `lax.scan`. The backward pass is written
+out: it keeps the gates, and the gradients of the weights are one product after the scan instead of a sum at every step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.config import LSTMConfig
+from elmo_jax.model.precision import Precision
+
+FORGET_BIAS = 1.0  # added at run time, in no parameter file
+
+Tree = dict[str, Any]
+
+
+class State(NamedTuple):
+    """The carry of one layer: what a row goes on from."""
+
+    cell: jax.Array  # [B, C]
+    hidden: jax.Array  # [B, P], before any residual
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTMSettings:
+    """What the program of a layer is built from, beside the arrays."""
+
+    cell_clip: float
+    projection_clip: float
+    precision: Precision
+
+    @classmethod
+    def of(cls, config: LSTMConfig, precision: Precision) -> LSTMSettings:
+        """Of a config; without a projection matrix there is nothing for its clip to act on."""
+        return cls(config.cell_clip, config.projection_clip if config.cells != config.projection else 0.0, precision)
+
+
+def projected_lstm(
+    params: Tree, inputs: jax.Array, state: State, settings: LSTMSettings, mask: jax.Array | None = None
+) -> tuple[jax.Array, State]:
+    """Runs one layer over time.
+
+    Args:
+      params: `kernel` [D + P, 4C] with rows input, hidden; `bias` [4C]; `projection` [C, P], absent where C = P.
+      inputs: [T, B, D].
+      state: where each row starts from.
+      settings: clips and precision.
+      mask: [T, B], true on real tokens: a row's state stands still on the others, and its output there is zero.
+        None: all are real.
+
+    Returns:
+      Outputs [T, B, P], float32, and the state after the last step.
+    """
+    mask = None if mask is None else mask[..., None].astype(jnp.float32)
+    outputs, state, _ = _run(params, inputs, state, mask, settings)
+    return outputs, state
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _run(params: Tree, inputs: jax.Array, state: State, mask: jax.Array | None, settings: LSTMSettings) -> Any:
+    return _run_forward(params, inputs, state, mask, settings)[0]
+
+
+def _clip(x: jax.Array, bound: float) -> jax.Array:
+    return jnp.clip(x, -bound, bound) if bound else x
+
+
+def _inside(x: jax.Array, bound: float) -> jax.Array | float:
+    """The slope of the clip, from its output."""
+    return jnp.abs(x) < bound if bound else 1.0
+
+
+def _run_forward(params: Tree, inputs: jax.Array, state: State, mask: jax.Array | None, settings: LSTMSettings) -> Any:
+    product, operand = settings.precision.product, settings.precision.operand
+    size = inputs.shape[-1]
+    from_inputs = product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
+    kernel = operand(params["kernel"][size:])  # [P, 4C]
+    projection = operand(params["projection"]) if "projection" in params else None
+
+    def step(state: State, at: tuple[jax.Array, jax.Array | None]) -> tuple[State, Any]:
+        z, real = at
+        i, j, f, o = jnp.split(z + product(state.hidden, kernel), 4, axis=-1)
+        i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + FORGET_BIAS), jax.nn.sigmoid(o)
+        cell = _clip(f * state.cell + i * j, settings.cell_clip)
+        hidden = o * jnp.tanh(cell)  # [B, C]
+        if projection is not None:
+            hidden = _clip(product(hidden, projection), settings.projection_clip)  # [B, P]
+        new = State(cell, hidden)
+        if real is not None:
+            new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
+        return new, (new.hidden, (i, j, f, o, new.cell))
+
+    last, (hidden, kept) = lax.scan(step, state, (from_inputs, mask))
+    outputs = hidden if mask is None else hidden * mask
+    return (outputs, last, None), (params, inputs, state, mask, hidden, kept)
+
+
+def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None]:
+    params, inputs, state, mask, hidden, kept = residuals
+    d_outputs, d_last, _ = gradients
+    product, operand = settings.precision.product, settings.precision.operand
+    size = inputs.shape[-1]
+    kernel = operand(params["kernel"][size:])
+    projection = operand(params["projection"]) if "projection" in params else None
+    i, j, f, o, cells = kept
+    cells_before = jnp.concatenate([state.cell[None], cells[:-1]])
+    hidden_before = jnp.concatenate([state.hidden[None], hidden[:-1]])
+
+    def step(carry: State, at: Any) -> tuple[State, Any]:
+        d_output, i, j, f, o, cell, cell_before, hidden, real = at
+        d_hidden, d_cell = carry.hidden, carry.cell
+        if real is not None:
+            stay = State(d_cell * (1 - real), d_hidden * (1 - real))
+            d_output, d_hidden, d_cell = d_output * real, d_hidden * real, d_cell * real
+        d_hidden = d_hidden + d_output
+        if projection is not None:
+            d_hidden = d_hidden * _inside(hidden, settings.projection_clip)
+            d_inner = product(d_hidden, projection, (1, 1))  # [B, C]
+        else:
+            d_inner = d_hidden
+        squashed = jnp.tanh(cell)
+        d_cell = (d_cell + d_inner * o * (1 - squashed**2)) * _inside(cell, settings.cell_clip)
+        d_z = jnp.concatenate(
+            [
+                d_cell * j * i * (1 - i),
+                d_cell * i * (1 - j**2),
+                d_cell * cell_before * f * (1 - f),
+                d_inner * squashed * o * (1 - o),
+            ],
+            axis=-1,
+        )  # [B, 4C]
+        before = State(d_cell * f, product(d_z, kernel, (1, 1)))
+        if real is not None:
+            before = State(*(b + s for b, s in zip(before, stay, strict=True)))
+        return before, (d_z, d_hidden)
+
+    at = (d_outputs, i, j, f, o, cells, cells_before, hidden, mask)
+    d_state, (d_z, d_hidden) = lax.scan(step, State(*d_last), at, reverse=True)
+
+    def flat(x: jax.Array) -> jax.Array:
+        return x.reshape(-1, x.shape[-1])  # [T * B, ...]
+
+    d_params = {
+        "kernel": jnp.concatenate(
+            [product(flat(inputs), flat(d_z), (0, 0)), product(flat(hidden_before), flat(d_z), (0, 0))]
+        ),
+        "bias": d_z.sum((0, 1)),
+    }
+    if projection is not None:
+        d_params["projection"] = product(flat(o * jnp.tanh(cells)), flat(d_hidden), (0, 0))
+    return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None
+
+
+_run.defvjp(_run_forward, _run_backward)
+
+
+class ProjectedLSTM(nn.Module):
+    """The parameters of one layer and their initial values; a thin shell around `projected_lstm`."""
+
+    config: LSTMConfig
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        """The parameters; input and hidden state have the same size, that of the projection."""
+        config = self.config
+        glorot = nn.initializers.glorot_uniform()
+        params: Tree = {
+            "kernel": self.param("kernel", glorot, (2 * config.projection, 4 * config.cells)),
+            "bias": self.param("bias", nn.initializers.zeros_init(), (4 * config.cells,)),
+        }
+        if config.cells != config.projection:
+            params["projection"] = self.param("projection", glorot, (config.cells, config.projection))
+        return params

@@ -1,0 +1,91 @@
+"""The softmax over the vocabulary: sampled in training, full in evaluation (bilm.md's sources: Jozefowicz et al. 2016).
+
+Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalisers are float32.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.model.precision import Precision
+
+
+def log_expected_count(ids: jax.Array, tries: jax.Array, vocabulary_size: int) -> jax.Array:
+    """Log of how often each word is expected among the negatives, drawn until distinct from the log-uniform distribution.
+
+    Args:
+      ids: word ids, ordered by falling frequency, any shape.
+      tries: draws made until the negatives were distinct.
+      vocabulary_size: V; P(k) = log((k + 2) / (k + 1)) / log(V + 1).
+    """
+    # log1p(1 / (k + 1)), since the ratio itself rounds to 1 for rare words
+    probability = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(jnp.float32(vocabulary_size + 1))
+    return jnp.log(-jnp.expm1(tries * jnp.log1p(-probability)))
+
+
+def sampled_softmax_losses(
+    hidden: jax.Array,
+    target_rows: tuple[jax.Array, jax.Array],
+    negative_rows: tuple[jax.Array, jax.Array],
+    targets: jax.Array,
+    negatives: jax.Array,
+    log_expected: tuple[jax.Array, jax.Array],
+    precision: Precision = Precision.FLOAT32,
+) -> jax.Array:
+    """Cross-entropy of each target against the drawn negatives.
+
+    Args:
+      hidden: [N, P].
+      target_rows: softmax weights [N, P] and biases [N] of the targets.
+      negative_rows: softmax weights [S, P] and biases [S] of the negatives.
+      targets: [N] word ids. negatives: [S] distinct word ids; those equal to a row's target are masked in that row.
+      log_expected: of the targets [N] and of the negatives [S]; subtracted from the logits.
+
+    Returns:
+      [N] losses in nats.
+    """
+    true = jnp.sum(hidden * target_rows[0], axis=-1) + target_rows[1] - log_expected[0]  # [N]
+    sampled = precision.product(hidden, negative_rows[0], (1, 1)) + (negative_rows[1] - log_expected[1])  # [N, S]
+    sampled = jnp.where(targets[:, None] == negatives, -jnp.inf, sampled)
+    # no other word but the target may be left: then its loss is zero
+    highest = lax.stop_gradient(jnp.maximum(jnp.max(sampled, axis=-1), true))
+    total = jnp.sum(jnp.exp(sampled - highest[:, None]), axis=-1) + jnp.exp(true - highest)
+    return jnp.log(total) + highest - true
+
+
+def full_softmax_losses(
+    hidden: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array,
+    targets: jax.Array,
+    chunk: int,
+    precision: Precision = Precision.FLOAT32,
+) -> jax.Array:
+    """Cross-entropy of each target against the whole vocabulary, `chunk` words at a time.
+
+    Args:
+      hidden: [N, P]. kernel: [V, P]. bias: [V]. targets: [N] word ids.
+      chunk: words of the vocabulary at a time; [N, chunk] logits are in memory at once.
+
+    Returns:
+      [N] losses in nats; differentiable.
+    """
+    vocabulary = kernel.shape[0]
+    chunk = min(chunk, vocabulary)
+    true = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
+    operand = precision.operand(hidden)
+
+    def step(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
+        # the last chunk reaches back instead of past the end; the words it shares with the one before are left out
+        first = jnp.minimum(start, vocabulary - chunk)
+        rows = lax.dynamic_slice_in_dim(kernel, first, chunk)
+        biases = lax.dynamic_slice_in_dim(bias, first, chunk)
+        biases = jnp.where(first + jnp.arange(chunk) >= start, biases, -jnp.inf)
+        logits = precision.product(operand, rows, (1, 1)) + biases  # [N, chunk]
+        return jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=-1)), None
+
+    start = jnp.full(hidden.shape[:1], -jnp.inf)
+    total, _ = lax.scan(step, start, jnp.arange(0, vocabulary, chunk))
+    return total - true

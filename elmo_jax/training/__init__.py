@@ -1,0 +1,1 @@
+"""Training: devices, state, optimizer, step, loop, evaluation, metrics."""

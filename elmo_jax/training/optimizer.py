@@ -1,0 +1,94 @@
+"""Row-wise Adagrad for the softmax; Optax for everything else.
+
+A step of the sampled softmax touches a few thousand of up to 800,000 rows. Adagrad does not move a row whose gradient is
+zero, so updating only the touched rows equals the dense update, without its passes over gigabytes.
+
+Shapes: M rows with repeats, V vocabulary, P projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from elmo_jax.config import OptimizerConfig
+
+Tree = dict[str, Any]
+
+
+def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
+    """Step -> fraction of the learning rate: a constant 1, or a linear warm-up and a cosine down to `final_fraction`."""
+    if config.schedule == "constant":
+        return lambda step: jnp.ones((), jnp.float32)
+    return optax.warmup_cosine_decay_schedule(
+        init_value=0.0 if config.warmup_steps else 1.0,
+        peak_value=1.0,
+        warmup_steps=config.warmup_steps,
+        decay_steps=max(total_steps, config.warmup_steps + 1),
+        end_value=config.final_fraction,
+    )
+
+
+def dense_optimizer(config: OptimizerConfig, shape: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
+    """For all parameters but the softmax."""
+
+    def rate(step: jax.Array) -> jax.Array:
+        return config.learning_rate * shape(step)
+
+    if config.name == "adam":
+        return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_eps)
+    # no epsilon: the accumulator never is zero, and the original has none
+    return optax.chain(
+        optax.scale_by_rss(config.initial_accumulator, eps=0.0),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def combine_rows(ids: jax.Array, gradients: Tree, vocabulary_size: int) -> tuple[jax.Array, Tree]:
+    """Adds up the gradients of rows that occur more than once.
+
+    Args:
+      ids: [M] rows, with repeats. gradients: a tree of [M, ...].
+
+    Returns:
+      [M] ids in which a repeated row occurs once and the other places hold an id past the end, and the sums in the same
+      places, zero elsewhere.
+    """
+    places = jnp.arange(ids.shape[0])
+    # the last place at which a row occurs stands for it; needs no sort
+    chosen = jnp.zeros((vocabulary_size,), places.dtype).at[ids].max(places)[ids]  # [M]
+    total = jax.tree.map(lambda g: jax.ops.segment_sum(g, chosen, ids.shape[0]), gradients)
+    return jnp.where(chosen == places, ids, vocabulary_size + places), total
+
+
+def adagrad_rows(
+    values: jax.Array, accumulator: jax.Array, ids: jax.Array | None, gradient: jax.Array, rate: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One Adagrad update of some rows.
+
+    Args:
+      values, accumulator: [V, ...], to be updated in place where they are donated.
+      ids: [M] rows that occur once each; those past the end are left out. None: all rows, in order.
+      gradient: [M, ...].
+
+    Returns:
+      The new values and accumulator.
+    """
+    if ids is None:
+        accumulator = accumulator + gradient**2
+        return values - rate * gradient * jax.lax.rsqrt(accumulator), accumulator
+    sums = accumulator.at[ids].get(mode="fill", fill_value=1.0) + gradient**2
+    change = -rate * gradient * jax.lax.rsqrt(sums)
+    return (
+        values.at[ids].add(change, mode="drop", unique_indices=True),
+        accumulator.at[ids].set(sums, mode="drop", unique_indices=True),
+    )
+
+
+def global_norm(*trees: Any) -> jax.Array:
+    """The norm over all numbers of all trees."""
+    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(trees)))

@@ -1,0 +1,151 @@
+"""One training step, as the program of one device over the named axis `data`.
+
+Shapes: U distinct words of the device's batch, W characters, B rows of the device, T steps, P projection, V vocabulary,
+S negatives of a direction, D devices; a leading 2 is the direction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from elmo_jax.config import TrainConfig
+from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
+from elmo_jax.training.optimizer import adagrad_rows, combine_rows, dense_optimizer, global_norm, rate_shape
+from elmo_jax.training.state import TrainState, without_softmax
+
+AXIS = "data"
+
+Tree = dict[str, Any]
+
+
+class Batch(NamedTuple):
+    """What a step reads. Each device has its own share, but for the negatives, which all share."""
+
+    words: jax.Array  # [U] lexicon ids of the distinct words, shortest first
+    count: jax.Array  # [1] how many of them are words
+    inputs: jax.Array  # [2, B, T] for each token its place in `words`
+    targets: jax.Array  # [2, B, T] vocabulary ids
+    position: jax.Array  # [B, 2] where each row reads next
+    negatives: jax.Array  # [2, S] distinct vocabulary ids
+    tries: jax.Array  # [2] draws made to have them
+
+
+class Metrics(NamedTuple):
+    """What a step reports, the same on all devices."""
+
+    loss: jax.Array  # [2] nats a token, of each direction; the sampled softmax's unless the full one is trained
+    gradient_norm: jax.Array  # before the clip
+    learning_rate: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainStep:
+    """`step(state, batch, spellings) -> (state, metrics)`, to be mapped over devices with an axis named `data`."""
+
+    model: BiLM  # without softmax
+    config: TrainConfig
+    total_steps: int  # for the schedule
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Of all parameters but the softmax."""
+        return dense_optimizer(self.config.optimizer, rate_shape(self.config.optimizer, self.total_steps))
+
+    def __call__(self, state: TrainState, batch: Batch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
+        """`spellings` [types, W] are the raw character ids of the lexicon."""
+        dense, softmax = without_softmax(state.params), state.params["softmax"]
+        ids = self._rows(batch)
+        rows = softmax if ids is None else jax.tree.map(lambda w: w[ids], softmax)
+        gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(dense, rows, state, batch, spellings)
+        dense_gradient, row_gradient, ids, losses = self._exchange(*gradients, ids, losses)
+        if ids is not None:
+            ids, row_gradient = combine_rows(ids, row_gradient, softmax["bias"].shape[0])
+
+        norm = global_norm(dense_gradient, row_gradient)
+        clip = self.config.optimizer.clip_norm
+        scale = clip / jnp.maximum(norm, clip) if clip else jnp.ones(())
+        dense_gradient, row_gradient = jax.tree.map(lambda g: g * scale, (dense_gradient, row_gradient))
+
+        optimizer = self.config.optimizer
+        shape = rate_shape(optimizer, self.total_steps)(state.step)
+        updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, dense)
+        rate = (optimizer.softmax_learning_rate or optimizer.learning_rate) * shape
+        updated = {
+            name: adagrad_rows(softmax[name], state.softmax_accumulator[name], ids, row_gradient[name], rate)
+            for name in softmax
+        }
+        new = TrainState(
+            step=state.step + 1,
+            params=optax.apply_updates(dense, updates) | {"softmax": {name: new for name, (new, _) in updated.items()}},
+            dense_optimizer=dense_state,
+            softmax_accumulator={name: sums for name, (_, sums) in updated.items()},
+            carry=carry,
+            position=batch.position,
+            key=state.key,
+        )
+        return new, Metrics(losses, norm, optimizer.learning_rate * shape)
+
+    def _rows(self, batch: Batch) -> jax.Array | None:
+        """[4BT... + 2S] rows of the softmax that this device's loss reads: targets, then negatives. None: all of them."""
+        if not self.config.negatives:
+            return None
+        return jnp.concatenate([batch.targets.reshape(-1), batch.negatives.reshape(-1)])
+
+    def _loss(self, dense: Tree, rows: Tree, state: TrainState, batch: Batch, spellings: jax.Array) -> Any:
+        """The loss times the steps (as the original differentiates it), and the losses [2] and the new carry."""
+        key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
+        key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index(AXIS))
+        layers, carry = self.model.apply(
+            {"params": dense},
+            spellings[batch.words],
+            batch.inputs,
+            state.carry,
+            count=batch.count[0],
+            deterministic=False,
+            rngs={"dropout": key},
+        )
+        hidden = layers[-1]  # [2, T, B, P]
+        losses = jnp.stack([self._direction_loss(d, hidden[d], rows, batch) for d in range(2)])
+        return losses.mean() * self.config.unroll_steps, (losses, carry)
+
+    def _direction_loss(self, direction: int, hidden: jax.Array, rows: Tree, batch: Batch) -> jax.Array:
+        """Mean loss of one direction; `hidden` [T, B, P]."""
+        hidden = hidden.reshape(-1, hidden.shape[-1])  # [T * B, P]
+        targets = batch.targets[direction].T.reshape(-1)  # [T * B]
+        if not self.config.negatives:
+            vocabulary = rows["bias"].shape[0]
+            losses = full_softmax_losses(
+                hidden, rows["kernel"], rows["bias"], targets, vocabulary, self.model.precision
+            )
+            return losses.mean()
+        # the rows stand in the order of `_rows`; of each target [B, T], so they are turned to [T, B] like the hidden vectors
+        shape = batch.targets.shape
+        split, size = batch.targets.size, batch.negatives.shape[1]
+
+        def of_targets(rows: jax.Array) -> jax.Array:
+            mine = rows[:split].reshape(*shape, *rows.shape[1:])[direction]  # [B, T, ...]
+            return jnp.swapaxes(mine, 0, 1).reshape(-1, *rows.shape[1:])
+
+        first = split + direction * size
+        negatives = batch.negatives[direction]
+        vocabulary = self._vocabulary_size
+        losses = sampled_softmax_losses(
+            hidden,
+            (of_targets(rows["kernel"]), of_targets(rows["bias"])),
+            (rows["kernel"][first : first + size], rows["bias"][first : first + size]),
+            targets,
+            negatives,
+            (
+                log_expected_count(targets, batch.tries[direction], vocabulary),
+                log_expected_count(negatives, batch.tries[direction], vocabulary),
+            ),
+            self.model.precision,
+        )
+        return losses.mean()
