@@ -1,0 +1,80 @@
+"""Reading files that may be compressed (`.gz`, `.xz`, `.zst`), with errors that name the file."""
+
+import gzip
+import io
+import lzma
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+from elmo_jax.errors import UserError
+
+_READ_BYTES = 1 << 16
+
+
+def open_text(path: Path) -> IO[bytes]:
+    """Open a file for reading, decompressed by its suffix."""
+    match path.suffix:
+        case ".gz":
+            return gzip.open(path, "rb")
+        case ".xz":
+            return lzma.open(path, "rb")
+        case ".zst":
+            return io.BufferedReader(_ZstdReader(path.open("rb")))
+        case _:
+            return path.open("rb")
+
+
+class _ZstdReader(io.RawIOBase):
+    """Decompresses a file of Zstandard frames; parallel compressors write several.
+
+    zstandard's own reader takes a file that was cut short for one that ends there.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._frame.unused_data if self._frame.eof else b""
+            data = data or self._file.read(_READ_BYTES)
+            if not data and self._frame.eof:
+                return 0
+            if not data:
+                raise EOFError("the file ends inside a frame")
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._ready = memoryview(self._frame.decompress(data))
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class reading:
+    """A context that turns what can go wrong while reading a file into a `UserError` that names it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        damaged = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, zlib.error)
+        if isinstance(error, damaged):
+            kind_of_file = self.path.suffix.removeprefix(".")
+            raise UserError(f"{self.path}: the {kind_of_file} file is damaged or cut short ({error})") from None
+        if isinstance(error, OSError):
+            raise UserError(f"{self.path}: cannot be read ({error.strerror or error})") from None
