@@ -1,0 +1,1 @@
+"""Checkpoints to resume from, the exported parameter tree, and the published HDF5 format."""

@@ -1,0 +1,194 @@
+"""The published format: `options.json` and `weights.hdf5`, as the original trainer wrote them.
+
+`E` size of a character's vector, `n` filters of one width, `F` filters in all, `P` projection, `C` cells, `V` words.
+Names and arrays correspond one to one with the parameter tree (`layout.py`); only the filters change their shape.
+Kernel rows (`[input; h]`), gate columns (`i, j, f, o`) and the forget bias (not stored) are the same on both sides.
+
+A file from a stranger is data and nothing else: what a dataset would take is compared with the file's size before any
+of it is read, and anything that makes HDF5 look elsewhere (links, external or virtual storage) is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
+from elmo_jax.checkpoints.options import read_options, sibling, write_options
+from elmo_jax.config import ModelConfig
+from elmo_jax.errors import UserError
+
+# (published name, key path of the tree); `{}` is a number from 0.
+_CELL = "RNN/MultiRNNCell/Cell{}/LSTMCell"
+_NAMES = (
+    ("char_embed", "token_encoder/char_embedding"),
+    ("CNN/W_cnn_{}", "token_encoder/filter_{}/kernel"),
+    ("CNN/b_cnn_{}", "token_encoder/filter_{}/bias"),
+    ("CNN_high_{}/W_carry", "token_encoder/highway_{}/carry/kernel"),
+    ("CNN_high_{}/b_carry", "token_encoder/highway_{}/carry/bias"),
+    ("CNN_high_{}/W_transform", "token_encoder/highway_{}/transform/kernel"),
+    ("CNN_high_{}/b_transform", "token_encoder/highway_{}/transform/bias"),
+    ("CNN_proj/W_proj", "token_encoder/projection/kernel"),
+    ("CNN_proj/b_proj", "token_encoder/projection/bias"),
+    (f"RNN_0/{_CELL}/W_0", "forward/layer_{}/kernel"),
+    (f"RNN_0/{_CELL}/B", "forward/layer_{}/bias"),
+    (f"RNN_0/{_CELL}/W_P_0", "forward/layer_{}/projection"),
+    (f"RNN_1/{_CELL}/W_0", "backward/layer_{}/kernel"),
+    (f"RNN_1/{_CELL}/B", "backward/layer_{}/bias"),
+    (f"RNN_1/{_CELL}/W_P_0", "backward/layer_{}/projection"),
+    ("softmax/W", "softmax/kernel"),  # never in an HDF5 file; in the original's own checkpoints
+    ("softmax/b", "softmax/bias"),
+)
+
+
+def published_name(path: str) -> str:
+    """The published name of a key path of the tree. Raises `KeyError` where there is none."""
+    return _renamed(path, 1, 0)
+
+
+def _renamed(name: str, source: int, target: int) -> str:
+    for pair in _NAMES:
+        head, _, tail = pair[source].partition("{}")
+        if name == pair[source]:
+            return pair[target]
+        number = name[len(head) : len(name) - len(tail)]
+        if "{}" in pair[source] and name == f"{head}{number}{tail}" and number.isdecimal():
+            return pair[target].replace("{}", number)
+    raise KeyError(name)
+
+
+def _published_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Filters are `[width, E, n]` here and `[1, width, E, n]` there (a two-dimensional convolution of height 1)."""
+    return (1, *shape) if len(shape) == 3 else shape
+
+
+def tree_from_published(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Renames published arrays to the parameter tree.
+
+    Args:
+      arrays: published name -> array; `softmax/W` [V, P] and `softmax/b` [V] may be among them.
+
+    Returns:
+      The nested tree, its arrays sharing memory with the given ones.
+
+    Raises:
+      UserError: a name that the format does not have.
+    """
+    flat = {}
+    for name, array in arrays.items():
+        try:
+            path = _renamed(name, 0, 1)
+        except KeyError:
+            raise UserError(f"array '{name}': the published format has no such name") from None
+        flat[path] = array.reshape(array.shape[1:]) if name.startswith("CNN/W_cnn_") else array
+    return unflatten(flat)
+
+
+def published_from_tree(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The inverse of `tree_from_published`; a tree with a softmax gives `softmax/W` and `softmax/b` too."""
+    flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
+    return {published_name(path): leaf.reshape(_published_shape(path, leaf.shape)) for path, leaf in flat.items()}
+
+
+def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
+    """Reads a published biLM.
+
+    Returns:
+      The architecture, and the parameter tree without softmax, as NumPy float32 arrays.
+
+    Raises:
+      UserError: a file that cannot be read, is no HDF5 file or is truncated; a dataset that is missing, has another
+        shape or type than the options say, or is stored in a way that could take more memory than the file's size.
+    """
+    model, weights = read_options(options), Path(weights)
+    shapes = {
+        published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()
+    }
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        with open(weights, "rb") as stream:  # HDF5's own message for a file that cannot be opened runs over lines
+            size = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        raise UserError(f"{weights}: cannot be read ({error.strerror}); expected the weights of a biLM, HDF5") from None
+    try:
+        with h5py.File(weights, "r") as file:
+            datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}
+            _check_nothing_more(file, model, weights)
+            total = 4 * sum(math.prod(shape) for shape in shapes.values())
+            if total > size:  # datasets that share their bytes, or a file that was cut
+                raise UserError(f"{weights}: {size} bytes, too few for the {total} its datasets say they hold")
+            for name, dataset in datasets.items():
+                arrays[name] = np.asarray(dataset[()], dtype=np.float32)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # what h5py raises on a broken file
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{weights}: not a whole HDF5 file ({reason}); expected the weights of a biLM") from None
+    return model, tree_from_published(arrays)
+
+
+def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) -> h5py.Dataset:
+    """The dataset, checked without reading any of its data."""
+    where = f"{weights}: dataset '{name}'"
+    node: Any = file
+    for part in name.split("/"):
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if link is None:
+            raise UserError(f"{where} is missing; expected shape {shape}, as options.json says")
+        if not isinstance(link, h5py.HardLink):
+            raise UserError(f"{where} is a link to somewhere else; expected the data in this file")
+        node = node[part]
+    if not isinstance(node, h5py.Dataset):
+        raise UserError(f"{where} is a group; expected a dataset of shape {shape}")
+    if node.shape != shape:
+        raise UserError(f"{where} has shape {node.shape}, expected {shape}, as options.json says")
+    if node.dtype.newbyteorder("=") != np.float32:
+        raise UserError(f"{where} holds {node.dtype}, expected float32")
+    # Stored whole and plain, so that reading cannot take more than the file has.
+    if node.is_virtual or node.external or node.id.get_create_plist().get_nfilters():
+        raise UserError(f"{where} is compressed or stored elsewhere; expected plain data (try: h5repack -f NONE)")
+    if node.id.get_storage_size() < 4 * math.prod(shape):
+        raise UserError(f"{where} has no data behind part of its shape {shape}; the file is not complete")
+    return node
+
+
+def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> None:
+    """Raises `UserError` where the file holds a layer, filter, highway or projection that the options do not have."""
+    cnn, lstm = model.char_cnn, model.lstm
+    absent = [(f"CNN/W_cnn_{len(cnn.filters)}", "char_cnn.filters"), (f"CNN_high_{cnn.highways}", "char_cnn.n_highway")]
+    if cnn.features == lstm.projection:
+        absent.append(("CNN_proj", "char_cnn.filters, lstm.projection_dim"))
+    for direction in ("RNN_0", "RNN_1"):
+        absent.append((f"{direction}/RNN/MultiRNNCell/Cell{lstm.layers}", "lstm.n_layers"))
+        if lstm.cells == lstm.projection:
+            absent.append((f"{direction}/{_CELL.format(0)}/W_P_0", "lstm.dim, lstm.projection_dim"))
+    for name, keys in absent:
+        if name in file:
+            raise UserError(f"{weights}: '{name}' is there, but options.json ({keys}) has no place for it")
+
+
+def write_hdf5(
+    weights: str | os.PathLike[str], options: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
+) -> None:
+    """Writes a biLM as published; the softmax, if the tree has one, is left out.
+
+    Raises:
+      UserError: the tree is not that of `model`, or a file cannot be written.
+    """
+    flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
+    check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")
+    temporary = sibling(Path(weights))
+    try:
+        with h5py.File(temporary, "w") as file:
+            for name, array in published_from_tree(unflatten(flat)).items():
+                file.create_dataset(name, data=array.astype(np.float32, copy=False))
+        os.replace(temporary, weights)
+        write_options(options, model)
+    except OSError as error:
+        raise UserError(f"{weights}: cannot be written ({error.strerror or error})") from None
+    finally:
+        temporary.unlink(missing_ok=True)
