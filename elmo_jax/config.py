@@ -104,7 +104,6 @@ class EvaluationConfig:
     batch_size: int = 64  # rows the text is laid out in; part of the figure's definition (each starts from zero state)
     unroll_steps: int = 64  # tokens of a row in one pass; changes the speed only
     vocabulary_chunk: int = 8192  # words of the softmax at a time; changes the memory only
-    tokens: int = 0  # held-out tokens read for the figures during training; 0: all. Before and after are always all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,6 +228,8 @@ def check_model(model: ModelConfig) -> None:
     char_cnn, lstm = model.char_cnn, model.lstm
     _choice("model.char_cnn.activation", char_cnn.activation, ("relu", "tanh"))
     _at_least(3, char_cnn.max_characters, "model.char_cnn.max_characters")
+    if char_cnn.max_characters > 127:  # positions are kept as int8
+        raise UserError(f"config.model.char_cnn.max_characters: expected at most 127, got {char_cnn.max_characters}")
     _at_least(1, char_cnn.embedding_dim, "model.char_cnn.embedding_dim")
     _at_least(0, char_cnn.highways, "model.char_cnn.highways")
     if not char_cnn.filters:

@@ -91,10 +91,10 @@ class BiLM(nn.Module):
 
         Args:
           characters: [U, W] raw character ids of the distinct words.
-          inputs: [2, B, T] for each token the row of `characters` that spells it.
+          inputs: [2, T, B] for each token the row of `characters` that spells it.
           carry: `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
           count: how many of the U rows are real words; all, if not given.
-          mask: [2, B, T] true on real tokens; all, if not given.
+          mask: [2, T, B] true on real tokens; all, if not given.
           deterministic: no dropout. Otherwise a `dropout` key is needed.
 
         Returns:
@@ -104,8 +104,7 @@ class BiLM(nn.Module):
         if self.vocabulary_size:
             self.softmax()  # its rows are used outside; called for their initial values
         vectors = self.token_encoder(characters, count)  # [U, P]
-        x = vectors[jnp.swapaxes(inputs, 1, 2)]  # [2, T, B, P]
-        mask = None if mask is None else jnp.swapaxes(mask, 1, 2)  # [2, T, B]
+        x = vectors[inputs]  # [2, T, B, P]
         stacks = [stack() for stack in self.stacks]
         layers, states = [x], {}
         for j in range(self.config.lstm.layers):

@@ -16,6 +16,7 @@ from jax import lax
 
 from elmo_jax.config import TrainConfig
 from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, dense_optimizer, global_norm, rate_shape
 from elmo_jax.training.state import TrainState, without_softmax
@@ -30,8 +31,8 @@ class Batch(NamedTuple):
 
     words: jax.Array  # [U] lexicon ids of the distinct words, shortest first
     count: jax.Array  # [1] how many of them are words
-    inputs: jax.Array  # [2, B, T] for each token its place in `words`
-    targets: jax.Array  # [2, B, T] vocabulary ids
+    inputs: jax.Array  # [2, T, B] for each token its place in `words`
+    targets: jax.Array  # [2, T, B] vocabulary ids
     position: jax.Array  # [B, 2] where each row reads next
     negatives: jax.Array  # [2, S] distinct vocabulary ids
     tries: jax.Array  # [2] draws made to have them
@@ -93,7 +94,7 @@ class TrainStep:
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
     def _rows(self, batch: Batch) -> jax.Array | None:
-        """[4BT... + 2S] rows of the softmax that this device's loss reads: targets, then negatives. None: all of them."""
+        """[2TB + 2S] rows of the softmax that this device's loss reads: targets, then negatives. None: all of them."""
         if not self.config.negatives:
             return None
         return jnp.concatenate([batch.targets.reshape(-1), batch.negatives.reshape(-1)])
@@ -111,41 +112,57 @@ class TrainStep:
             deterministic=False,
             rngs={"dropout": key},
         )
-        hidden = layers[-1]  # [2, T, B, P]
-        losses = jnp.stack([self._direction_loss(d, hidden[d], rows, batch) for d in range(2)])
+        hidden = layers[-1].reshape(2, -1, layers[-1].shape[-1])  # [2, T * B, P]
+        if self.config.negatives:
+            losses = _sampled_losses(hidden, rows, batch, state.params["softmax"]["bias"].shape[0], self.model.precision)
+        else:
+            losses = _full_losses(hidden, rows, batch, self.model.precision)
+        losses = losses.mean(axis=1)  # [2]
         return losses.mean() * self.config.unroll_steps, (losses, carry)
 
-    def _direction_loss(self, direction: int, hidden: jax.Array, rows: Tree, batch: Batch) -> jax.Array:
-        """Mean loss of one direction; `hidden` [T, B, P]."""
-        hidden = hidden.reshape(-1, hidden.shape[-1])  # [T * B, P]
-        targets = batch.targets[direction].T.reshape(-1)  # [T * B]
-        if not self.config.negatives:
-            vocabulary = rows["bias"].shape[0]
-            losses = full_softmax_losses(
-                hidden, rows["kernel"], rows["bias"], targets, vocabulary, self.model.precision
-            )
-            return losses.mean()
-        # the rows stand in the order of `_rows`; of each target [B, T], so they are turned to [T, B] like the hidden vectors
-        shape = batch.targets.shape
-        split, size = batch.targets.size, batch.negatives.shape[1]
+    def _exchange(
+        self, dense: Tree, rows: Tree, ids: jax.Array | None, losses: jax.Array
+    ) -> tuple[Tree, Tree, jax.Array | None, jax.Array]:
+        """Means over devices. All devices share the negatives, so their rows are averaged in place; targets differ, so
+        each device sends its rows to all others."""
+        if ids is None:
+            return *lax.pmean((dense, rows), AXIS), None, lax.pmean(losses, AXIS)
+        split = ids.shape[0] - 2 * self.config.negatives
+        of_negatives = jax.tree.map(lambda g: g[split:], rows)
+        dense, of_negatives, losses = lax.pmean((dense, of_negatives, losses), AXIS)
+        devices = lax.axis_size(AXIS)
+        of_targets = jax.tree.map(lambda g: lax.all_gather(g[:split] / devices, AXIS, tiled=True), rows)
+        ids = jnp.concatenate([lax.all_gather(ids[:split], AXIS, tiled=True), ids[split:]])
+        return dense, jax.tree.map(lambda t, n: jnp.concatenate([t, n]), of_targets, of_negatives), ids, losses
 
-        def of_targets(rows: jax.Array) -> jax.Array:
-            mine = rows[:split].reshape(*shape, *rows.shape[1:])[direction]  # [B, T, ...]
-            return jnp.swapaxes(mine, 0, 1).reshape(-1, *rows.shape[1:])
 
-        first = split + direction * size
-        negatives = batch.negatives[direction]
-        vocabulary = self._vocabulary_size
-        losses = sampled_softmax_losses(
-            hidden,
-            (of_targets(rows["kernel"]), of_targets(rows["bias"])),
-            (rows["kernel"][first : first + size], rows["bias"][first : first + size]),
-            targets,
-            negatives,
-            (
-                log_expected_count(targets, batch.tries[direction], vocabulary),
-                log_expected_count(negatives, batch.tries[direction], vocabulary),
-            ),
-            self.model.precision,
+def _sampled_losses(
+    hidden: jax.Array, rows: Tree, batch: Batch, vocabulary_size: int, precision: Precision
+) -> jax.Array:
+    """[2, T * B] losses; `rows` are those of the targets of both directions, then of the negatives of both."""
+    targets = batch.targets.reshape(2, -1)  # [2, T * B]
+    split = targets.size
+
+    def direction(d: int) -> jax.Array:
+        expected = [log_expected_count(ids[d], batch.tries[d], vocabulary_size) for ids in (targets, batch.negatives)]
+        of_targets = jax.tree.map(lambda r: r[:split].reshape(*targets.shape, *r.shape[1:])[d], rows)
+        of_negatives = jax.tree.map(lambda r: r[split:].reshape(*batch.negatives.shape, *r.shape[1:])[d], rows)
+        return sampled_softmax_losses(
+            hidden[d],
+            (of_targets["kernel"], of_targets["bias"]),
+            (of_negatives["kernel"], of_negatives["bias"]),
+            targets[d],
+            batch.negatives[d],
+            (expected[0], expected[1]),
+            precision,
         )
-        return losses.mean()
+
+    return jnp.stack([direction(d) for d in range(2)])
+
+
+def _full_losses(hidden: jax.Array, rows: Tree, batch: Batch, precision: Precision) -> jax.Array:
+    """[2, T * B] losses against all words of the vocabulary."""
+    targets, kernel, bias = batch.targets.reshape(2, -1), rows["kernel"], rows["bias"]
+    return jnp.stack(
+        [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(2)]
+    )

@@ -1,0 +1,7 @@
+"""`python -m elmo_jax`, the same as `elmo-jax`."""
+
+import sys
+
+from elmo_jax.cli import main
+
+sys.exit(main())

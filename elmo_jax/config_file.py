@@ -1,0 +1,51 @@
+"""Experiment files: Python with a `get_config()`, and `--config.KEY=VALUE` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from elmo_jax.config import Config, from_dict
+from elmo_jax.errors import UserError
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config of an experiment file.
+
+    Args:
+      path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`.
+      overrides: as on the command line, `--config.train.batch_size=64`.
+
+    Raises:
+      UserError: no such file, an error in it, a misspelt key (with the near miss) or a value of the wrong type.
+    """
+    if not path.is_file():
+        raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values)
+    try:
+        rest = values(["elmo-jax", f"--config={path}", *overrides])
+        loaded = values.config
+    except (AttributeError, KeyError) as error:  # an override of a key that is not there
+        raise UserError(_one_line(error.args[0], overrides)) from None
+    except flags.Error as error:  # a value that cannot be read
+        raise UserError(str(error).replace("\n", " ")) from None
+    except OSError as error:  # the file could not be loaded
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    except (SyntaxError, ImportError, NameError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: {type(error).__name__}: {error}") from None
+    if len(rest) > 1:
+        raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
+    if not isinstance(loaded, ConfigDict):
+        raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
+    config: Config = from_dict(loaded)
+    return config
+
+
+def _one_line(message: object, overrides: Sequence[str]) -> str:
+    """ml_collections' message, which names the near miss, on one line with the overrides it is about."""
+    text = " ".join(str(message).split())
+    return f"{' '.join(overrides) or 'the experiment file'}: no such setting: {text}"

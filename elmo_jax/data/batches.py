@@ -1,0 +1,248 @@
+"""Batches as a function of (seed, position), for training; the whole text laid out in rows, for evaluation.
+
+Shapes: R rows of the global batch, B rows of this process, T steps, U distinct words of one device, S negatives; a leading 2
+is the direction, forward then backward.
+
+A row is an endless stream of blocks laid end to end: row r reads the blocks r, r + R, r + 2R, … of the shuffled order, each
+epoch in an order of its own. So what comes next depends on the seed and on where the row stands, not on how many processes
+there are. Both directions of a window come from the same positions of the same sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import grain
+import numpy as np
+
+BEGIN, END, UNKNOWN = 0, 1, 2  # ids of `<S>`, `</S>`, `<UNK>`
+
+Item = TypeVar("Item")
+
+
+class Blocks(Protocol):
+    """Random access to blocks of whole sentences: int32 arrays `[0, w, …, 0, w, …]`, where 0 begins a sentence."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> np.ndarray: ...
+
+
+class Window(NamedTuple):
+    """What one step reads of the text, this process's part."""
+
+    words: np.ndarray  # [devices * U] lexicon ids of each device's distinct words, shortest first
+    count: np.ndarray  # [devices] how many of them are words
+    inputs: np.ndarray  # [2, T, B] for each token its place in its device's `words`
+    targets: np.ndarray  # [2, T, B] vocabulary ids
+
+
+class TrainingBatch(NamedTuple):
+    """A window, the negatives of its step, and where the rows stand after it. The fields of `training.step.Batch`."""
+
+    words: np.ndarray
+    count: np.ndarray
+    inputs: np.ndarray
+    targets: np.ndarray
+    position: np.ndarray  # [B, 2] block of the row and offset in it
+    negatives: np.ndarray  # [2, S] the same on every process
+    tries: np.ndarray  # [2]
+
+
+def both_directions(block: np.ndarray) -> np.ndarray:
+    """[n] -> [4, n]: inputs and targets forward, inputs and targets backward, as lexicon ids.
+
+    A sentence w1…wn gives n + 1 places: forward `<S> w1…wn` -> `w1…wn </S>`, backward `</S> wn…w1` -> `wn…w1 <S>`.
+    """
+    starts = np.flatnonzero(block == BEGIN)
+    ends = np.append(starts[1:], len(block))
+    sentence = np.cumsum(block == BEGIN) - 1
+    place = np.arange(len(block))
+    mirror = (starts + ends)[sentence] - place  # of place i within its sentence; one past its end for the first
+    forward = np.append(block[1:], BEGIN)
+    padded = np.append(block, END)
+    first = place == starts[sentence]
+    return np.stack(
+        [
+            block,
+            np.where(forward == BEGIN, END, forward),
+            np.where(first, END, padded[mirror]),
+            block[mirror - 1],
+        ]
+    )
+
+
+def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) -> tuple[np.ndarray, int]:
+    """Draws from the log-uniform distribution over ranks until `number` are distinct.
+
+    In float64 on the host: float32 cannot tell the rare ranks of a large vocabulary apart.
+
+    Returns:
+      [number] int32 ids in the order drawn, and the draws it took.
+    """
+    draws = np.empty(0, np.int64)
+    while True:
+        more = np.exp(rng.random(max(2 * number, len(draws))) * np.log(vocabulary_size + 1)).astype(np.int64) - 1
+        draws = np.append(draws, np.minimum(more, vocabulary_size - 1))  # exp may round up to V + 1
+        places = np.arange(len(draws))
+        place_of = np.empty(vocabulary_size, np.int64)
+        place_of[draws[::-1]] = places[::-1]  # of a word drawn again, the last assignment stays: its first place
+        first = np.flatnonzero(place_of[draws] == places)
+        if len(first) >= number:
+            return draws[first[:number]].astype(np.int32), int(first[number - 1]) + 1
+
+
+class DistinctWords:
+    """Finds the distinct words of a window, for each device, and puts the short ones first."""
+
+    def __init__(self, spellings: np.ndarray, padding: int):
+        """`spellings` [types, W] are the lexicon's character ids."""
+        lengths = (spellings != padding).sum(1)
+        self._by_length = np.argsort(lengths, kind="stable").astype(np.int32)
+        self._rank = np.empty_like(self._by_length)
+        self._rank[self._by_length] = np.arange(len(lengths), dtype=np.int32)
+
+    def window(self, inputs: np.ndarray, targets: np.ndarray, devices: int) -> Window:
+        """`inputs` [2, T, B] as lexicon ids and `targets` [2, T, B] as vocabulary ids; B is divided over the devices."""
+        share = inputs.shape[2] // devices
+        room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: what a window can hold at most
+        words = np.zeros((devices, room), np.int32)
+        count = np.zeros((devices,), np.int32)
+        places = np.empty(inputs.shape, np.int32)
+        for device in range(devices):
+            rows = slice(device * share, (device + 1) * share)
+            ranks, inverse = np.unique(self._rank[inputs[:, :, rows]], return_inverse=True)
+            words[device, : len(ranks)] = self._by_length[ranks]
+            count[device] = len(ranks)
+            places[:, :, rows] = inverse.reshape(2, inputs.shape[1], share)
+        return Window(words.reshape(-1), count, places, targets)
+
+
+class TrainingBatches(Iterator[TrainingBatch]):
+    """The batches of this process from a position on."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        distinct: DistinctWords,
+        *,
+        vocabulary_size: int,
+        rows: range,
+        total_rows: int,
+        position: np.ndarray,
+        step: int,
+        unroll_steps: int,
+        devices: int,
+        negatives: int,
+        data_seed: int,
+        draw_seed: int,
+    ):
+        """`position` [B, 2] belongs to `rows`, the B of the `total_rows` rows that this process reads.
+
+        `step` is the number of updates made, which the negatives depend on; `devices` are those of this process.
+        """
+        dataset: Any = grain.MapDataset.source(blocks)
+        self._blocks = dataset.seed(data_seed).shuffle().repeat()  # another order in each epoch
+        self._distinct, self._vocabulary_size = distinct, vocabulary_size
+        self._rows, self._total_rows = rows, total_rows
+        self._step, self._steps, self._devices = step, unroll_steps, devices
+        self._negatives, self._draw_seed = negatives, draw_seed
+        self._position = position.astype(np.int32).copy()
+        self._text = [self._block(row, slot) for row, (slot, _) in zip(rows, self._position.tolist(), strict=True)]
+
+    def _block(self, row: int, slot: int) -> np.ndarray:
+        return both_directions(self._blocks[slot * self._total_rows + row])
+
+    def _read(self, index: int) -> np.ndarray:
+        """[4, T]: the next window of one row."""
+        parts, missing = [], self._steps
+        while missing:
+            slot, offset = self._position[index].tolist()
+            text = self._text[index]
+            part = text[:, offset : offset + missing]
+            parts.append(part)
+            missing -= part.shape[1]
+            offset += part.shape[1]
+            if offset == text.shape[1]:
+                slot, offset = slot + 1, 0
+                self._text[index] = self._block(self._rows[index], slot)
+            self._position[index] = slot, offset
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def __next__(self) -> TrainingBatch:
+        text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [4, T, B]
+        targets = np.where(text[1::2] < self._vocabulary_size, text[1::2], UNKNOWN)
+        window = self._distinct.window(text[::2], targets.astype(np.int32), self._devices)
+        drawn = [
+            draw_negatives(np.random.default_rng([self._draw_seed, self._step, direction]), self._negatives, self._vocabulary_size)
+            for direction in range(2)
+            if self._negatives
+        ]
+        self._step += 1
+        return TrainingBatch(
+            *window,
+            position=self._position.copy(),
+            negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((2, 0), np.int32),
+            tries=np.array([tries for _, tries in drawn] or [0, 0], np.float32),
+        )
+
+
+class EvaluationWindow(NamedTuple):
+    """A window of the evaluated text."""
+
+    words: np.ndarray
+    count: np.ndarray
+    inputs: np.ndarray
+    targets: np.ndarray
+    mask: np.ndarray  # [T, B] true on real tokens
+    sentence: np.ndarray  # [T, B] number of the sentence, in the order of the text
+
+
+def evaluation_windows(
+    blocks: Sequence[np.ndarray] | Blocks,
+    distinct: DistinctWords,
+    *,
+    vocabulary_size: int,
+    rows: int,
+    padded_rows: int,
+    my_rows: slice,
+    unroll_steps: int,
+    devices: int,
+) -> Iterator[EvaluationWindow]:
+    """Every token of some blocks once: the text cut between sentences into `rows` even parts, side by side.
+
+    Args:
+      rows: parts of the text. padded_rows: rows of the global batch, those past `rows` are empty.
+      my_rows: of the padded rows, those of this process. devices: of this process.
+    """
+    text = np.concatenate([blocks[i] for i in range(len(blocks))])
+    starts = np.append(np.flatnonzero(text == BEGIN), len(text))
+    bounds = starts[np.searchsorted(starts, np.linspace(0, len(text), rows + 1)[:-1].astype(np.int64))]
+    bounds = np.append(bounds, len(text))
+    longest = int(np.diff(bounds).max())
+    length = -(-longest // unroll_steps) * unroll_steps
+    laid = np.zeros((6, length, padded_rows), np.int32)  # both directions, mask, sentence
+    numbers = np.cumsum(text == BEGIN) - 1
+    for row, (first, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        if end > first:
+            laid[:4, : end - first, row] = both_directions(text[first:end])
+            laid[4, : end - first, row] = 1
+            laid[5, : end - first, row] = numbers[first:end]
+    laid = laid[:, :, my_rows]
+    for first in range(0, length, unroll_steps):
+        part = laid[:, first : first + unroll_steps]
+        targets = np.where(part[1:4:2] < vocabulary_size, part[1:4:2], UNKNOWN).astype(np.int32)
+        window = distinct.window(part[0:4:2], targets, devices)
+        yield EvaluationWindow(*window, mask=part[4] > 0, sentence=part[5])
+
+
+def prefetched(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items, each made by a thread while the one before is in use. An error comes out where its item would."""
+    nothing = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+        coming = thread.submit(next, items, nothing)
+        while (item := coming.result()) is not nothing:
+            coming = thread.submit(next, items, nothing)
+            yield item  # type: ignore[misc]

@@ -1,0 +1,181 @@
+"""Held-out perplexity: full softmax, no dropout, state from zero and carried, every token once.
+
+Shapes: T steps, B rows, V vocabulary; a leading 2 is the direction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, PartitionSpec
+
+from elmo_jax.config import EvaluationConfig
+from elmo_jax.data.batches import Blocks, DistinctWords, EvaluationWindow, Window, evaluation_windows, prefetched
+from elmo_jax.errors import UserError
+from elmo_jax.model.bilm import BiLM, initial_carry
+from elmo_jax.model.softmax import full_softmax_losses
+from elmo_jax.training.mesh import BATCH_SPECS, EVERYWHERE, local_rows, to_devices
+from elmo_jax.training.step import AXIS
+
+WINDOW_SPECS = Window(*BATCH_SPECS[:4])
+CARRY_SPEC = PartitionSpec(None, AXIS)
+LOSS_SPEC = PartitionSpec(None, None, AXIS)
+
+Tree = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity:
+    """Perplexities of one text, and what it holds."""
+
+    forward: float
+    backward: float
+    tokens: int  # targets of one direction: words, and one mark a sentence
+    unknown: float  # share of the targets that are `<UNK>`, of the words' `tokens`
+
+    @property
+    def average(self) -> float:
+        """exp of the mean of both losses: the geometric mean, as the original prints it."""
+        return math.sqrt(self.forward) * math.sqrt(self.backward)
+
+    def as_dict(self) -> dict[str, float]:
+        """`forward`, `backward` and `average`."""
+        return {"forward": self.forward, "backward": self.backward, "average": self.average}
+
+
+@dataclasses.dataclass
+class SentenceScores:
+    """Log-probabilities of each sentence of a text, in nats; their sums are what the perplexities are made of."""
+
+    tokens: np.ndarray  # [sentences]
+    log_probability: np.ndarray  # [2, sentences]
+
+
+class Evaluator:
+    """Evaluates parameters on text; compiled once for all texts and all parameters of one model."""
+
+    def __init__(self, model: BiLM, config: EvaluationConfig, mesh: Mesh):
+        """`model` without softmax."""
+        self._model, self._config, self._mesh = model, config, mesh
+        self._rows = -(-config.batch_size // mesh.size) * mesh.size  # some stay empty where devices do not divide them
+        specs = (EVERYWHERE, WINDOW_SPECS, CARRY_SPEC, EVERYWHERE)
+        mapped = jax.shard_map(
+            self._losses, mesh=mesh, in_specs=specs, out_specs=(LOSS_SPEC, CARRY_SPEC), check_vma=False
+        )
+        self._step = jax.jit(mapped, donate_argnums=2)
+
+    def _losses(self, params: Tree, window: Window, carry: Tree, spellings: jax.Array) -> tuple[jax.Array, Tree]:
+        """[2, T, B] losses in nats of one device's rows."""
+        dense = {name: tree for name, tree in params.items() if name != "softmax"}
+        layers, carry = self._model.apply(
+            {"params": dense}, spellings[window.words], window.inputs, carry, count=window.count[0]
+        )
+        hidden = layers[-1]  # [2, T, B, P]
+        losses = full_softmax_losses(
+            hidden.reshape(-1, hidden.shape[-1]),
+            params["softmax"]["kernel"],
+            params["softmax"]["bias"],
+            window.targets.reshape(-1),
+            self._config.vocabulary_chunk,
+            self._model.precision,
+        )
+        return losses.reshape(hidden.shape[:-1]), carry
+
+    def sentences(
+        self, params: Tree, blocks: Blocks, distinct: DistinctWords, spellings: jax.Array
+    ) -> tuple[Perplexity, SentenceScores]:
+        """Perplexities of a text and its sentences' log-probabilities, in the order of the text.
+
+        Args:
+          params: with softmax, on every device of the mesh.
+          blocks: the text. distinct, spellings [types, W]: of its lexicon; `spellings` on every device of the mesh.
+        """
+        if not len(blocks):
+            raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
+        vocabulary = params["softmax"]["bias"].shape[0]
+        shape = jax.eval_shape(lambda: initial_carry(self._model.config, self._rows))
+        carry = to_devices(
+            jax.tree.map(lambda s: np.zeros(self._local(s.shape), s.dtype), shape),
+            jax.tree.map(lambda _: CARRY_SPEC, shape),
+            self._mesh,
+        )
+        totals = _Totals()
+        unknown = 0
+        # fetched one window late, so that the device does not wait for the host
+        late: tuple[jax.Array, EvaluationWindow] | None = None
+        for window in prefetched(self._windows(blocks, distinct, vocabulary)):
+            losses, carry = self._step(params, to_devices(Window(*window[:4]), WINDOW_SPECS, self._mesh), carry, spellings)
+            unknown += int(np.sum((window.targets[0] == 2) & window.mask))
+            if late is not None:
+                totals.add(*late)
+            late = losses, window
+        if late is not None:
+            totals.add(*late)
+        return totals.result(unknown)
+
+    def perplexity(self, params: Tree, blocks: Blocks, distinct: DistinctWords, spellings: jax.Array) -> Perplexity:
+        """As `sentences`, the perplexities only."""
+        return self.sentences(params, blocks, distinct, spellings)[0]
+
+    def _local(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """[2, R, …] -> [2, B, …]."""
+        rows = local_rows(self._rows, self._mesh)
+        return (shape[0], len(rows), *shape[2:])
+
+    def _windows(self, blocks: Blocks, distinct: DistinctWords, vocabulary: int) -> Iterator[EvaluationWindow]:
+        rows = local_rows(self._rows, self._mesh)
+        return evaluation_windows(
+            blocks,
+            distinct,
+            vocabulary_size=vocabulary,
+            rows=self._config.batch_size,
+            padded_rows=self._rows,
+            my_rows=slice(rows.start, rows.stop),
+            unroll_steps=self._config.unroll_steps,
+            devices=len(self._mesh.local_devices),
+        )
+
+
+class _Totals:
+    """Sums of losses in float64, in the order of the text: the same whatever the devices."""
+
+    def __init__(self) -> None:
+        self._tokens = np.zeros(0)
+        self._losses = np.zeros((2, 0))
+
+    def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
+        """Adds this process's part of a window."""
+        local = [np.asarray(shard.data) for shard in sorted(losses.addressable_shards, key=lambda s: s.index[2].start or 0)]
+        values = np.concatenate(local, axis=2)[:, window.mask]  # [2, n]
+        sentence = window.sentence[window.mask]
+        size = max(len(self._tokens), int(sentence.max(initial=-1)) + 1)
+        self._tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
+        self._losses = np.pad(self._losses, ((0, 0), (0, size - self._losses.shape[1])))
+        self._tokens += np.bincount(sentence, minlength=size)
+        for direction in range(2):
+            self._losses[direction] += np.bincount(sentence, values[direction], minlength=size)
+
+    def result(self, unknown: int) -> tuple[Perplexity, SentenceScores]:
+        """Over all processes."""
+        if jax.process_count() > 1:
+            size = int(multihost_utils.process_allgather(np.int64(len(self._tokens))).max())
+            tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
+            losses = np.pad(self._losses, ((0, 0), (0, size - self._losses.shape[1])))
+            # as bytes: the gather would round float64 to float32
+            rows = multihost_utils.process_allgather(np.vstack([tokens, losses]).view(np.uint32)).view(np.float64).sum(0)
+            self._tokens, self._losses = rows[0], rows[1:]
+            unknown = int(multihost_utils.process_allgather(np.int32(unknown)).sum())
+        tokens = self._tokens.sum()
+        mean = self._losses.sum(1) / tokens
+        perplexity = Perplexity(_exp(mean[0]), _exp(mean[1]), int(tokens), unknown / tokens)
+        return perplexity, SentenceScores(self._tokens.astype(np.int64), -self._losses)
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf

@@ -1,0 +1,107 @@
+"""Devices: the mesh, what is divided over it, and the training step mapped to it.
+
+There is one axis, `data`. Rows of the batch are divided over it; parameters, optimizer and lexicon are on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from elmo_jax.errors import UserError
+from elmo_jax.model.bilm import Directions
+from elmo_jax.training.state import TrainState
+from elmo_jax.training.step import AXIS, Batch, TrainStep
+
+EVERYWHERE = PartitionSpec()
+ROWS = PartitionSpec(AXIS)
+BATCH_SPECS = Batch(
+    words=ROWS,
+    count=ROWS,
+    inputs=PartitionSpec(None, None, AXIS),
+    targets=PartitionSpec(None, None, AXIS),
+    position=ROWS,
+    negatives=EVERYWHERE,
+    tries=EVERYWHERE,
+)
+
+
+def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """All devices of all processes, or those given, along the axis `data`; those of a process side by side."""
+    devices = sorted(jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id))
+    return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def check_rows(batch_size: int, mesh: Mesh) -> None:
+    """Raises `UserError` if the devices do not divide the batch."""
+    devices = mesh.size
+    if batch_size % devices:
+        near = max(1, round(batch_size / devices)) * devices
+        raise UserError(
+            f"config.train.batch_size: {batch_size} rows cannot be divided over {devices} devices; take a multiple of"
+            f" {devices}, for example {near}"
+        )
+
+
+def local_rows(rows: int, mesh: Mesh) -> range:
+    """Rows of the global batch that this process's devices hold; the mesh keeps the devices of a process together."""
+    share = rows // mesh.size
+    places = [place for place, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()]
+    return range(places[0] * share, (places[-1] + 1) * share)
+
+
+def preferred_directions(mesh: Mesh) -> Directions:
+    """Both directions in one scan on an accelerator; one after the other on a CPU."""
+    return Directions.APART if mesh.devices.flat[0].platform == "cpu" else Directions.TOGETHER
+
+
+def preferred_encoder_chunk(mesh: Mesh) -> int:
+    """Distinct words encoded at a time: accelerators need larger products to be busy."""
+    return 512 if mesh.devices.flat[0].platform == "cpu" else 1024
+
+
+def state_specs(state: Any) -> Any:
+    """A `PartitionSpec` for every array of a `TrainState` (or of its shapes)."""
+    specs = jax.tree.map(lambda _: EVERYWHERE, state)
+    specs.carry = jax.tree.map(lambda _: PartitionSpec(None, AXIS), state.carry)
+    specs.position = ROWS
+    return specs
+
+
+def shardings(specs: Any, mesh: Mesh) -> Any:
+    """The specs on this mesh."""
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
+
+
+def map_step(
+    step: TrainStep, state: TrainState, mesh: Mesh
+) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Any]]:
+    """The step over all devices, compiled at its first call; the state that goes in is given up (its memory is reused)."""
+    specs = state_specs(state)
+    # each device's program states itself what is averaged, so there is nothing for the replication check to insert
+    mapped = jax.shard_map(
+        step, mesh=mesh, in_specs=(specs, BATCH_SPECS, EVERYWHERE), out_specs=(specs, EVERYWHERE), check_vma=False
+    )
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
+    """This process's part of some arrays as global arrays.
+
+    A divided array holds the rows of this process's devices only; any other is the same on all processes.
+    """
+    return jax.tree.map(
+        lambda array, spec: jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array),
+        arrays,
+        specs,
+    )
+
+
+def to_host(array: jax.Array) -> np.ndarray:
+    """This process's rows of an array that is divided along its first axis."""
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    return np.concatenate([jax.device_get(shard.data) for shard in shards])

@@ -1,0 +1,126 @@
+"""What a run says of itself: a live line, `metrics.jsonl` and TensorBoard files, and the work a token takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+from elmo_jax.config import ModelConfig
+
+
+class MetricsLog:
+    """`metrics.jsonl` and `tensorboard/` in the run's folder, one record a report.
+
+    A run that goes on from a checkpoint forgets the records past it, and writes them again.
+    """
+
+    def __init__(self, workdir: Path, step: int):
+        self.path = workdir / "metrics.jsonl"
+        self.records = [record for record in read_records(self.path) if record["step"] <= step]
+        text = "".join(json.dumps(record) + "\n" for record in self.records)
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(text)
+        temporary.replace(self.path)
+        self._file = self.path.open("a")
+        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Adds one record; nested names are joined by `/`."""
+        record = {"step": step, **values}
+        self.records.append(record)
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+
+    def latest(self, name: str, default: float = 0.0) -> float:
+        """The value in the newest record that has it."""
+        return next((record[name] for record in reversed(self.records) if name in record), default)
+
+    def close(self) -> None:
+        """Writes out what is buffered."""
+        self._file.close()
+        self._board.close()
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a `metrics.jsonl`; a last line that a killed process left half-written is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")
+    return [json.loads(line) for line in lines[:-1]]  # what follows the last line feed is not a whole line
+
+
+class Progress:
+    """One live line on a terminal; elsewhere a plain line at every report."""
+
+    def __init__(self, total: int, done: int):
+        """`total` steps, of which `done` were made before."""
+        self._total = total
+        self._terminal = sys.stderr.isatty()
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            unit="step",
+            dynamic_ncols=True,
+            disable=not self._terminal,
+            bar_format="step {n_fmt}/{total_fmt} |{bar}|{postfix} · {remaining} left",
+        )
+
+    def step(self) -> None:
+        """One step more."""
+        self._bar.update(1)
+
+    def show(self, values: dict[str, Any], step: int, seconds_left: float) -> None:
+        """The newest figures."""
+        text = (
+            f"{values['train/tokens_per_second']:,.0f} tokens/s · loss forward {values['train/loss/forward']:.3f}"
+            f" backward {values['train/loss/backward']:.3f}"
+        )
+        if self._terminal:
+            self._bar.set_postfix_str(text)
+        else:
+            minutes, seconds = divmod(round(seconds_left), 60)
+            self.say(f"step {step}/{self._total} · {text} · {minutes}:{seconds:02d} left")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        tqdm.write(text, file=sys.stderr if self._terminal else sys.stdout)
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Ends the live line."""
+        self._bar.close()
+
+
+def flops_per_word(model: ModelConfig, windows: float) -> float:
+    """Forward floating-point operations (a multiplication and an addition are two) of the token encoder for one word.
+
+    Args:
+      model: the architecture.
+      windows: positions that the filters are put on.
+    """
+    char_cnn = model.char_cnn
+    filters = sum(2 * width * char_cnn.embedding_dim * number for width, number in char_cnn.filters)
+    features = char_cnn.features
+    projection = 2 * features * model.lstm.projection if features != model.lstm.projection else 0
+    return windows * filters + char_cnn.highways * 4 * features**2 + projection
+
+
+def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
+    """Forward operations of a token in both directions, without the token encoder.
+
+    Args:
+      model: the architecture.
+      softmax_words: words that each token is scored against.
+    """
+    lstm = model.lstm
+    layer = 2 * 2 * lstm.projection * 4 * lstm.cells
+    if lstm.cells != lstm.projection:
+        layer += 2 * lstm.cells * lstm.projection
+    return 2 * (lstm.layers * layer + 2 * lstm.projection * softmax_words)

@@ -1,0 +1,107 @@
+"""What a finished run leaves to read: `result.json`, `curve.png` and a short table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.files import write_text
+
+
+def write_result(workdir: Path, result: dict[str, Any]) -> None:
+    """`result.json`, all or nothing."""
+    write_text(workdir / "result.json", json.dumps(result, indent=2) + "\n")
+
+
+def draw_curve(workdir: Path, records: list[dict[str, Any]], title: str, sampled: bool) -> None:
+    """`curve.png`: the training loss and the held-out loss over the tokens seen.
+
+    Args:
+      workdir: the run's folder.
+      records: of `metrics.jsonl`.
+      title: of the picture.
+      sampled: whether the training loss is that of the sampled softmax, which is not on the scale of the held-out one.
+    """
+    # drawn without a screen; imported here, since only a finished run draws
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _lines(left, records, "train/loss", "sampled softmax" if sampled else "full softmax")
+    left.set_title("training loss" + (", sampled softmax" if sampled else ""))
+    left.set_ylabel("nats a token")
+    _lines(right, records, "heldout/perplexity", "o")
+    right.set_title("held-out perplexity, full softmax")
+    right.set_yscale("log")
+    ticks = _ticks([r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r])
+    right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+    right.minorticks_off()
+    for axes in (left, right):
+        axes.set_xlabel("tokens seen")
+        axes.xaxis.set_major_formatter(lambda value, _: _thousands(value))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False)
+    figure.suptitle(title)
+    temporary = workdir / "curve.tmp.png"
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(workdir / "curve.png")
+
+
+_DIRECTIONS = ("forward", "backward")
+_COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
+
+
+def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> None:
+    for direction in _DIRECTIONS:
+        points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
+        if points:
+            marker = "o" if style == "o" else None
+            axes.plot(*zip(*points, strict=True), color=_COLOURS[direction], label=direction, marker=marker, ms=4, lw=1.5)
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """1, 2, 5, 10, … around the values."""
+    steps = [factor * 10.0**power for power in range(12) for factor in (1, 2, 5)]
+    if not values:
+        return []
+    below = [step for step in steps if step <= min(values)][-1:]
+    above = [step for step in steps if step >= max(values)][:1]
+    return below + [step for step in steps if min(values) < step < max(values)] + above
+
+
+def _thousands(value: float) -> str:
+    for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if value >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"
+
+
+def table(result: dict[str, Any], workdir: Path) -> str:
+    """The end of a run for a person: what was gained, how fast, where things are, what to do next."""
+    before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
+    rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
+    for name, values in (("before training", before), ("after training", after)):
+        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in ("forward", "backward", "average")))
+    minutes, seconds = divmod(round(result["wall_seconds"]), 60)
+    lines = [
+        *rows,
+        "(full softmax over the vocabulary; average: exp of the mean of both losses)",
+        "",
+        f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
+        f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters and"
+        f" {result['softmax_parameters']:,} of the softmax",
+        "",
+        f"result       {workdir / 'result.json'}",
+        f"curve        {workdir / 'curve.png'}",
+        f"metrics      {workdir / 'metrics.jsonl'}, {workdir / 'tensorboard'}",
+        f"checkpoints  {workdir / 'checkpoints'}",
+        f"the biLM     {workdir / 'export'}  (elmo_jax.load_bilm)",
+        "",
+        f"next: elmo-jax evaluate {workdir} --data YOUR_TEXT.txt",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""The folder of a run: `config.json` says what it is, and nothing of another run is ever written over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.config import CHANGEABLE, Config, differences, from_dict, to_dict
+from elmo_jax.errors import UserError
+from elmo_jax.files import write_text
+
+
+def open_workdir(workdir: Path, config: Config, facts: dict[str, Any]) -> None:
+    """Claims a folder for a run, or finds that it is this run's.
+
+    Args:
+      workdir: may be absent or empty.
+      config: of this launch.
+      facts: what else must stay the same, such as the fingerprint of the corpus.
+
+    Raises:
+      UserError: the folder holds something else, or a run with other settings; those that may change are `CHANGEABLE`.
+    """
+    path = workdir / "config.json"
+    if path.exists():
+        written = read_config_file(workdir)
+        old = {**written["config"], **written["facts"]}
+        changed = differences(old, {**to_dict(config), **facts})
+        refused = {key: values for key, values in changed.items() if key not in CHANGEABLE}
+        if refused:
+            listed = "; ".join(f"{key} was {old!r} and is now {new!r}" for key, (old, new) in refused.items())
+            raise UserError(
+                f"{workdir}: this run was started with other settings: {listed}."
+                " Go on with its own, or give the new run a folder of its own with --workdir"
+            )
+    elif workdir.exists() and (not workdir.is_dir() or any(not p.name.endswith(".tmp") for p in workdir.iterdir())):
+        raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps({"config": to_dict(config), "facts": facts}, indent=2) + "\n")
+
+
+def read_config_file(workdir: Path) -> dict[str, Any]:
+    """`config.json` of a run: `config` and `facts`."""
+    path = workdir / "config.json"
+    try:
+        written = json.loads(path.read_text())
+        return {"config": written["config"], "facts": written["facts"]}
+    except FileNotFoundError:
+        raise UserError(f"{workdir}: no run here (no config.json)") from None
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise UserError(f"{path}: not the config.json of a run; restore the file, or start anew elsewhere") from None
+
+
+def read_config(workdir: Path) -> Config:
+    """The config of a run."""
+    config: Config = from_dict(read_config_file(workdir)["config"])
+    return config
