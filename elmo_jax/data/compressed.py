@@ -14,7 +14,7 @@ from elmo_jax.errors import UserError
 _READ_BYTES = 1 << 16
 
 
-def open_text(path: Path) -> IO[bytes]:
+def open_text(path: Path) -> io.BufferedIOBase:
     """Open a file for reading, decompressed by its suffix."""
     match path.suffix:
         case ".gz":

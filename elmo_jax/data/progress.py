@@ -1,0 +1,55 @@
+"""What `prepare` shows while it works: a bar on a terminal, a few plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+def say(line: str, show: bool) -> None:
+    """Print one line to standard error."""
+    if show:
+        print(line, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Counts words of one phase; a context manager."""
+
+    def __init__(self, phase: str, show: bool, total: int | None = None) -> None:
+        """Begin. `phase` is what is done ("reading"), `total` the words to come, if known."""
+        self._phase, self._total = phase, total
+        self._show_lines = show and not sys.stderr.isatty()
+        self._bar = tqdm(
+            total=total,
+            desc=phase,
+            unit=" words",
+            unit_scale=True,
+            dynamic_ncols=True,
+            disable=not (show and sys.stderr.isatty()),
+        )
+        self._words, self._next_line = 0, time.monotonic() + _SECONDS_BETWEEN_LINES
+        say(phase, self._show_lines)
+
+    def add(self, words: int) -> None:
+        """Count words done."""
+        self._words += words
+        self._bar.update(words)
+        if self._show_lines and time.monotonic() > self._next_line:
+            self._next_line += _SECONDS_BETWEEN_LINES
+            share = f" of {self._total:,}" if self._total else ""
+            say(f"{self._phase}: {self._words:,}{share} words", True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
