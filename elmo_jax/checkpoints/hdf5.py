@@ -134,14 +134,9 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) -> h5py.Dataset:
     """The dataset, checked without reading any of its data."""
     where = f"{weights}: dataset '{name}'"
-    node: Any = file
-    for part in name.split("/"):
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
-        if link is None:
-            raise UserError(f"{where} is missing; expected shape {shape}, as options.json says")
-        if not isinstance(link, h5py.HardLink):
-            raise UserError(f"{where} is a link to somewhere else; expected the data in this file")
-        node = node[part]
+    node = _node(file, name, where)
+    if node is None:
+        raise UserError(f"{where} is missing; expected shape {shape}, as options.json says")
     if not isinstance(node, h5py.Dataset):
         raise UserError(f"{where} is a group; expected a dataset of shape {shape}")
     if node.shape != shape:
@@ -156,6 +151,19 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
     return node
 
 
+def _node(file: h5py.File, name: str, where: str) -> Any:
+    """What has that name, or None; a link is not followed (it may point to any file)."""
+    node: Any = file
+    for part in name.split("/"):
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise UserError(f"{where} is a link to somewhere else; expected the data in this file")
+        node = node[part]
+    return node
+
+
 def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> None:
     """Raises `UserError` where the file holds a layer, filter, highway or projection that the options do not have."""
     cnn, lstm = model.char_cnn, model.lstm
@@ -167,7 +175,7 @@ def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> N
         if lstm.cells == lstm.projection:
             absent.append((f"{direction}/{_CELL.format(0)}/W_P_0", "lstm.dim, lstm.projection_dim"))
     for name, keys in absent:
-        if name in file:
+        if _node(file, name, f"{weights}: '{name}'") is not None:
             raise UserError(f"{weights}: '{name}' is there, but options.json ({keys}) has no place for it")
 
 

@@ -1,0 +1,81 @@
+"""A training state as it is stored: nested dicts of arrays, and what must fit when one is restored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from elmo_jax.checkpoints import layout
+from elmo_jax.errors import UserError
+
+_ITEM = "default"  # the folder in which Orbax's manager puts a single item
+
+
+def paths(tree: Any) -> list[str]:
+    """Key paths of the leaves, parts joined by `/`: the same whatever classes the tree is made of."""
+    found = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)]
+    assert len(set(found)) == len(found), "two leaves with one path"
+    return found
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """Any pytree as nested dicts: an Optax state's classes and empty places do not matter to what is stored."""
+    return layout.unflatten(dict(zip(paths(tree), jax.tree.leaves(tree), strict=True)))
+
+
+def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    if leaf.sharding is None:
+        raise ValueError("the target of a restore needs shardings: jax.ShapeDtypeStruct(..., sharding=...)")
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+
+
+def saved_tree(handler: ocp.PyTreeCheckpointHandler, item: epath.Path) -> dict[str, Any]:
+    """Nested dict of what a checkpoint says about its arrays (`.shape`, `.dtype`)."""
+    found = handler.metadata(item)
+    return getattr(found, "tree", found)
+
+
+def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path) -> None:
+    """Orbax would cast, and with other settings pad, what does not fit; here it is an error."""
+    for path in sorted(saved.keys() | wanted.keys()):
+        if path not in saved or path not in wanted:
+            side = "lacks" if path in wanted else "holds, beside what is expected,"
+            raise UserError(f"{folder}: the checkpoint {side} '{path}'; it is of another model or optimizer")
+        leaf = wanted[path]
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.eval_shape(jax.random.key_data, leaf)  # as it is stored
+        found, expected = (saved[path].dtype, tuple(saved[path].shape)), (leaf.dtype, leaf.shape)
+        if found != expected:
+            shown = [f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in (found, expected)]
+            raise UserError(f"{folder}: '{path}' is {shown[0]}, expected {shown[1]}; it is of another model")
+
+
+def load(folder: epath.Path, abstract_state: Any) -> Any:
+    """The state in a step folder, on the shardings of `abstract_state`.
+
+    Raises:
+      UserError: keys, shapes or dtypes are not those of `abstract_state`.
+    """
+    wanted = named(jax.tree.map(abstract, abstract_state))
+    saved = saved_tree(ocp.PyTreeCheckpointHandler(), folder / _ITEM)
+    check_fits(layout.flatten(saved), layout.flatten(wanted), folder)
+    with jax.transfer_guard("allow"):
+        restored = ocp.StandardCheckpointHandler().restore(folder / _ITEM, args=ocp.args.StandardRestore(wanted))
+    leaves = layout.flatten(restored)
+    return jax.tree.unflatten(jax.tree.structure(abstract_state), [leaves[path] for path in paths(abstract_state)])
+
+
+def load_params(folder: epath.Path) -> dict[str, Any]:
+    """The subtree `params` of the state in a step folder, as NumPy arrays. Raises `UserError` where there is none."""
+    handler = ocp.PyTreeCheckpointHandler()
+    tree = saved_tree(handler, folder / _ITEM).get("params")
+    if not isinstance(tree, dict):
+        raise UserError(f"{folder}: a checkpoint without 'params'; expected that of a training run")
+    wanted = {"params": jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)}
+    as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+    arguments = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
+    return handler.restore(folder / _ITEM, args=arguments)["params"]
