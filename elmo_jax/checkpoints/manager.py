@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
-from elmo_jax.checkpoints import manifest, trees
+from elmo_jax.checkpoints import failures, manifest, trees
 from elmo_jax.errors import UserError
 
 _log = logging.getLogger(__name__)
@@ -84,9 +83,9 @@ class Checkpoints:
                 manager.save(step, args=ocp.args.StandardSave(trees.named(state)))
         except Exception as error:
             failure = self._failure(error)
-            if isinstance(error, OSError):
-                raise failure from error
-            raise
+            if not failures.is_of_storage(error):
+                raise
+            raise failure from error
 
     def wait(self) -> None:
         """Returns when the save in progress, if there is one, is complete on the disk.
@@ -179,7 +178,7 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         """Orbax's manager, made at the first save; it clears away what a killed process left half-written."""
         if self._manager is None:
-            logging.getLogger("absl").addFilter(_raised_here_too)
+            failures.raise_only()
             self._heldout = self._read_heldout()
             self._manager = ocp.CheckpointManager(
                 self._directory,
@@ -276,7 +275,7 @@ class Checkpoints:
                     (self._directory / name).rmtree()
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
-        return UserError(f"{self._directory}: step {step} could not be saved: {_reason(error)}; {last}")
+        return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")
 
     def _clear_aside(self, step: int) -> None:
         """Removes damaged checkpoints that training has come past again."""
@@ -292,18 +291,3 @@ def _best(heldout: dict[int, float]) -> int | None:
 
 def _names(directory: epath.Path) -> list[str]:
     return [path.name for path in directory.iterdir()] if directory.exists() else []
-
-
-def _reason(error: Exception) -> str:
-    """The operating system's words for what went wrong, where the error has its number; else its own first line."""
-    number = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's way to tell
-    if number:
-        return os.strerror(int(number[1]))
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
-def _raised_here_too(record: logging.LogRecord) -> bool:
-    """Drops the tracebacks that Orbax logs from its threads: `wait` raises the same error as one line."""
-    return not (record.exc_info and f"{os.sep}orbax{os.sep}" in record.pathname)

@@ -1,0 +1,251 @@
+"""The exported biLM: a frozen parameter tree with its config and vocabulary, for users and other programs.
+
+A folder of three things: `parameters/` (an Orbax PyTree checkpoint), `bilm.json` (layout version, config, shapes,
+fingerprint, history) and `vocabulary.txt` (the softmax's words, one a line, in order of their rows). Nothing here knows
+of training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from elmo_jax.checkpoints import failures
+from elmo_jax.checkpoints.hdf5 import read_hdf5
+from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
+from elmo_jax.config import ModelConfig, from_dict, to_dict
+from elmo_jax.errors import UserError
+
+_DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedBiLM:
+    """A biLM to use.
+
+    Attributes:
+      config: the architecture.
+      params: the parameter tree, a plain nested dict of NumPy arrays; with `softmax` where the source has one.
+      vocabulary: the words of the softmax's rows; None where the source has none (HDF5).
+      info: what is known of its history (steps, held-out perplexity, fingerprint of the corpus, …).
+      fingerprint: SHA-256 over keys, dtypes, shapes and bytes of `params`.
+    """
+
+    config: ModelConfig
+    params: dict[str, Any]
+    vocabulary: list[str] | None
+    info: dict[str, Any]
+    fingerprint: str
+
+
+def export_bilm(
+    path: str | os.PathLike[str],
+    model: ModelConfig,
+    params: Mapping[str, Any],
+    vocabulary: Sequence[str] | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes an export; an older one at `path` is replaced once the new one is complete. Call it on one process.
+
+    Args:
+      path: the folder to make.
+      model: the architecture.
+      params: the parameter tree, of NumPy arrays or of JAX arrays whose values this process has.
+      vocabulary: the words of the softmax's rows; None for a tree without softmax.
+      info: history, to be stored as JSON.
+
+    Returns:
+      The fingerprint.
+
+    Raises:
+      UserError: `path` holds something else or cannot be written; `params` or `vocabulary` are not those of `model`.
+    """
+    path = Path(os.path.abspath(path))
+    flat = {key: np.asarray(leaf) for key, leaf in flatten(params).items()}
+    shapes = {key: leaf.shape for key, leaf in flat.items()}
+    check_shapes(shapes, model, f"export to {path}")
+    _check_vocabulary(vocabulary, shapes, f"export to {path}")
+    digest = fingerprint(flat)
+    description = {
+        "layout": LAYOUT_VERSION,
+        "model": to_dict(model),
+        "shapes": shapes,
+        "parameters": sum(leaf.size for leaf in flat.values()),
+        "fingerprint": digest,
+        "vocabulary_sha256": None if vocabulary is None else _sha256(_lines(vocabulary)),
+        "info": dict(info or {}),
+    }
+    try:
+        with _replacing(path) as folder:
+            _write_params(folder / _PARAMETERS, unflatten(flat))
+            if vocabulary is not None:
+                (folder / _VOCABULARY).write_bytes(_lines(vocabulary))
+            (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    except Exception as error:
+        if not failures.is_of_storage(error):
+            raise
+        raise UserError(f"{path}: the export cannot be written: {failures.reason(error)}") from error
+    return digest
+
+
+def load_bilm(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]]) -> PretrainedBiLM:
+    """Reads a biLM, and verifies it by its fingerprint.
+
+    Args:
+      path: an export; a run folder that has one; or the pair (options.json, weights.hdf5) of a published biLM.
+
+    Raises:
+      UserError: there is no export; it is damaged, or of another layout version.
+    """
+    if isinstance(path, tuple):
+        model, params = read_hdf5(*path)
+        return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
+    folder = _find(Path(os.path.abspath(path)))
+    description = _read_description(folder)
+    model = from_dict(description["model"], ModelConfig, f"{folder / _DESCRIPTION}: model")
+    shapes = {key: tuple(shape) for key, shape in description["shapes"].items()}
+    check_shapes(shapes, model, str(folder / _DESCRIPTION))
+    vocabulary = _read_vocabulary(folder, description["vocabulary_sha256"])
+    _check_vocabulary(vocabulary, shapes, str(folder))
+    params = _read_params(folder, shapes)
+    digest = fingerprint(flatten(params))
+    if digest != description["fingerprint"]:
+        raise UserError(f"{folder}: the parameters are not those that were exported (fingerprint); export them again")
+    return PretrainedBiLM(model, params, vocabulary, description["info"], digest)
+
+
+def _find(path: Path) -> Path:
+    """The export folder that the user means."""
+    for folder in (path, path / "export"):
+        if (folder / _DESCRIPTION).is_file():
+            return folder
+    if (path / "checkpoints").is_dir():
+        raise UserError(f"{path}: a run without an export; make one with: elmo-jax export {path}")
+    trouble = f"no {_DESCRIPTION} here" if path.exists() else "no such folder"
+    raise UserError(f"{path}: {trouble}; expected an export, a run folder, or (options.json, weights.hdf5)")
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    path = folder / _DESCRIPTION
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); export the biLM again") from None
+    layout = description.get("layout") if isinstance(description, dict) else None
+    if layout != LAYOUT_VERSION:
+        raise UserError(
+            f"{path}: layout version {layout!r}, this elmo_jax reads {LAYOUT_VERSION};"
+            " export the biLM again, or use the elmo_jax that wrote it"
+        )
+    for key in ("model", "shapes", "fingerprint", "vocabulary_sha256", "info"):
+        kind = dict if key in ("model", "shapes", "info") else (str, type(None))
+        if key not in description or not isinstance(description[key], kind):
+            raise UserError(f"{path}: '{key}' is missing or damaged; export the biLM again")
+    return description
+
+
+def _write_params(folder: Path, params: dict[str, Any]) -> None:
+    checkpointer = _checkpointer()
+    try:
+        checkpointer.save(folder, args=ocp.args.PyTreeSave(params))
+    finally:
+        checkpointer.close()
+    mark = folder / "commit_success.txt"  # Orbax writes the absolute path into it, which is nobody's business
+    if mark.exists():
+        mark.write_text("Checkpoint commit was successful\n")
+
+
+def _read_params(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """As NumPy arrays, whatever devices wrote them. Sizes are compared before anything is read."""
+    where = folder / _PARAMETERS
+    if not where.is_dir():
+        raise UserError(f"{where}: no such folder; export the biLM again")
+    checkpointer = _checkpointer()
+    try:
+        found = checkpointer.metadata(where).item_metadata
+        saved = flatten(getattr(found, "tree", found))
+        if {key: tuple(leaf.shape) for key, leaf in saved.items()} != dict(shapes):
+            raise UserError(f"{where}: keys or shapes are not those of {_DESCRIPTION}; export the biLM again")
+        wanted = unflatten({key: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for key, leaf in saved.items()})
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+        return checkpointer.restore(where, args=ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy))
+    except UserError:
+        raise
+    except Exception as error:  # the kinds that Orbax and TensorStore raise on damage are many; each stays as the cause
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{where}: damaged ({reason}); export the biLM again") from error
+    finally:
+        checkpointer.close()
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    """Of this process alone: other processes of the run take no part."""
+    here = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"export_{here}"
+    )
+    failures.raise_only()
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary sibling folder that takes the place of `path` once the block is done; removed if it fails."""
+    if path.exists() and not (path / _DESCRIPTION).is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
+    temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", "old"))
+    for leftover in (temporary, old):  # of an export that was killed
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if path.exists():
+            path.rename(old)
+        temporary.rename(path)
+    finally:
+        for leftover in (temporary, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _lines(vocabulary: Sequence[str]) -> bytes:
+    return "".join(f"{word}\n" for word in vocabulary).encode("utf-8")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_vocabulary(folder: Path, expected: str | None) -> list[str] | None:
+    if expected is None:
+        return None
+    path = folder / _VOCABULARY
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; export the biLM again")
+    content = path.read_bytes()
+    if _sha256(content) != expected:
+        raise UserError(f"{path}: not the vocabulary that was exported; export the biLM again")
+    return content.decode("utf-8").split("\n")[:-1]  # not splitlines(): words may hold other line separators
+
+
+def _check_vocabulary(vocabulary: Sequence[str] | None, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    rows = shapes.get("softmax/kernel", (None,))[0]
+    if vocabulary is None:
+        return
+    if rows is None or len(vocabulary) != rows:
+        raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows or 'no'} rows")
+    for word in vocabulary:
+        if "\n" in word:
+            raise UserError(f"{where}: the word {word!r} holds a line break; the vocabulary has one word a line")
