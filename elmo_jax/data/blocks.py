@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.data.tfds_text import quiet_tfds
 from elmo_jax.errors import UserError
 
@@ -71,6 +72,9 @@ def write_blocks(
 
     Returns:
         The number of blocks in each split, and a digest (sha256, hexadecimal) of them all.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
     """
     import tensorflow_datasets as tfds
 
@@ -97,10 +101,14 @@ def write_blocks(
         )
         writer = tfds.core.SequentialWriter(info, BLOCKS_A_SHARD, file_format="array_record")
         writer.initialize_splits(list(splits))
-        for split in splits:
-            digest.update(split.encode())
-            writer.add_examples({split: examples(split)})
-            writer.close_splits([split])
+        try:
+            for split in splits:
+                digest.update(split.encode())
+                writer.add_examples({split: examples(split)})
+                writer.close_splits([split])
+        except RuntimeError as error:
+            # How ArrayRecord reports a full disk.
+            raise OSError(str(error).partition("\n")[0]) from error
     return numbers, digest.hexdigest()
 
 
@@ -141,7 +149,11 @@ class Blocks:
         if not 0 <= index.__index__() < len(self):
             raise IndexError(f"block {index} of {len(self)}")
         try:
-            return self._records[index][_FEATURE]
+            block = self._records[index][_FEATURE]
+            # A file cut at a round size still opens, and its records read as empty.
+            if not block.size or block[0] != BEGIN_SENTENCE_ID:
+                raise ValueError("not a block")
+            return block
         except Exception as error:
             raise self._damaged(error) from error
 

@@ -49,8 +49,9 @@ class Spool:
             for chunk, found in tokenise_all(chunks, workers):
                 ids = self._ids
                 provisional = [ids.setdefault(word, len(ids)) for word in found.types]
-                np.array(provisional, np.int32)[found.ids].tofile(ids_file)
-                found.lengths.tofile(lengths_file)
+                # Not ndarray.tofile, which does not tell when the disk is full.
+                ids_file.write(np.array(provisional, np.int32)[found.ids].tobytes())
+                lengths_file.write(found.lengths.tobytes())
                 self._count(chunk, found)
                 progress.add(len(found.ids))
         self._units.append(np.array([self._open] if self._open else [], np.int32))

@@ -129,5 +129,5 @@ def _text_feature(name: str, features: Any) -> str:
         return "text"
     if len(texts) == 1:
         return texts[0]
-    found = ", ".join(f"{key} ({type(feature).__name__})" for key, feature in features.items())
+    found = ", ".join(f"{key} ({type(feature).__name__})" for key, feature in sorted(features.items()))
     raise UserError(f"{name}: expected one text feature, or one called text; the dataset has {found}")
