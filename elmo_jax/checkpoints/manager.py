@@ -25,6 +25,7 @@ from elmo_jax.errors import UserError
 
 _log = logging.getLogger(__name__)
 _ASIDE = ".damaged"
+_TEMPORARY = ".orbax-checkpoint-tmp"  # Orbax's, of a folder that is being written
 _NONE, _ALL_DAMAGED = -1, -2  # instead of a step, where processes agree on one
 
 
@@ -48,6 +49,7 @@ class Checkpoints:
         self._manager: ocp.CheckpointManager | None = None
         self._saving: tuple[int, float | None] | None = None  # what Orbax writes at the moment
         self._known: set[int] = set()  # steps that this object saved or restored
+        self._failed: set[int] = set()
         self._heldout: dict[int, float] = {}
 
     def save(self, step: int, state: Any, heldout: float | None = None) -> None:
@@ -68,6 +70,8 @@ class Checkpoints:
         self.wait()
         heldout = heldout if heldout is not None and math.isfinite(heldout) else None
         folder = self._directory / str(step)
+        if step in self._failed:  # what is still under way of that save could end up among the files of this one
+            raise UserError(f"{folder}: could not be saved before; save a later step, or start the run again")
         if step in self.steps():
             if step not in self._known:
                 raise UserError(f"{folder}: holds a checkpoint this run did not make; move it away first")
@@ -204,7 +208,7 @@ class Checkpoints:
         """Writes the manifest; Orbax calls it on process 0, all files being written and the folder not yet renamed."""
         assert self._saving is not None
         step, heldout = self._saving
-        names = [name for name in _names(self._directory) if name.startswith(f"{step}.orbax-checkpoint-tmp")]
+        names = [name for name in _names(self._directory) if name.startswith(f"{step}{_TEMPORARY}")]
         folder = self._directory / (names[0] if names else str(step))  # object stores have no temporary name
         manifest.write(folder, manifest.describe(folder, step, heldout))
 
@@ -269,10 +273,9 @@ class Checkpoints:
         step = self._saving[0]
         self._saving = None
         self._heldout.pop(step, None)
+        self._failed.add(step)
         if jax.process_index() == 0:
-            for name in _names(self._directory):
-                if name.startswith(f"{step}.orbax-checkpoint-tmp"):
-                    (self._directory / name).rmtree()
+            failures.remove_while_written(self._directory, f"{step}{_TEMPORARY}")
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
         return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")

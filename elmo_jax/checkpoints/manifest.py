@@ -45,7 +45,7 @@ def write(folder: epath.Path, manifest: Manifest) -> None:
     values = {"version": _VERSION, **dataclasses.asdict(manifest)}
     temporary = folder / f".{NAME}.tmp"
     temporary.write_text(json.dumps({"crc32": _of_values(values), **values}))
-    temporary.rename(folder / NAME)
+    temporary.replace(folder / NAME)
 
 
 def read(folder: epath.Path) -> Manifest | str:
