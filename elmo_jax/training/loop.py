@@ -137,7 +137,7 @@ class _Run:
                 state, done = self._loop(state, restored)
             if done < self.total:
                 assert self.signal is not None
-                self.checkpoints.save(done, state, force=True)
+                self.checkpoints.save(done, state)
                 self.checkpoints.wait()
                 return Stopped(self.signal, done)
             return self._finish(state)
@@ -295,7 +295,7 @@ class _Run:
     def _finish(self, state: TrainState) -> dict[str, Any]:
         """Evaluates, saves, exports and reports."""
         after = self._evaluate(state, self.total, "after training")
-        self.checkpoints.save(self.total, state, after.average, force=True)
+        self.checkpoints.save(self.total, state, after.average)
         self.checkpoints.wait()
         before = next(r for r in self.log.records if r["step"] == 0 and "heldout/perplexity/average" in r)
         seconds = self.log.latest("train/seconds")

@@ -61,7 +61,7 @@ def preferred_directions(mesh: Mesh) -> Directions:
 
 def preferred_encoder_chunk(mesh: Mesh) -> int:
     """Distinct words encoded at a time: accelerators need larger products to be busy."""
-    return 512 if mesh.devices.flat[0].platform == "cpu" else 1024
+    return 256 if mesh.devices.flat[0].platform == "cpu" else 1024
 
 
 def state_specs(state: Any) -> Any:

@@ -1,0 +1,136 @@
+"""Perplexity of a biLM on any text."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmo_jax.config import EvaluationConfig
+from elmo_jax.data.batches import BEGIN, Blocks, DistinctWords
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare import prepare
+from elmo_jax.errors import UserError
+from elmo_jax.files import write_text
+from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.char_cnn import PADDING
+from elmo_jax.training import mesh as meshes
+from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
+from elmo_jax.training.run_folder import load_run_or_export
+
+
+@dataclasses.dataclass(frozen=True)
+class TextEvaluation:
+    """What `evaluate_text` finds."""
+
+    perplexity: Perplexity
+    sentences: int
+    vocabulary_size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "perplexity": self.perplexity.as_dict(),
+            "tokens": self.perplexity.tokens,
+            "sentences": self.sentences,
+            "unknown_targets": self.perplexity.unknown,
+            "vocabulary_size": self.vocabulary_size,
+        }
+
+    def describe(self) -> str:
+        """For a person."""
+        p = self.perplexity
+        return (
+            f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n"
+            f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of them"
+            f" <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with figures over the same vocabulary"
+            " and text."
+        )
+
+
+def evaluate_text(
+    model: Path,
+    sources: Sequence[str],
+    *,
+    format: str = "auto",
+    errors: str = "strict",
+    batch_size: int = 64,
+    per_sentence: Path | None = None,
+) -> TextEvaluation:
+    """Perplexity of a biLM on a text, with the full softmax; state from zero and carried along `batch_size` rows.
+
+    Args:
+      model: a run's folder or an export.
+      sources: as `prepare` takes them; or one prepared corpus, whose held-out part is read.
+      format, errors: as `prepare` takes them.
+      batch_size: rows the text is laid out in.
+      per_sentence: a file to write each sentence's log-probabilities to, tab-separated.
+
+    Raises:
+      UserError: no such model or text; a model without softmax; a corpus prepared with another vocabulary.
+    """
+    bilm = load_run_or_export(model)
+    if bilm.vocabulary is None:
+        raise UserError(f"{model}: this biLM has no softmax (the published files have none), so it has no perplexity")
+    mesh = meshes.make_mesh()
+    program = BiLM(
+        bilm.config,
+        directions=meshes.preferred_directions(mesh),
+        encoder_chunk=meshes.preferred_encoder_chunk(mesh),
+    )
+    evaluator = Evaluator(program, EvaluationConfig(batch_size=batch_size), mesh)
+    params = meshes.to_devices(bilm.params, _everywhere(bilm.params), mesh)
+    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
+        corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, errors)
+        spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
+        on_devices = meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
+        blocks = corpus.blocks("heldout")
+        perplexity, scores = evaluator.sentences(params, blocks, DistinctWords(spellings, PADDING), on_devices)
+        if per_sentence is not None:
+            write_text(per_sentence, _sentence_lines(blocks, corpus.words(), scores))
+    return TextEvaluation(perplexity, len(scores.tokens), len(bilm.vocabulary))
+
+
+def _everywhere(tree: Any) -> Any:
+    import jax
+
+    return jax.tree.map(lambda _: meshes.EVERYWHERE, tree)
+
+
+def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, format: str, errors: str) -> Corpus:
+    """The text with the model's vocabulary: prepared for the moment, or found prepared."""
+    if len(sources) == 1 and (Path(sources[0]) / "corpus.json").exists():
+        corpus = Corpus.open(sources[0])
+        if corpus.vocabulary() != vocabulary:
+            raise UserError(
+                f"{sources[0]}: prepared with another vocabulary than the model's, so its held-out perplexity would not be"
+                " the model's; give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
+            )
+        return corpus
+    words = temporary / "vocabulary.txt"
+    words.write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8", newline="\n")
+    return prepare(
+        sources,
+        temporary / "corpus",
+        format=format,
+        errors=errors,
+        vocabulary_file=words,
+        heldout_fraction=1.0,
+        progress=False,
+    )
+
+
+def _sentence_lines(blocks: Blocks, words: list[str], scores: SentenceScores) -> str:
+    """A head and a line a sentence: number, targets, log-probabilities in nats, the sentence."""
+    text = np.concatenate([blocks[i] for i in range(len(blocks))])
+    starts = np.flatnonzero(text == BEGIN)
+    lines = ["sentence\ttokens\tforward\tbackward\ttext\n"]
+    for number, ids in enumerate(np.split(text, starts[1:])):
+        forward, backward = scores.log_probability[:, number]
+        sentence = " ".join(words[i] for i in ids[1:])
+        lines.append(f"{number}\t{scores.tokens[number]}\t{forward:.4f}\t{backward:.4f}\t{sentence}\n")
+    return "".join(lines)

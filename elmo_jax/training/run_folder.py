@@ -1,0 +1,72 @@
+"""The biLM of a run's folder, finished or not: for evaluation and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, load_bilm
+from elmo_jax.checkpoints.layout import fingerprint, flatten
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+from elmo_jax.training.metrics import read_records
+from elmo_jax.training.workdir import read_config, read_config_file
+
+
+def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
+    """The biLM of a kept checkpoint.
+
+    Args:
+      run: a run's folder.
+      step: the number of a kept step, `last` or `best` (lowest held-out perplexity).
+
+    Raises:
+      UserError: no run, no such step, or the corpus it was trained on is no longer there for its vocabulary.
+    """
+    config, facts = read_config(run), read_config_file(run)["facts"]
+    checkpoints = Checkpoints(run / "checkpoints", keep=config.checkpoint.keep)
+    if step == "best":
+        chosen = checkpoints.best_step()
+        if chosen is None:
+            raise UserError(f"{run}: no kept checkpoint has a held-out perplexity; take --step last")
+    elif step == "last":
+        chosen = None
+    elif step.isdecimal():
+        chosen = int(step)
+    else:
+        raise UserError(f"--step: expected a number, 'last' or 'best', got {step!r}")
+    params, made = checkpoints.restore_params(chosen)
+    corpus = Corpus.open(config.data.corpus)
+    if corpus.fingerprint != facts["corpus_fingerprint"]:
+        raise UserError(
+            f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
+            " say where that is: the run's config.json names data.corpus"
+        )
+    heldout = [r for r in read_records(run / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r]
+    info = {
+        "experiment": run.name,
+        "steps": made,
+        "tokens_seen": made * config.train.batch_size * config.train.unroll_steps,
+        "corpus_fingerprint": corpus.fingerprint,
+        "heldout_perplexity": {
+            name: heldout[-1][f"heldout/perplexity/{name}"] for name in ("forward", "backward", "average")
+        }
+        if heldout
+        else None,
+    }
+    return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
+
+
+def load_run_or_export(path: Path) -> PretrainedBiLM:
+    """An export; a run's export; or the newest checkpoint of a run that has none yet."""
+    if (path / "config.json").exists() and not (path / "export").exists():
+        return load_run(path)
+    return load_bilm(path)
+
+
+def export_run(run: Path, step: str, out: Path | None) -> Path:
+    """Exports the biLM of a kept checkpoint; returns the folder."""
+    bilm = load_run(run, step)
+    out = run / "export" if out is None else out
+    export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
+    return out
