@@ -33,7 +33,7 @@ def reason(error: BaseException) -> str:
 def remove_while_written(directory: epath.Path, prefix: str) -> None:
     """Removes the folders whose names begin with `prefix`, left by a failed save.
 
-    TensorStore may still be writing other arrays into them, and makes them again: so until they stay away, for 2 seconds
+    TensorStore may still be writing other arrays into them, and makes them again: so until they stay away, 2 seconds
     at most. What comes after that is cleared away by the next launch.
     """
     quiet, deadline = 0, time.monotonic() + 2
