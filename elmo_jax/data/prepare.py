@@ -73,15 +73,16 @@ def prepare(
     for source in (*text, *(heldout_text or ())):
         if source.reason:
             say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
+    settings = {
+        "vocabulary_size": vocabulary_size,
+        "min_count": min_count,
+        "vocabulary_file": vocabulary and hashlib.sha256("\n".join(vocabulary).encode()).hexdigest(),
+        "heldout_fraction": None if heldout_text else float(heldout_fraction),
+        "errors": errors,
+    }
     request = {
         "format_version": FORMAT_VERSION,
-        "settings": {
-            "vocabulary_size": vocabulary_size,
-            "min_count": min_count,
-            "vocabulary_file": vocabulary and hashlib.sha256("\n".join(vocabulary).encode()).hexdigest(),
-            "heldout_fraction": None if heldout_text else heldout_fraction,
-            "errors": errors,
-        },
+        "settings": settings,
         "sources": _identities(text),
         "heldout_sources": heldout_text and _identities(heldout_text),
     }

@@ -158,6 +158,8 @@ def _is_utf8(data: bytes) -> bool:
 _LIST_MARK = re.compile(r"(?:[•·▪‣*] ?|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)] )+")
 # Moses splits off a dash that is a character of its own ("—") but not one typed as two hyphens.
 _DASH = re.compile(r"-{2,}")
+# Moses leaves a single quote that opens speech with its word. Before a small letter it may be 'em or 'twas.
+_OPENING_QUOTE = re.compile(r"(?<![^\s(\[\"])'(?=[A-Z](?!is\b|was\b|were\b|em\b))")
 # 1 Billion Word has straight quotes only; Moses would otherwise take "don’t" for three words.
 _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
 
@@ -174,7 +176,8 @@ def raw_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
     tokenizer = _moses()
     for paragraph in _paragraphs(lines):
         for sentence in split_sentences(paragraph):
-            text = _DASH.sub(" -- ", unicodedata.normalize("NFC", sentence).translate(_STRAIGHT))
+            text = unicodedata.normalize("NFC", sentence).translate(_STRAIGHT)
+            text = _OPENING_QUOTE.sub("' ", _DASH.sub(" -- ", text))
             # Not escaped: `&amp;` is not how the word is spelt. Split once more, since a
             # tokeniser's idea of a blank is not str.split's.
             words = " ".join(tokenizer.tokenize(text, escape=False)).split()

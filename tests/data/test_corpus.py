@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_reads_back_what_was_prepared(folder: Path) -> None:
     corpus = Corpus.open(folder)
+    assert {p.name for p in folder.iterdir()} == {"corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"}
     assert corpus.path == folder and corpus.report == json.loads((folder / "corpus.json").read_text())
     assert corpus.words()[:3] == corpus.vocabulary()[:3] == ["<S>", "</S>", "<UNK>"]
     assert sorted(corpus.words()[3:]) == ["a", "b", "c"] and corpus.vocabulary_size == 6
