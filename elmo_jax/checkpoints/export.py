@@ -195,7 +195,7 @@ def _checkpointer() -> ocp.Checkpointer:
     alone = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"export_{here}"
     )
-    failures.raise_only()
+    failures.tell_once()
     handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 

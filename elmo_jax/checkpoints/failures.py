@@ -49,12 +49,13 @@ def remove_while_written(directory: epath.Path, prefix: str) -> None:
     gc.collect()  # the coroutines that waited for those arrays: while modules are there for them to end with
 
 
-def raise_only() -> None:
+def tell_once() -> None:
     """A failed write is told once, by the exception that is raised.
 
     Orbax logs it too, with a traceback from each of its threads. And it stops waiting at the first array that fails, so
     asyncio reports the other failures as never retrieved, and TensorStore finds the event loop closed when it wants
-    to deliver them. None of that is news beside the exception. All else is logged and reported as before.
+    to deliver them. None of that is news beside the exception, and neither is Orbax's advice to save less often, which
+    counts the waits that the caller asked for. All else is logged and reported as before.
     """
     for name in ("absl", "asyncio"):  # Orbax logs through absl
         logging.getLogger(name).addFilter(_is_news)  # a filter that is there already is not added again
@@ -72,7 +73,7 @@ def raise_only() -> None:
 def _is_news(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
-        return True
+        return not (record.name == "absl" and str(record.msg).startswith("Waiting for previous save to complete"))
     if record.name == "asyncio":
         return not is_of_storage(error)
     return f"{os.sep}orbax{os.sep}" not in record.pathname

@@ -149,6 +149,8 @@ class Checkpoints:
                 if aside.exists():
                     aside.rmtree()
                 folder.rename(aside)
+        if jax.process_count() > 1:  # no process may look for steps before that is done
+            multihost_utils.sync_global_devices("elmo_jax: damaged checkpoints are moved aside")
         if self._manager is not None:
             self._manager.reload()
         return self._load(step, abstract_state), step
@@ -182,7 +184,7 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         """Orbax's manager, made at the first save; it clears away what a killed process left half-written."""
         if self._manager is None:
-            failures.raise_only()
+            failures.tell_once()
             self._heldout = self._read_heldout()
             self._manager = ocp.CheckpointManager(
                 self._directory,

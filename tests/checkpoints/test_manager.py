@@ -370,6 +370,19 @@ def test_a_manifest_that_cannot_be_written_fails_the_save(tmp_path: Path, monkey
     assert_equal(restored(tmp_path)[0], state(2))
 
 
+def test_only_what_is_told_otherwise_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saved(tmp_path, 1)
+    absl = logging.getLogger("absl")
+    absl.warning("Waiting for previous save to complete took %f seconds. …", 1.5)
+    absl.warning("something else")
+    try:
+        raise ValueError("not of Orbax")
+    except ValueError:
+        absl.exception("failed")
+        logging.getLogger("asyncio").exception("failed")
+    assert [record.getMessage() for record in caplog.records] == ["something else", "failed", "failed"]
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="step 1 could not be saved: "):
