@@ -77,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=SOURCES)
     evaluate.add_argument("--per-sentence", type=Path, metavar="FILE", help="write each sentence's log-probabilities")
     evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
-    evaluate.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows the text is laid out in (%(default)s)")
+    evaluate.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="rows the text is laid out in (%(default)s)"
+    )
     _add_text_options(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -88,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     export.add_argument("model", type=Path, metavar="RUN", help="a run's folder")
-    export.add_argument("--step", default="last", metavar="N", help="a kept step, 'last' or 'best' (default: %(default)s)")
+    export.add_argument(
+        "--step", default="last", metavar="N", help="a kept step, 'last' or 'best' (default: %(default)s)"
+    )
     export.add_argument("--out", type=Path, metavar="DIR", help="where to (default: RUN/export)")
     export.set_defaults(run=_export)
     return parser
@@ -107,10 +111,16 @@ def _add_prepare(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     prepare.add_argument("--min-count", type=int, metavar="N", help="only words seen so often in training (default: 2)")
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="use this vocabulary, one word a line, as it is")
     prepare.add_argument(
-        "--heldout-fraction", type=float, default=0.05, metavar="X", help="share of the documents held out (%(default)s)"
+        "--heldout-fraction",
+        type=float,
+        default=0.05,
+        metavar="X",
+        help="share of the documents held out (%(default)s)",
     )
     prepare.add_argument("--heldout", nargs="+", metavar="SOURCE", help="hold out these texts instead")
-    prepare.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core); the result is the same")
+    prepare.add_argument(
+        "--workers", type=int, metavar="N", help="processes (default: one a core); the result is the same"
+    )
     _add_text_options(prepare)
     prepare.set_defaults(run=_prepare)
 
@@ -157,11 +167,15 @@ def _pretrain(options: argparse.Namespace) -> int:
     config = load_config(options.config, options.overrides)
     name = options.config.stem.removeprefix("pretrain_")
     workdir = options.workdir or Path("runs") / name
-    result = pretrain(config, workdir, name)
-    if isinstance(result, Stopped):
-        print(f"stopped at step {result.step}, which is saved in {workdir}. To go on, give the same command again.")
-        return 128 + result.signal
-    print(table(result, workdir))
+    ended = pretrain(config, workdir, name)
+    if isinstance(ended, Stopped):
+        print(
+            f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir}; the same command goes on from there"
+        )
+        return 128 + ended.signal
+    if ended.already:
+        print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}\n")
+    print(table(ended.result, workdir))
     return 0
 
 

@@ -164,7 +164,7 @@ def from_dict(values: Any, cls: type = Config, where: str = "config") -> Any:
             hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(sorted(known))}"
             raise UserError(f"{where}.{key}: no such setting; {hint}")
         if dataclasses.is_dataclass(types[key]):
-            arguments[key] = from_dict(value, types[key], f"{where}.{key}")  # type: ignore[arg-type]
+            arguments[key] = from_dict(value, types[key], f"{where}.{key}")
         else:
             arguments[key] = _converted(value, types[key], f"{where}.{key}")
     config = cls(**arguments)
@@ -243,7 +243,9 @@ def check_model(model: ModelConfig) -> None:
     _at_least(1, lstm.layers, "model.lstm.layers")
     _at_least(1, lstm.projection, "model.lstm.projection")
     if lstm.cells < lstm.projection:
-        raise UserError(f"config.model.lstm.cells: expected at least the projection, {lstm.projection}, got {lstm.cells}")
+        raise UserError(
+            f"config.model.lstm.cells: expected at least the projection, {lstm.projection}, got {lstm.cells}"
+        )
     if not 0 <= model.dropout < 1:
         raise UserError(f"config.model.dropout: expected 0 <= dropout < 1, got {model.dropout}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         rest = values(["elmo-jax", f"--config={path}", *overrides])
         loaded = values.config
     except (AttributeError, KeyError) as error:  # an override of a key that is not there
-        raise UserError(_one_line(error.args[0], overrides)) from None
+        raise UserError(_missing(error, overrides)) from None
     except flags.Error as error:  # a value that cannot be read
         raise UserError(str(error).replace("\n", " ")) from None
     except OSError as error:  # the file could not be loaded
@@ -45,7 +46,11 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
-def _one_line(message: object, overrides: Sequence[str]) -> str:
-    """ml_collections' message, which names the near miss, on one line with the overrides it is about."""
-    text = " ".join(str(message).split())
-    return f"{' '.join(overrides) or 'the experiment file'}: no such setting: {text}"
+def _missing(error: Exception, overrides: Sequence[str]) -> str:
+    """ml_collections' message names the key, and the near miss where there is one."""
+    text = " ".join(str(error.args[0]).replace("\\", "").split()).replace("n'Did", "Did")
+    key = re.findall(r"\w+", text)[0]
+    near = re.search(r'Did you mean "(\w+)"', text)
+    hint = f"did you mean '{near[1]}'?" if near else "all settings are in elmo_jax/config.py"
+    given = [override for override in overrides if key in override.split("=")[0].split(".")]
+    return f"{given[0] if given else 'the experiment file: ' + key}: no such setting; {hint}"

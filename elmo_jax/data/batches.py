@@ -20,6 +20,7 @@ import numpy as np
 BEGIN, END, UNKNOWN = 0, 1, 2  # ids of `<S>`, `</S>`, `<UNK>`
 
 Item = TypeVar("Item")
+Array = Any  # a NumPy array on the host, a jax.Array in a device's program
 
 
 class Blocks(Protocol):
@@ -31,24 +32,29 @@ class Blocks(Protocol):
 
 
 class Window(NamedTuple):
-    """What one step reads of the text, this process's part."""
+    """What one pass reads of the text: on the host this process's part, in a device's program the device's."""
 
-    words: np.ndarray  # [devices * U] lexicon ids of each device's distinct words, shortest first
-    count: np.ndarray  # [devices] how many of them are words
-    inputs: np.ndarray  # [2, T, B] for each token its place in its device's `words`
-    targets: np.ndarray  # [2, T, B] vocabulary ids
+    words: Array  # [U] lexicon ids of the distinct words of each device, shortest first; devices one after another
+    word_count: Array  # [1] how many of a device's U are words; devices one after another
+    inputs: Array  # [2, T, B] for each token its place among its device's `words`
+    targets: Array  # [2, T, B] vocabulary ids
 
 
 class TrainingBatch(NamedTuple):
-    """A window, the negatives of its step, and where the rows stand after it. The fields of `training.step.Batch`."""
+    """A window, where the rows stand after it, and the negatives of its step, which all devices share."""
 
-    words: np.ndarray
-    count: np.ndarray
-    inputs: np.ndarray
-    targets: np.ndarray
-    position: np.ndarray  # [B, 2] block of the row and offset in it
-    negatives: np.ndarray  # [2, S] the same on every process
-    tries: np.ndarray  # [2]
+    window: Window
+    position: Array  # [B, 2] block of the row and offset in it
+    negatives: Array  # [2, S] distinct vocabulary ids
+    tries: Array  # [2] draws made to have them
+
+
+class EvaluationWindow(NamedTuple):
+    """A window of the evaluated text."""
+
+    window: Window
+    mask: np.ndarray  # [T, B] true on real tokens
+    sentence: np.ndarray  # [T, B] number of the sentence, in the order of the text
 
 
 def both_directions(block: np.ndarray) -> np.ndarray:
@@ -109,15 +115,15 @@ class DistinctWords:
         share = inputs.shape[2] // devices
         room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: what a window can hold at most
         words = np.zeros((devices, room), np.int32)
-        count = np.zeros((devices,), np.int32)
+        word_count = np.zeros((devices,), np.int32)
         places = np.empty(inputs.shape, np.int32)
         for device in range(devices):
             rows = slice(device * share, (device + 1) * share)
             ranks, inverse = np.unique(self._rank[inputs[:, :, rows]], return_inverse=True)
             words[device, : len(ranks)] = self._by_length[ranks]
-            count[device] = len(ranks)
+            word_count[device] = len(ranks)
             places[:, :, rows] = inverse.reshape(2, inputs.shape[1], share)
-        return Window(words.reshape(-1), count, places, targets)
+        return Window(words.reshape(-1), word_count, places, targets)
 
 
 class TrainingBatches(Iterator[TrainingBatch]):
@@ -171,33 +177,22 @@ class TrainingBatches(Iterator[TrainingBatch]):
             self._position[index] = slot, offset
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
+    def _draw(self, direction: int) -> tuple[np.ndarray, int]:
+        rng = np.random.default_rng([self._draw_seed, self._step, direction])
+        return draw_negatives(rng, self._negatives, self._vocabulary_size)
+
     def __next__(self) -> TrainingBatch:
         text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [4, T, B]
         targets = np.where(text[1::2] < self._vocabulary_size, text[1::2], UNKNOWN)
         window = self._distinct.window(text[::2], targets.astype(np.int32), self._devices)
-        drawn = [
-            draw_negatives(np.random.default_rng([self._draw_seed, self._step, direction]), self._negatives, self._vocabulary_size)
-            for direction in range(2)
-            if self._negatives
-        ]
+        drawn = [self._draw(direction) for direction in range(2) if self._negatives]
         self._step += 1
         return TrainingBatch(
-            *window,
+            window,
             position=self._position.copy(),
             negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((2, 0), np.int32),
             tries=np.array([tries for _, tries in drawn] or [0, 0], np.float32),
         )
-
-
-class EvaluationWindow(NamedTuple):
-    """A window of the evaluated text."""
-
-    words: np.ndarray
-    count: np.ndarray
-    inputs: np.ndarray
-    targets: np.ndarray
-    mask: np.ndarray  # [T, B] true on real tokens
-    sentence: np.ndarray  # [T, B] number of the sentence, in the order of the text
 
 
 def evaluation_windows(
@@ -235,7 +230,7 @@ def evaluation_windows(
         part = laid[:, first : first + unroll_steps]
         targets = np.where(part[1:4:2] < vocabulary_size, part[1:4:2], UNKNOWN).astype(np.int32)
         window = distinct.window(part[0:4:2], targets, devices)
-        yield EvaluationWindow(*window, mask=part[4] > 0, sentence=part[5])
+        yield EvaluationWindow(window, mask=part[4] > 0, sentence=part[5])
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:

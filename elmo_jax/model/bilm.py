@@ -130,7 +130,9 @@ class BiLM(nn.Module):
             outputs, state = run(stacked, inputs, State(*state), mask)
             return outputs, state
         results = [
-            projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, None if mask is None else mask[d])
+            projected_lstm(
+                params[d], inputs[d], State(*(s[d] for s in state)), settings, None if mask is None else mask[d]
+            )
             for d in range(len(DIRECTIONS))
         ]
         outputs = jnp.stack([out for out, _ in results])

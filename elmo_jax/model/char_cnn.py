@@ -95,11 +95,12 @@ def _encode_backward(settings: EncoderSettings, residuals: Any, gradient: jax.Ar
     real = jnp.arange(characters.shape[0] * settings.chunk).reshape(-1, settings.chunk, 1) < count
     gradient = jnp.where(real, gradient, 0.0)
 
-    def step(carry: tuple[jax.Array, _Weights], chunk: Any) -> tuple[tuple[jax.Array, _Weights], None]:
+    def step(carry: tuple[jax.Array, _Weights], at: Any) -> tuple[tuple[jax.Array, _Weights], None]:
         index, total = carry
+        chars, kept, gradient = at
         total = lax.cond(
             index * settings.chunk < count,
-            lambda: jax.tree.map(jnp.add, total, _backward_chunk(weights, *chunk, settings)),
+            lambda: jax.tree.map(jnp.add, total, _backward_chunk(weights, chars, kept, gradient, settings)),
             lambda: total,
         )
         return (index + 1, total), None

@@ -16,14 +16,22 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, PartitionSpec
 
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.batches import Blocks, DistinctWords, EvaluationWindow, Window, evaluation_windows, prefetched
+from elmo_jax.data.batches import (
+    UNKNOWN,
+    Blocks,
+    DistinctWords,
+    EvaluationWindow,
+    Window,
+    evaluation_windows,
+    prefetched,
+)
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.softmax import full_softmax_losses
-from elmo_jax.training.mesh import BATCH_SPECS, EVERYWHERE, local_rows, to_devices
+from elmo_jax.training.mesh import EVERYWHERE, WINDOW_SPECS, local_rows, to_devices, to_host
 from elmo_jax.training.step import AXIS
+from elmo_jax.training.throughput import exp
 
-WINDOW_SPECS = Window(*BATCH_SPECS[:4])
 CARRY_SPEC = PartitionSpec(None, AXIS)
 LOSS_SPEC = PartitionSpec(None, None, AXIS)
 
@@ -73,8 +81,9 @@ class Evaluator:
     def _losses(self, params: Tree, window: Window, carry: Tree, spellings: jax.Array) -> tuple[jax.Array, Tree]:
         """[2, T, B] losses in nats of one device's rows."""
         dense = {name: tree for name, tree in params.items() if name != "softmax"}
+        characters = spellings[window.words]  # [U, W]
         layers, carry = self._model.apply(
-            {"params": dense}, spellings[window.words], window.inputs, carry, count=window.count[0]
+            {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
         )
         hidden = layers[-1]  # [2, T, B, P]
         losses = full_softmax_losses(
@@ -110,8 +119,9 @@ class Evaluator:
         # fetched one window late, so that the device does not wait for the host
         late: tuple[jax.Array, EvaluationWindow] | None = None
         for window in prefetched(self._windows(blocks, distinct, vocabulary)):
-            losses, carry = self._step(params, to_devices(Window(*window[:4]), WINDOW_SPECS, self._mesh), carry, spellings)
-            unknown += int(np.sum((window.targets[0] == 2) & window.mask))
+            on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
+            losses, carry = self._step(params, on_devices, carry, spellings)
+            unknown += int(np.sum((window.window.targets[0] == UNKNOWN) & window.mask))
             if late is not None:
                 totals.add(*late)
             late = losses, window
@@ -151,8 +161,7 @@ class _Totals:
 
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
         """Adds this process's part of a window."""
-        local = [np.asarray(shard.data) for shard in sorted(losses.addressable_shards, key=lambda s: s.index[2].start or 0)]
-        values = np.concatenate(local, axis=2)[:, window.mask]  # [2, n]
+        values = to_host(losses, axis=2)[:, window.mask]  # [2, n]
         sentence = window.sentence[window.mask]
         size = max(len(self._tokens), int(sentence.max(initial=-1)) + 1)
         self._tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
@@ -168,14 +177,12 @@ class _Totals:
             tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
             losses = np.pad(self._losses, ((0, 0), (0, size - self._losses.shape[1])))
             # as bytes: the gather would round float64 to float32
-            rows = multihost_utils.process_allgather(np.vstack([tokens, losses]).view(np.uint32)).view(np.float64).sum(0)
+            rows = (
+                multihost_utils.process_allgather(np.vstack([tokens, losses]).view(np.uint32)).view(np.float64).sum(0)
+            )
             self._tokens, self._losses = rows[0], rows[1:]
             unknown = int(multihost_utils.process_allgather(np.int32(unknown)).sum())
         tokens = self._tokens.sum()
         mean = self._losses.sum(1) / tokens
-        perplexity = Perplexity(_exp(mean[0]), _exp(mean[1]), int(tokens), unknown / tokens)
+        perplexity = Perplexity(exp(mean[0]), exp(mean[1]), int(tokens), unknown / tokens)
         return perplexity, SentenceScores(self._tokens.astype(np.int64), -self._losses)
-
-
-def _exp(loss: float) -> float:
-    return math.exp(loss) if loss < 700 else math.inf

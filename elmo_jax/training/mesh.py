@@ -12,27 +12,28 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from elmo_jax.data.batches import TrainingBatch, Window
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import Directions
 from elmo_jax.training.state import TrainState
-from elmo_jax.training.step import AXIS, Batch, TrainStep
+from elmo_jax.training.step import AXIS, TrainStep
 
 EVERYWHERE = PartitionSpec()
 ROWS = PartitionSpec(AXIS)
-BATCH_SPECS = Batch(
+WINDOW_SPECS = Window(
     words=ROWS,
-    count=ROWS,
+    word_count=ROWS,
     inputs=PartitionSpec(None, None, AXIS),
     targets=PartitionSpec(None, None, AXIS),
-    position=ROWS,
-    negatives=EVERYWHERE,
-    tries=EVERYWHERE,
 )
+BATCH_SPECS = TrainingBatch(WINDOW_SPECS, position=ROWS, negatives=EVERYWHERE, tries=EVERYWHERE)
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     """All devices of all processes, or those given, along the axis `data`; those of a process side by side."""
-    devices = sorted(jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id))
+    devices = sorted(
+        jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id)
+    )
     return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
 
 
@@ -79,7 +80,7 @@ def shardings(specs: Any, mesh: Mesh) -> Any:
 
 def map_step(
     step: TrainStep, state: TrainState, mesh: Mesh
-) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Any]]:
+) -> Callable[[TrainState, TrainingBatch, jax.Array], tuple[TrainState, Any]]:
     """The step over all devices, compiled at its first call; the state that goes in is given up (its memory is reused)."""
     specs = state_specs(state)
     # each device's program states itself what is averaged, so there is nothing for the replication check to insert
@@ -101,7 +102,7 @@ def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
     )
 
 
-def to_host(array: jax.Array) -> np.ndarray:
-    """This process's rows of an array that is divided along its first axis."""
-    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
-    return np.concatenate([jax.device_get(shard.data) for shard in shards])
+def to_host(array: jax.Array, axis: int = 0) -> np.ndarray:
+    """This process's part of an array that is divided along `axis`."""
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
+    return np.concatenate([jax.device_get(shard.data) for shard in shards], axis)

@@ -1,4 +1,4 @@
-"""What a run says of itself: a live line, `metrics.jsonl` and TensorBoard files, and the work a token takes."""
+"""What a run says of itself: a live line, `metrics.jsonl` and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
-
-from elmo_jax.config import ModelConfig
 
 
 class MetricsLog:
@@ -41,6 +39,10 @@ class MetricsLog:
     def latest(self, name: str, default: float = 0.0) -> float:
         """The value in the newest record that has it."""
         return next((record[name] for record in reversed(self.records) if name in record), default)
+
+    def first(self, name: str) -> dict[str, Any] | None:
+        """The oldest record that has the value."""
+        return next((record for record in self.records if name in record), None)
 
     def close(self) -> None:
         """Writes out what is buffered."""
@@ -96,31 +98,3 @@ class Progress:
     def close(self) -> None:
         """Ends the live line."""
         self._bar.close()
-
-
-def flops_per_word(model: ModelConfig, windows: float) -> float:
-    """Forward floating-point operations (a multiplication and an addition are two) of the token encoder for one word.
-
-    Args:
-      model: the architecture.
-      windows: positions that the filters are put on.
-    """
-    char_cnn = model.char_cnn
-    filters = sum(2 * width * char_cnn.embedding_dim * number for width, number in char_cnn.filters)
-    features = char_cnn.features
-    projection = 2 * features * model.lstm.projection if features != model.lstm.projection else 0
-    return windows * filters + char_cnn.highways * 4 * features**2 + projection
-
-
-def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
-    """Forward operations of a token in both directions, without the token encoder.
-
-    Args:
-      model: the architecture.
-      softmax_words: words that each token is scored against.
-    """
-    lstm = model.lstm
-    layer = 2 * 2 * lstm.projection * 4 * lstm.cells
-    if lstm.cells != lstm.projection:
-        layer += 2 * lstm.cells * lstm.projection
-    return 2 * (lstm.layers * layer + 2 * lstm.projection * softmax_words)

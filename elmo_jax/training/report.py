@@ -7,6 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.files import write_text
+from elmo_jax.model.bilm import parameter_count
+from elmo_jax.training.evaluate import Perplexity
+from elmo_jax.training.state import without_softmax
+
+
+def summary(records: list[dict[str, Any]], after: Perplexity, params: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a finished run, from its metrics and its last evaluation."""
+    before = next(r for r in records if r["step"] == 0 and "heldout/perplexity/average" in r)
+    trained = [r for r in records if "train/seconds" in r]
+    # the first report has the compilation in it
+    first, last = (trained[0], trained[-1]) if len(trained) > 1 else ({"tokens": 0, "train/seconds": 0.0}, trained[-1])
+    return {
+        "tokens_per_second": (last["tokens"] - first["tokens"]) / (last["train/seconds"] - first["train/seconds"]),
+        "heldout_perplexity": after.as_dict(),
+        "heldout_perplexity_before": {name: before[f"heldout/perplexity/{name}"] for name in after.as_dict()},
+        "heldout_tokens": after.tokens,
+        "heldout_unknown": after.unknown,
+        "parameters": parameter_count(without_softmax(params)),
+        "softmax_parameters": parameter_count(params["softmax"]),
+        "vocabulary_size": params["softmax"]["bias"].shape[0],
+    }
 
 
 def write_result(workdir: Path, result: dict[str, Any]) -> None:
@@ -36,7 +57,9 @@ def draw_curve(workdir: Path, records: list[dict[str, Any]], title: str, sampled
     _lines(right, records, "heldout/perplexity", "o")
     right.set_title("held-out perplexity, full softmax")
     right.set_yscale("log")
-    ticks = _ticks([r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r])
+    ticks = _ticks(
+        [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
+    )
     right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
     right.minorticks_off()
     for axes in (left, right):
@@ -61,7 +84,9 @@ def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> N
         points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
         if points:
             marker = "o" if style == "o" else None
-            axes.plot(*zip(*points, strict=True), color=_COLOURS[direction], label=direction, marker=marker, ms=4, lw=1.5)
+            axes.plot(
+                *zip(*points, strict=True), color=_COLOURS[direction], label=direction, marker=marker, ms=4, lw=1.5
+            )
 
 
 def _ticks(values: list[float]) -> list[float]:

@@ -42,7 +42,9 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
             f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
             " say where that is: the run's config.json names data.corpus"
         )
-    heldout = [r for r in read_records(run / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r]
+    heldout = [
+        r for r in read_records(run / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r
+    ]
     info = {
         "experiment": run.name,
         "steps": made,

@@ -15,6 +15,7 @@ import optax
 from jax import lax
 
 from elmo_jax.config import TrainConfig
+from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
@@ -24,18 +25,6 @@ from elmo_jax.training.state import TrainState, without_softmax
 AXIS = "data"
 
 Tree = dict[str, Any]
-
-
-class Batch(NamedTuple):
-    """What a step reads. Each device has its own share, but for the negatives, which all share."""
-
-    words: jax.Array  # [U] lexicon ids of the distinct words, shortest first
-    count: jax.Array  # [1] how many of them are words
-    inputs: jax.Array  # [2, T, B] for each token its place in `words`
-    targets: jax.Array  # [2, T, B] vocabulary ids
-    position: jax.Array  # [B, 2] where each row reads next
-    negatives: jax.Array  # [2, S] distinct vocabulary ids
-    tries: jax.Array  # [2] draws made to have them
 
 
 class Metrics(NamedTuple):
@@ -59,13 +48,13 @@ class TrainStep:
         """Of all parameters but the softmax."""
         return dense_optimizer(self.config.optimizer, rate_shape(self.config.optimizer, self.total_steps))
 
-    def __call__(self, state: TrainState, batch: Batch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
+    def __call__(self, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
         """`spellings` [types, W] are the raw character ids of the lexicon."""
         dense, softmax = without_softmax(state.params), state.params["softmax"]
         ids = self._rows(batch)
         rows = softmax if ids is None else jax.tree.map(lambda w: w[ids], softmax)
         gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(dense, rows, state, batch, spellings)
-        dense_gradient, row_gradient, ids, losses = self._exchange(*gradients, ids, losses)
+        dense_gradient, row_gradient, ids, losses = self._exchange(gradients, ids, losses)
         if ids is not None:
             ids, row_gradient = combine_rows(ids, row_gradient, softmax["bias"].shape[0])
 
@@ -93,38 +82,40 @@ class TrainStep:
         )
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
-    def _rows(self, batch: Batch) -> jax.Array | None:
+    def _rows(self, batch: TrainingBatch) -> jax.Array | None:
         """[2TB + 2S] rows of the softmax that this device's loss reads: targets, then negatives. None: all of them."""
         if not self.config.negatives:
             return None
-        return jnp.concatenate([batch.targets.reshape(-1), batch.negatives.reshape(-1)])
+        return jnp.concatenate([batch.window.targets.reshape(-1), batch.negatives.reshape(-1)])
 
-    def _loss(self, dense: Tree, rows: Tree, state: TrainState, batch: Batch, spellings: jax.Array) -> Any:
+    def _loss(self, dense: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
         """The loss times the steps (as the original differentiates it), and the losses [2] and the new carry."""
         key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
         key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index(AXIS))
         layers, carry = self.model.apply(
             {"params": dense},
-            spellings[batch.words],
-            batch.inputs,
+            spellings[batch.window.words],
+            batch.window.inputs,
             state.carry,
-            count=batch.count[0],
+            count=batch.window.word_count[0],
             deterministic=False,
             rngs={"dropout": key},
         )
         hidden = layers[-1].reshape(2, -1, layers[-1].shape[-1])  # [2, T * B, P]
         if self.config.negatives:
-            losses = _sampled_losses(hidden, rows, batch, state.params["softmax"]["bias"].shape[0], self.model.precision)
+            vocabulary_size = state.params["softmax"]["bias"].shape[0]
+            losses = _sampled_losses(hidden, rows, batch, vocabulary_size, self.model.precision)
         else:
             losses = _full_losses(hidden, rows, batch, self.model.precision)
         losses = losses.mean(axis=1)  # [2]
         return losses.mean() * self.config.unroll_steps, (losses, carry)
 
     def _exchange(
-        self, dense: Tree, rows: Tree, ids: jax.Array | None, losses: jax.Array
+        self, gradients: tuple[Tree, Tree], ids: jax.Array | None, losses: jax.Array
     ) -> tuple[Tree, Tree, jax.Array | None, jax.Array]:
         """Means over devices. All devices share the negatives, so their rows are averaged in place; targets differ, so
         each device sends its rows to all others."""
+        dense, rows = gradients
         if ids is None:
             return *lax.pmean((dense, rows), AXIS), None, lax.pmean(losses, AXIS)
         split = ids.shape[0] - 2 * self.config.negatives
@@ -137,10 +128,10 @@ class TrainStep:
 
 
 def _sampled_losses(
-    hidden: jax.Array, rows: Tree, batch: Batch, vocabulary_size: int, precision: Precision
+    hidden: jax.Array, rows: Tree, batch: TrainingBatch, vocabulary_size: int, precision: Precision
 ) -> jax.Array:
     """[2, T * B] losses; `rows` are those of the targets of both directions, then of the negatives of both."""
-    targets = batch.targets.reshape(2, -1)  # [2, T * B]
+    targets = batch.window.targets.reshape(2, -1)  # [2, T * B]
     split = targets.size
 
     def direction(d: int) -> jax.Array:
@@ -160,9 +151,9 @@ def _sampled_losses(
     return jnp.stack([direction(d) for d in range(2)])
 
 
-def _full_losses(hidden: jax.Array, rows: Tree, batch: Batch, precision: Precision) -> jax.Array:
+def _full_losses(hidden: jax.Array, rows: Tree, batch: TrainingBatch, precision: Precision) -> jax.Array:
     """[2, T * B] losses against all words of the vocabulary."""
-    targets, kernel, bias = batch.targets.reshape(2, -1), rows["kernel"], rows["bias"]
+    targets, kernel, bias = batch.window.targets.reshape(2, -1), rows["kernel"], rows["bias"]
     return jnp.stack(
         [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(2)]
     )

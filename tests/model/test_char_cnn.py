@@ -1,0 +1,126 @@
+"""The chunked encoder against the plain form: one convolution a filter, over all positions, and autodiff."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.config import CharCNNConfig
+from elmo_jax.model.char_cnn import PADDING, EncoderSettings, TokenEncoder, encode_words
+from elmo_jax.model.precision import Precision
+
+WIDTHS = ((1, 4), (2, 5), (3, 6), (5, 7), (7, 8))
+POSITIONS, EMBEDDING, PROJECTION = 50, 3, 9
+
+
+def plain_encoder(params, characters, config, projection):
+    """As the paper writes it: [U, W] -> [U, P]."""
+    embedded = params["char_embedding"][characters]  # [U, W, E]
+    features = []
+    for i, _ in enumerate(config.filters):
+        convolved = jax.lax.conv_general_dilated(
+            embedded, params[f"filter_{i}"]["kernel"], (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+        features.append(jnp.max(convolved + params[f"filter_{i}"]["bias"], axis=1))
+    x = {"relu": jax.nn.relu, "tanh": jnp.tanh}[config.activation](jnp.concatenate(features, axis=-1))
+    for i in range(config.highways):
+        layer = params[f"highway_{i}"]
+        gate = jax.nn.sigmoid(x @ layer["carry"]["kernel"] + layer["carry"]["bias"])
+        transform = jax.nn.relu(x @ layer["transform"]["kernel"] + layer["transform"]["bias"])
+        x = gate * transform + (1 - gate) * x
+    if config.features != projection:
+        x = x @ params["projection"]["kernel"] + params["projection"]["bias"]
+    return x
+
+
+def random_words(rng, lengths):
+    characters = np.full((len(lengths), POSITIONS), PADDING, np.int32)
+    for row, length in zip(characters, lengths, strict=True):
+        row[0], row[1 : length + 1], row[length + 1] = 258, rng.integers(0, 256, length), 259
+    return jnp.asarray(characters)
+
+
+def random_params(encoder, characters, seed=0):
+    """Biases too, which start at zero."""
+    params = encoder.init(jax.random.key(seed), characters)["params"]
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+    noisy = [leaf + 0.3 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, noisy)
+
+
+@pytest.mark.parametrize(
+    ("activation", "highways", "projection", "chunk", "lengths"),
+    [
+        ("relu", 1, PROJECTION, 4, range(1, 12)),  # several chunks, the last one part full
+        ("relu", 2, PROJECTION, 16, [1, 48, 3, 48, 20]),  # words that fill all positions; unsorted; one chunk
+        ("tanh", 1, PROJECTION, 3, [44, 2, 43, 42, 1, 41, 40]),  # around where the last all-padding window ends
+        ("relu", 0, sum(number for _, number in WIDTHS), 5, range(1, 8)),  # neither highway nor projection
+    ],
+)
+def test_equals_the_plain_form_gradients_included(activation, highways, projection, chunk, lengths):
+    config = CharCNNConfig(EMBEDDING, WIDTHS, highways, activation, POSITIONS)
+    characters = random_words(np.random.default_rng(0), list(lengths))
+    encoder = TokenEncoder(config, projection, chunk=chunk)
+    params = random_params(encoder, characters)
+    weight = jax.random.normal(jax.random.key(9), (len(characters), projection))
+
+    def loss(params):
+        return jnp.sum(encoder.apply({"params": params}, characters) * weight)
+
+    def plain_loss(params):
+        return jnp.sum(plain_encoder(params, characters, config, projection) * weight)
+
+    assert_allclose(
+        encoder.apply({"params": params}, characters),
+        plain_encoder(params, characters, config, projection),
+        atol=2e-5,
+        rtol=1e-5,
+    )
+    plain = jax.grad(plain_loss)(params)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-4, rtol=1e-4), jax.grad(loss)(params), plain)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
+
+
+def test_words_past_the_count_are_zero_and_have_no_gradient():
+    config = CharCNNConfig(EMBEDDING, WIDTHS, 1, "relu", POSITIONS)
+    characters = random_words(np.random.default_rng(1), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+    params = random_params(TokenEncoder(config, PROJECTION), characters)
+    settings = EncoderSettings(config, PROJECTION, Precision.FLOAT32, chunk=4)
+    for count in (0, 1, 4, 5, 10):
+
+        def loss(params, characters, count=count):
+            return jnp.sum(encode_words(params, characters, jnp.asarray(count), settings) ** 2)
+
+        vectors = encode_words(params, characters, jnp.asarray(count), settings)
+        assert np.all(vectors[count:] == 0)
+        assert np.all(np.abs(vectors[:count]).sum(1) > 0)
+        all_real = jax.grad(lambda p: jnp.sum(plain_encoder(p, characters[:count], config, PROJECTION) ** 2))(params)  # noqa: B023
+        mine = jax.grad(loss)(params, characters)
+        jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-3, rtol=1e-4), mine, all_real)
+
+
+def test_a_word_has_the_same_vector_in_any_batch():
+    config = CharCNNConfig(EMBEDDING, WIDTHS, 1, "relu", POSITIONS)
+    characters = random_words(np.random.default_rng(2), [5, 2, 40, 9, 48])
+    encoder = TokenEncoder(config, PROJECTION, chunk=2)
+    params = random_params(encoder, characters)
+    together = encoder.apply({"params": params}, characters)
+    for i in range(len(characters)):
+        alone = encoder.apply({"params": params}, characters[i : i + 1])
+        assert_allclose(alone[0], together[i], atol=1e-6)
+
+
+def test_initial_values_are_those_of_the_original():
+    config = CharCNNConfig(16, ((1, 32), (7, 1024)), 1, "relu", POSITIONS)
+    params = TokenEncoder(config, 512).init(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]
+    assert np.abs(params["char_embedding"]).max() == pytest.approx(1, abs=0.01)
+    assert np.abs(params["filter_1"]["kernel"]).max() == pytest.approx(0.05, abs=1e-4)
+    assert np.std(params["highway_0"]["carry"]["kernel"]) == pytest.approx(1056**-0.5, rel=0.01)
+    assert np.all(params["highway_0"]["carry"]["bias"] == -2)
+    assert np.all(params["highway_0"]["transform"]["bias"] == 0)
+    assert np.std(params["projection"]["kernel"]) == pytest.approx(1056**-0.5, rel=0.01)
+    tanh = TokenEncoder(CharCNNConfig(16, ((7, 1024),), 0, "tanh", POSITIONS), 512)
+    kernel = tanh.init(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]["filter_0"]["kernel"]
+    assert np.std(kernel) == pytest.approx((7 * 16) ** -0.5, rel=0.01)

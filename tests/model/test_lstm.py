@@ -1,0 +1,97 @@
+"""The projected LSTM against the plain form: a step as the paper writes it, and autodiff through the scan."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.model.lstm import LSTMSettings, State, projected_lstm
+from elmo_jax.model.precision import Precision
+
+STEPS, ROWS, INPUT, CELLS = 6, 3, 5, 7
+
+
+def plain_lstm(params, inputs, state, settings, mask):
+    def clip(x, bound):
+        return jnp.clip(x, -bound, bound) if bound else x
+
+    def step(state, at):
+        x, real = at
+        z = jnp.concatenate([x, state.hidden], -1) @ params["kernel"] + params["bias"]
+        i, j, f, o = jnp.split(z, 4, -1)
+        cell = jax.nn.sigmoid(f + 1) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(j)
+        cell = clip(cell, settings.cell_clip)
+        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        if "projection" in params:
+            hidden = clip(hidden @ params["projection"], settings.projection_clip)
+        new = State(jnp.where(real, cell, state.cell), jnp.where(real, hidden, state.hidden))
+        return new, jnp.where(real, hidden, 0.0)
+
+    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None]))
+    return outputs, last
+
+
+def problem(projection):
+    keys = iter(jax.random.split(jax.random.key(3), 20))
+
+    def normal(*shape):
+        return jax.random.normal(next(keys), shape)
+
+    size = projection or CELLS
+    params = {"kernel": normal(INPUT + size, 4 * CELLS), "bias": normal(4 * CELLS)}
+    if projection:
+        params["projection"] = normal(CELLS, projection)
+    state = State(normal(ROWS, CELLS), 0.5 * normal(ROWS, size))
+    return params, normal(STEPS, ROWS, INPUT), state, (normal(STEPS, ROWS, size), normal(ROWS, CELLS), normal(ROWS, size))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("projection", "cell_clip", "projection_clip"), [(4, 3.0, 3.0), (4, 0.5, 0.4), (4, 0.0, 0.0), (0, 0.7, 0.0)]
+)
+def test_equals_the_plain_form_gradients_included(projection, cell_clip, projection_clip, masked):
+    params, inputs, state, weights = problem(projection)
+    settings = LSTMSettings(cell_clip, projection_clip, Precision.FLOAT32)
+    lengths = np.array([6, 2, 4])
+    mask = jnp.asarray(np.arange(STEPS)[:, None] < lengths) if masked else jnp.ones((STEPS, ROWS), bool)
+
+    def mine(params, inputs, state):
+        return projected_lstm(params, inputs, state, settings, mask if masked else None)
+
+    def plain(params, inputs, state):
+        return plain_lstm(params, inputs, state, settings, mask)
+
+    def loss(run, *arguments):
+        outputs, last = run(*arguments)
+        return sum(jnp.sum(a * b) for a, b in zip((outputs, *last), weights, strict=True))
+
+    for a, b in zip(
+        jax.tree.leaves(mine(params, inputs, state)), jax.tree.leaves(plain(params, inputs, state)), strict=True
+    ):
+        assert_allclose(a, b, atol=1e-5)
+    mine_gradient = jax.grad(lambda *a: loss(mine, *a), (0, 1, 2))(params, inputs, state)
+    plain_gradient = jax.grad(lambda *a: loss(plain, *a), (0, 1, 2))(params, inputs, state)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-4, rtol=1e-4), mine_gradient, plain_gradient)
+    if cell_clip == 0.5:  # the clips must have acted for the test to mean anything
+        outputs, last = mine(params, inputs, state)
+        assert np.any(np.abs(last.cell) == 0.5) and np.any(np.abs(outputs) == np.float32(0.4))
+
+
+def test_two_halves_equal_the_whole():
+    params, inputs, state, _ = problem(4)
+    settings = LSTMSettings(3.0, 3.0, Precision.FLOAT32)
+    whole, last = projected_lstm(params, inputs, state, settings)
+    first, middle = projected_lstm(params, inputs[:2], state, settings)
+    second, end = projected_lstm(params, inputs[2:], middle, settings)
+    assert_allclose(jnp.concatenate([first, second]), whole, atol=1e-6)
+    assert_allclose(end.cell, last.cell, atol=1e-6)
+
+
+def test_bfloat16_is_near_float32_and_keeps_float32_states():
+    params, inputs, state, _ = problem(4)
+    exact, _ = projected_lstm(params, inputs, state, LSTMSettings(3.0, 3.0, Precision.FLOAT32))
+    rounded, last = projected_lstm(params, inputs, state, LSTMSettings(3.0, 3.0, Precision.BFLOAT16))
+    assert rounded.dtype == last.cell.dtype == jnp.float32
+    difference = np.abs(exact - rounded).max()
+    assert 1e-4 < difference < 0.1  # rounded, but not far off
