@@ -46,12 +46,10 @@ def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.nd
         waiting_lengths = np.concatenate([waiting_lengths, marked])
         ends = np.cumsum(waiting_lengths)
         sentence = start = 0
-        # A block is full only when the next sentence is there and does not fit.
+        # A block is full only where a next sentence is there that does not fit.
         while len(ends) and ends[-1] - start > BLOCK_TOKENS:
             after = int(np.searchsorted(ends, start + BLOCK_TOKENS, "right"))
             after = max(after, sentence + 1)
-            if after == len(ends):
-                break
             end = int(ends[after - 1])
             yield waiting[start:end]
             sentence, start = after, end
@@ -159,9 +157,10 @@ class Blocks:
 
     def _damaged(self, error: Exception) -> UserError:
         # TFDS and ArrayRecord have no exceptions of their own to tell damage by.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         return UserError(
             f"{self._folder}: the blocks of {self._split!r} cannot be read; delete the corpus and prepare "
-            f"it again ({type(error).__name__})"
+            f"it again ({reason})"
         )
 
     def __reduce__(self) -> tuple[type["Blocks"], tuple[Path, str]]:

@@ -59,12 +59,9 @@ def two_files(tmp_path: Path) -> list[str]:
 
 def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> subprocess.Popen[bytes]:
     (out.parent.parent / "run.py").write_text(RUN)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, str(out.parent.parent / "run.py"), str(out), str(workers), str(pause_after)]
     with (out.parent.parent / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, *sources], env=environment, stderr=errors, start_new_session=True
-        )
+        process = subprocess.Popen([*command, *sources], stderr=errors, start_new_session=True)
     paused = Path(f"{out}.paused")
     while pause_after and process.poll() is None and not paused.exists():
         time.sleep(0.001)
@@ -80,7 +77,7 @@ def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> subp
         (signal.SIGKILL, 2, 300),
         (signal.SIGTERM, 2, 2),
         (signal.SIGTERM, 1, 500),
-        (signal.SIGINT, 2, 3),
+        (signal.SIGINT, 2, 6),  # the workers wait for more
         (signal.SIGINT, 1, 8),
     ],
 )

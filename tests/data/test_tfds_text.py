@@ -1,8 +1,12 @@
+import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from elmo_jax.data.tfds_text import quiet_tfds
 
 # A process of its own prepares the data set: TFDS reads its folder from the environment once.
 
@@ -55,12 +59,11 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tfds")
     (folder / "make.py").write_text(MAKE)
     run(folder, str(folder / "make.py"))
-    (folder / "broken_text" / "1.0.0").mkdir(parents=True)
     return folder
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"TFDS_DATA_DIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "TFDS_DATA_DIR": str(folder)}
     return subprocess.run(
         [sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True
     )
@@ -77,7 +80,6 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("tfds:tiny_text/two", "expected one text feature, or one called text; the dataset has body (Text), title"),
         ("tfds:tiny_text/none", "expected one text feature, or one called text; the dataset has label"),
         ("tfds:tiny_text/one:validation", "no split 'validation'; the dataset has train, test"),
-        ("tfds:broken_text", "TFDS has no dataset of this name"),
         ("tfds:no_such_text", "TFDS has no dataset of this name"),
         ("tfds:", "expected tfds:NAME or tfds:NAME:SPLIT"),
     ],
@@ -96,3 +98,11 @@ def test_tfds_prepared_for_tensorflow_says_what_to_do(tfds_folder: Path, tmp_pat
         (folder / file.name.replace("array_record", "tfrecord")).write_bytes(data)
     done = run(tmp_path, "-c", READ, "tfds:tiny_text/one")
     assert "prepared as tfrecord" in done.stdout and "TFDS_DATA_DIR" in done.stdout
+
+
+def test_warnings_are_kept_from_the_terminal_and_only_meanwhile() -> None:
+    logger = logging.getLogger("absl")
+    before = logger.level
+    with quiet_tfds():
+        assert not logger.isEnabledFor(logging.WARNING) and logger.isEnabledFor(logging.ERROR)
+    assert logger.level == before
