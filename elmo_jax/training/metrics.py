@@ -71,7 +71,7 @@ class Progress:
             unit="step",
             dynamic_ncols=True,
             disable=not self._terminal,
-            bar_format="step {n_fmt}/{total_fmt} |{bar}|{postfix} · {remaining} left",
+            bar_format="step {n_fmt}/{total_fmt} |{bar}|{desc} · {remaining} left",
         )
 
     def step(self) -> None:
@@ -85,7 +85,7 @@ class Progress:
             f" backward {values['train/loss/backward']:.3f}"
         )
         if self._terminal:
-            self._bar.set_postfix_str(text)
+            self._bar.set_description_str(f" {text}")  # tqdm would put a comma before a postfix
         else:
             minutes, seconds = divmod(round(seconds_left), 60)
             self.say(f"step {step}/{self._total} · {text} · {minutes}:{seconds:02d} left")
