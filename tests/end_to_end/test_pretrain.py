@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,7 @@ def test_plain_lines_where_there_is_no_terminal(finished: Ended, whole: Path) ->
 
 def test_live_line_on_a_terminal(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (40, 120))
     arguments = pretrain_arguments(tmp_path / "run", "--config.train.steps=20", "--config.evaluation.every=0")
     process = commands.start(*arguments, stdout=slave, stderr=slave)
     os.close(slave)
@@ -125,7 +127,7 @@ def test_live_line_on_a_terminal(commands: Commands, corpus: Path, tmp_path: Pat
     assert process.wait() == 0, shown.decode()
     live = [part for part in shown.decode().split("\r") if part.startswith("step ") and "/20 " in part]
     assert len(live) >= 2
-    assert any(re.search(r"tokens/s · loss forward [\d.]+ backward [\d.]+ · .* left", part) for part in live)
+    assert any(re.search(r"\| [\d,]+ tokens/s · loss forward [\d.]+ backward [\d.]+ · .* left", part) for part in live)
     assert "after training" in shown.decode()
 
 
