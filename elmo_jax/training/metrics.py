@@ -28,8 +28,10 @@ class MetricsLog:
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds one record; nested names are joined by `/`."""
+        """Adds one record, unless it is there from a launch that was killed after it; names are joined by `/`."""
         record = {"step": step, **values}
+        if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
+            return
         self.records.append(record)
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
