@@ -13,7 +13,17 @@ import termios
 from pathlib import Path
 
 import pytest
-from commands import STEPS, Commands, Ended, assert_same_end, checkpoint_steps, files, losses, pretrain_arguments, records
+from commands import (
+    STEPS,
+    Commands,
+    Ended,
+    assert_same_end,
+    checkpoint_steps,
+    files,
+    losses,
+    pretrain_arguments,
+    records,
+)
 from tensorboardX.proto.event_pb2 import Event
 
 import elmo_jax

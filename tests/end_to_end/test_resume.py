@@ -1,0 +1,170 @@
+"""Stopped, killed, damaged: the same command goes on, and ends with the very same numbers."""
+
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import (
+    STEPS,
+    Commands,
+    Ended,
+    assert_same_end,
+    being_saved,
+    checkpoint_steps,
+    files,
+    losses,
+    pretrain_arguments,
+    records,
+    saved_arrays,
+    steps_trained,
+    stopped_when,
+    wait,
+)
+
+ATTEMPTS = 20  # a process may be past the moment before the signal reaches it
+
+
+def go_on(commands: Commands, run: Path, whole: Path) -> Ended:
+    """Launches a run again, and asserts that it ends as the uninterrupted one."""
+    ended = commands.pretrain(run)
+    assert ended.status == 0, ended.stderr
+    assert_same_end(run, whole)
+    assert [r["step"] for r in records(run) if "heldout/perplexity/average" in r] == [0, 40, 80, STEPS]
+    assert not being_saved(run)
+    return ended
+
+
+def assert_same_losses(run: Path, whole: Path, *, stopped_at: int | None = None) -> None:
+    """At every step; the report after a stop between two reports is a mean over fewer steps."""
+    found, expected = losses(run), losses(whole)
+    cut = set()
+    if stopped_at is not None and stopped_at not in expected:
+        cut = {stopped_at, stopped_at + 5 - stopped_at % 5}
+    assert {step: found[step] for step in found if step not in cut} == {
+        step: expected[step] for step in expected if step not in cut
+    }
+
+
+def test_sigterm_saves_and_says_how_to_go_on(terminated: Ended, stopped: Path) -> None:
+    step = checkpoint_steps(stopped)[-1]
+    assert 45 <= step < STEPS
+    last = terminated.stdout.splitlines()[-1]
+    for words in ("SIGTERM", f"step {step}", str(stopped), "the same command goes on"):
+        assert words in last
+    assert "Traceback" not in terminated.stderr
+    assert saved_arrays(stopped, step)["step"] == step
+    assert not (stopped / "result.json").exists() and not being_saved(stopped)
+
+
+def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
+    stopped_at = checkpoint_steps(half)[-1]
+    before = records(half)
+    go_on(commands, half, whole)
+    assert records(half)[: len(before)] == before
+    assert_same_losses(half, whole, stopped_at=stopped_at)
+
+
+def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(run, ignore_errors=True)
+        process = commands.start(*pretrain_arguments(run))
+        stopped_when(process, lambda: steps_trained(run) >= 15, signal.SIGINT, delay=0.01)
+        ended = wait(process)
+        if not (run / "result.json").exists():
+            break
+    assert ended.status == 128 + signal.SIGINT and "Traceback" not in ended.stderr
+    stopped_at = checkpoint_steps(run)[-1]
+    assert f"SIGINT at step {stopped_at}" in ended.stdout and "the same command goes on" in ended.stdout
+    go_on(commands, run, whole)
+    assert_same_losses(run, whole, stopped_at=stopped_at)
+
+
+def killed(commands: Commands, run: Path, condition: Callable[[], bool], delay: float = 0) -> None:
+    """Launches a run and kills it at a moment; as often as it takes."""
+    before = shutil.copytree(run, run.with_name("before"), dirs_exist_ok=True) if run.exists() else None
+    for _ in range(ATTEMPTS):
+        process = commands.start(*pretrain_arguments(run))
+        hit = stopped_when(process, condition, signal.SIGKILL, delay)
+        ended = wait(process)
+        if hit and ended.status == -signal.SIGKILL:
+            return
+        assert ended.status == 0, ended.stderr
+        shutil.rmtree(run)
+        if before is not None:
+            shutil.copytree(before, run)
+    raise AssertionError("the process was never at that moment")
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_kills(commands: Commands, whole: Path, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    run = tmp_path / "run"
+
+    first = chance.randrange(5, 35)
+    killed(commands, run, lambda: steps_trained(run) >= first, delay=chance.uniform(0.001, 0.1))
+    assert steps_trained(run) < STEPS
+
+    later = checkpoint_steps(run)[-1] + 20 if checkpoint_steps(run) else 20
+    killed(commands, run, lambda: being_saved(run) and steps_trained(run) >= later)
+    assert being_saved(run), "the half-written checkpoint is there to be stumbled over"
+
+    third = steps_trained(run) + chance.randrange(5, 20)
+    killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.1))
+    go_on(commands, run, whole)
+    assert_same_losses(run, whole)
+
+
+def test_killed_after_the_last_checkpoint(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed(commands, run, lambda: STEPS in checkpoint_steps(run) and not (run / "result.json").exists())
+    assert not (run / "result.json").exists()
+    go_on(commands, run, whole)
+    assert_same_losses(run, whole)
+    assert (run / "curve.png").exists()
+
+
+def test_killed_before_the_first_checkpoint(commands: Commands, corpus: Path, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed(commands, run, lambda: (run / "config.json").exists())
+    assert checkpoint_steps(run) == []
+    (run / "metrics.jsonl").write_text('{"step": 0, "tok')  # as it is where the system dies between two blocks
+    go_on(commands, run, whole)
+    assert_same_losses(run, whole)
+
+
+def truncate(checkpoint: Path) -> str:
+    """The largest file loses its second half."""
+    largest = max((path for path in checkpoint.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as file:
+        file.truncate(largest.stat().st_size // 2)
+    return largest.name
+
+
+def remove(checkpoint: Path) -> str:
+    """The index of the arrays is lost."""
+    (checkpoint / "default" / "manifest.ocdbt").unlink()
+    return "manifest.ocdbt"
+
+
+@pytest.mark.parametrize("damage", [truncate, remove])
+def test_damaged_newest_checkpoint(commands: Commands, half: Path, whole: Path, damage: Callable[[Path], str]) -> None:
+    newest = checkpoint_steps(half)[-1]
+    name = damage(half / "checkpoints" / str(newest))
+    ended = go_on(commands, half, whole)
+    warning = next(line for line in ended.stderr.splitlines() if "damaged" in line)
+    assert str(half / "checkpoints" / str(newest)) in warning and name in warning
+    assert_same_losses(half, whole)
+    assert not any("damaged" in path.name for path in (half / "checkpoints").iterdir())
+
+
+def test_every_checkpoint_damaged(commands: Commands, half: Path) -> None:
+    for step in checkpoint_steps(half):
+        truncate(half / "checkpoints" / str(step))
+    before = files(half)
+    refused = commands.pretrain(half).complaint
+    assert str(half / "checkpoints") in refused and "every checkpoint is damaged" in refused
+    assert files(half) == before
