@@ -16,6 +16,8 @@ from ml_collections import ConfigDict
 
 from elmo_jax.errors import UserError
 
+CHARACTERS = 261  # ids of characters: 256 bytes, begin and end of sentence, begin and end of word, padding
+PADDING = 260
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -89,6 +91,7 @@ class TrainConfig:
     unroll_steps: int = 20  # tokens of a row in one step
     epochs: float = 10.0
     steps: int = 0  # 0: as `epochs` says
+    carry: str = "endless"  # LSTM state of a row: "endless", as the original, or "block": from zero with each block of text
     negatives: int = 8192  # of the sampled softmax; 0: the full softmax
     precision: str = "float32"  # "float32" or "bfloat16" (matrix products only; sums, state and updates stay float32)
     seed: int = 0  # of the initial parameters, dropout and negatives
@@ -193,6 +196,7 @@ def check(config: Config) -> None:
     """Raises `UserError` for settings that cannot be trained with; one line that names the key."""
     check_model(config.model)
     train, optimizer = config.train, config.train.optimizer
+    _choice("train.carry", train.carry, ("endless", "block"))
     _choice("train.precision", train.precision, ("float32", "bfloat16"))
     _choice("train.optimizer.name", optimizer.name, ("adagrad", "adam"))
     _choice("train.optimizer.schedule", optimizer.schedule, ("constant", "warmup_cosine"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,24 +27,35 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     if not path.is_file():
         raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
+    loaded = _get_config(path)
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values)
+    arguments = ["elmo-jax", *overrides]
     try:
-        rest = values(["elmo-jax", f"--config={path}", *overrides])
-        loaded = values.config
+        config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
+        rest = values(arguments)
     except (AttributeError, KeyError) as error:  # an override of a key that is not there
         raise UserError(_missing(error, overrides)) from None
-    except flags.Error as error:  # a value that cannot be read
-        raise UserError(str(error).replace("\n", " ")) from None
-    except OSError as error:  # the file could not be loaded
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
-    except (SyntaxError, ImportError, NameError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: {type(error).__name__}: {error}") from None
+    except (flags.Error, ValueError) as error:  # a value that cannot be read
+        raise UserError(" ".join(str(error).split())) from None
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
-    if not isinstance(loaded, ConfigDict):
-        raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
     config: Config = from_dict(loaded)
+    return config
+
+
+def _get_config(path: Path) -> ConfigDict:
+    """What the file's `get_config()` returns; an error in it is told in one line."""
+    try:
+        config = runpy.run_path(str(path))["get_config"]()
+    except Exception as error:  # the file is a program: it may raise anything
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if not lines and isinstance(error, KeyError):
+            raise UserError(f"{path}: has no get_config(); see the project's own experiments in experiments/") from None
+        text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise UserError(f"{where}: {type(error).__name__}: {text}") from None
+    if not isinstance(config, ConfigDict):
+        raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
     return config
 
 
@@ -53,4 +66,4 @@ def _missing(error: Exception, overrides: Sequence[str]) -> str:
     near = re.search(r'Did you mean "(\w+)"', text)
     hint = f"did you mean '{near[1]}'?" if near else "all settings are in elmo_jax/config.py"
     given = [override for override in overrides if key in override.split("=")[0].split(".")]
-    return f"{given[0] if given else 'the experiment file: ' + key}: no such setting; {hint}"
+    return f"{given[0] if given else key}: no such setting; {hint}"

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from elmo_jax.config import ModelConfig
+from elmo_jax.config import CHARACTERS, ModelConfig
 from elmo_jax.errors import UserError
 
 LAYOUT_VERSION = 1  # raise it with any change of a key, a shape or the meaning of a number
-CHARACTERS = 261  # 256 bytes, 4 marks, padding; the zero row that inference puts in front is never stored
 
 
 def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> dict[str, tuple[int, ...]]:

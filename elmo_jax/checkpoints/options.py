@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.checkpoints.layout import CHARACTERS
-from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig, check_model
+from elmo_jax.config import CHARACTERS, CharCNNConfig, LSTMConfig, ModelConfig, check_model
 from elmo_jax.errors import UserError
 
 _BYTES = 1 << 20  # more than any architecture needs

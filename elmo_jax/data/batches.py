@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import grain
 import numpy as np
 
-BEGIN, END, UNKNOWN = 0, 1, 2  # ids of `<S>`, `</S>`, `<UNK>`
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
 
 Item = TypeVar("Item")
 Array = Any  # a NumPy array on the host, a jax.Array in a device's program
@@ -44,6 +44,7 @@ class TrainingBatch(NamedTuple):
     """A window, where the rows stand after it, and the negatives of its step, which all devices share."""
 
     window: Window
+    restart: Array  # [T, B] true where a row begins a block
     position: Array  # [B, 2] block of the row and offset in it
     negatives: Array  # [2, S] distinct vocabulary ids
     tries: Array  # [2] draws made to have them
@@ -62,19 +63,19 @@ def both_directions(block: np.ndarray) -> np.ndarray:
 
     A sentence w1…wn gives n + 1 places: forward `<S> w1…wn` -> `w1…wn </S>`, backward `</S> wn…w1` -> `wn…w1 <S>`.
     """
-    starts = np.flatnonzero(block == BEGIN)
+    starts = np.flatnonzero(block == BEGIN_SENTENCE_ID)
     ends = np.append(starts[1:], len(block))
-    sentence = np.cumsum(block == BEGIN) - 1
+    sentence = np.cumsum(block == BEGIN_SENTENCE_ID) - 1
     place = np.arange(len(block))
     mirror = (starts + ends)[sentence] - place  # of place i within its sentence; one past its end for the first
-    forward = np.append(block[1:], BEGIN)
-    padded = np.append(block, END)
+    forward = np.append(block[1:], BEGIN_SENTENCE_ID)
+    padded = np.append(block, END_SENTENCE_ID)
     first = place == starts[sentence]
     return np.stack(
         [
             block,
-            np.where(forward == BEGIN, END, forward),
-            np.where(first, END, padded[mirror]),
+            np.where(forward == BEGIN_SENTENCE_ID, END_SENTENCE_ID, forward),
+            np.where(first, END_SENTENCE_ID, padded[mirror]),
             block[mirror - 1],
         ]
     )
@@ -159,10 +160,12 @@ class TrainingBatches(Iterator[TrainingBatch]):
         self._text = [self._block(row, slot) for row, (slot, _) in zip(rows, self._position.tolist(), strict=True)]
 
     def _block(self, row: int, slot: int) -> np.ndarray:
-        return both_directions(self._blocks[slot * self._total_rows + row])
+        """[5, n]: both directions, and a mark on the first place."""
+        text = both_directions(self._blocks[slot * self._total_rows + row])
+        return np.concatenate([text, np.arange(text.shape[1])[None] == 0])
 
     def _read(self, index: int) -> np.ndarray:
-        """[4, T]: the next window of one row."""
+        """[5, T]: the next window of one row."""
         parts, missing = [], self._steps
         while missing:
             slot, offset = self._position[index].tolist()
@@ -182,13 +185,14 @@ class TrainingBatches(Iterator[TrainingBatch]):
         return draw_negatives(rng, self._negatives, self._vocabulary_size)
 
     def __next__(self) -> TrainingBatch:
-        text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [4, T, B]
-        targets = np.where(text[1::2] < self._vocabulary_size, text[1::2], UNKNOWN)
-        window = self._distinct.window(text[::2], targets.astype(np.int32), self._devices)
+        text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [5, T, B]
+        targets = np.where(text[1:4:2] < self._vocabulary_size, text[1:4:2], UNKNOWN_ID)
+        window = self._distinct.window(text[0:4:2], targets.astype(np.int32), self._devices)
         drawn = [self._draw(direction) for direction in range(2) if self._negatives]
         self._step += 1
         return TrainingBatch(
             window,
+            restart=text[4] > 0,
             position=self._position.copy(),
             negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((2, 0), np.int32),
             tries=np.array([tries for _, tries in drawn] or [0, 0], np.float32),
@@ -213,13 +217,13 @@ def evaluation_windows(
       my_rows: of the padded rows, those of this process. devices: of this process.
     """
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
-    starts = np.append(np.flatnonzero(text == BEGIN), len(text))
+    starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))
     bounds = starts[np.searchsorted(starts, np.linspace(0, len(text), rows + 1)[:-1].astype(np.int64))]
     bounds = np.append(bounds, len(text))
     longest = int(np.diff(bounds).max())
     length = -(-longest // unroll_steps) * unroll_steps
     laid = np.zeros((6, length, padded_rows), np.int32)  # both directions, mask, sentence
-    numbers = np.cumsum(text == BEGIN) - 1
+    numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
     for row, (first, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
         if end > first:
             laid[:4, : end - first, row] = both_directions(text[first:end])
@@ -228,7 +232,7 @@ def evaluation_windows(
     laid = laid[:, :, my_rows]
     for first in range(0, length, unroll_steps):
         part = laid[:, first : first + unroll_steps]
-        targets = np.where(part[1:4:2] < vocabulary_size, part[1:4:2], UNKNOWN).astype(np.int32)
+        targets = np.where(part[1:4:2] < vocabulary_size, part[1:4:2], UNKNOWN_ID).astype(np.int32)
         window = distinct.window(part[0:4:2], targets, devices)
         yield EvaluationWindow(window, mask=part[4] > 0, sentence=part[5])
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from elmo_jax.config import PADDING
+
 BEGIN_SENTENCE = 256
 END_SENTENCE = 257
 BEGIN_WORD = 258
 END_WORD = 259
-PADDING = 260
-CHARACTERS = 261  # the rows of the character embedding, without the zero row of inference
 
 MAX_CHARACTERS = 50  # original: max_characters_per_token
 

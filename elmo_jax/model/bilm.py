@@ -85,6 +85,7 @@ class BiLM(nn.Module):
         *,
         count: jax.Array | None = None,
         mask: jax.Array | None = None,
+        restart: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[list[jax.Array], Tree]:
         """Runs both directions.
@@ -95,6 +96,7 @@ class BiLM(nn.Module):
           carry: `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
           count: how many of the U rows are real words; all, if not given.
           mask: [2, T, B] true on real tokens; all, if not given.
+          restart: [T, B] true where both directions start again from a zero state; nowhere, if not given.
           deterministic: no dropout. Otherwise a `dropout` key is needed.
 
         Returns:
@@ -109,7 +111,8 @@ class BiLM(nn.Module):
         layers, states = [x], {}
         for j in range(self.config.lstm.layers):
             x = self.dropout(x, deterministic=deterministic)
-            out, states[f"layer_{j}"] = self._layer([stack[j] for stack in stacks], x, carry[f"layer_{j}"], mask)
+            params = [stack[j] for stack in stacks]
+            out, states[f"layer_{j}"] = self._layer(params, x, carry[f"layer_{j}"], mask, restart)
             # the residual adds the dropped input, and is not part of the state
             x = out + x if j and self.config.lstm.skip_connections else out
             if mask is not None:
@@ -119,20 +122,19 @@ class BiLM(nn.Module):
         return layers, states
 
     def _layer(
-        self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None
+        self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """One layer of both directions, [2, T, B, P] -> [2, T, B, P]."""
         settings = LSTMSettings.of(self.config.lstm, self.precision)
         if self.directions is Directions.TOGETHER:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
             in_axes = (0, 0, 0, None if mask is None else 0)
-            run = jax.vmap(lambda p, x, s, m: projected_lstm(p, x, s, settings, m), in_axes=in_axes)
+            run = jax.vmap(lambda p, x, s, m: projected_lstm(p, x, s, settings, m, restart), in_axes=in_axes)
             outputs, state = run(stacked, inputs, State(*state), mask)
             return outputs, state
+        masks = [None, None] if mask is None else list(mask)
         results = [
-            projected_lstm(
-                params[d], inputs[d], State(*(s[d] for s in state)), settings, None if mask is None else mask[d]
-            )
+            projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, masks[d], restart)
             for d in range(len(DIRECTIONS))
         ]
         outputs = jnp.stack([out for out, _ in results])

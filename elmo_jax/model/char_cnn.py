@@ -20,11 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.config import CharCNNConfig
+from elmo_jax.config import CHARACTERS, PADDING, CharCNNConfig
 from elmo_jax.model.precision import Precision
-
-CHARACTERS = 261  # 256 bytes, begin and end of sentence, begin and end of word, padding
-PADDING = 260
 
 Tree = dict[str, Any]
 
@@ -65,6 +62,7 @@ def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings
     chunks = -(-words // chunk)
     padded = jnp.pad(characters.astype(jnp.int32), ((0, chunks * chunk - words), (0, 0)), constant_values=PADDING)
     settings = dataclasses.replace(settings, chunk=chunk)
+    params = jax.tree.map(jnp.asarray, params)  # a restored tree may be NumPy's
     vectors = _encode(params, padded.reshape(chunks, chunk, -1), count, settings)  # [chunks, K, P]
     return vectors.reshape(chunks * chunk, -1)[:words]
 

@@ -47,7 +47,12 @@ class LSTMSettings:
 
 
 def projected_lstm(
-    params: Tree, inputs: jax.Array, state: State, settings: LSTMSettings, mask: jax.Array | None = None
+    params: Tree,
+    inputs: jax.Array,
+    state: State,
+    settings: LSTMSettings,
+    mask: jax.Array | None = None,
+    restart: jax.Array | None = None,
 ) -> tuple[jax.Array, State]:
     """Runs one layer over time.
 
@@ -58,18 +63,26 @@ def projected_lstm(
       settings: clips and precision.
       mask: [T, B], true on real tokens: a row's state stands still on the others, and its output there is zero.
         None: all are real.
+      restart: [T, B], true on tokens that are read from a zero state, whatever came before. None: none is.
 
     Returns:
       Outputs [T, B, P], float32, and the state after the last step.
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
-    outputs, state, _ = _run(params, inputs, state, mask, settings)
-    return outputs, state
+    keep = None if restart is None else 1 - restart[..., None].astype(jnp.float32)
+    return _run(params, inputs, state, mask, keep, settings)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _run(params: Tree, inputs: jax.Array, state: State, mask: jax.Array | None, settings: LSTMSettings) -> Any:
-    return _run_forward(params, inputs, state, mask, settings)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _run(
+    params: Tree,
+    inputs: jax.Array,
+    state: State,
+    mask: jax.Array | None,
+    keep: jax.Array | None,
+    settings: LSTMSettings,
+) -> Any:
+    return _run_forward(params, inputs, state, mask, keep, settings)[0]
 
 
 def _clip(x: jax.Array, bound: float) -> jax.Array:
@@ -81,15 +94,27 @@ def _inside(x: jax.Array, bound: float) -> jax.Array | float:
     return jnp.abs(x) < bound if bound else 1.0
 
 
-def _run_forward(params: Tree, inputs: jax.Array, state: State, mask: jax.Array | None, settings: LSTMSettings) -> Any:
+def _scaled(state: State, factor: jax.Array | None) -> State:
+    return state if factor is None else State(state.cell * factor, state.hidden * factor)
+
+
+def _run_forward(
+    params: Tree,
+    inputs: jax.Array,
+    state: State,
+    mask: jax.Array | None,
+    keep: jax.Array | None,
+    settings: LSTMSettings,
+) -> Any:
     product, operand = settings.precision.product, settings.precision.operand
     size = inputs.shape[-1]
     from_inputs = product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
     kernel = operand(params["kernel"][size:])  # [P, 4C]
     projection = operand(params["projection"]) if "projection" in params else None
 
-    def step(state: State, at: tuple[jax.Array, jax.Array | None]) -> tuple[State, Any]:
-        z, real = at
+    def step(state: State, at: tuple[jax.Array, jax.Array | None, jax.Array | None]) -> tuple[State, Any]:
+        z, real, kept = at
+        state = _scaled(state, kept)
         i, j, f, o = jnp.split(z + product(state.hidden, kernel), 4, axis=-1)
         i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + FORGET_BIAS), jax.nn.sigmoid(o)
         cell = _clip(f * state.cell + i * j, settings.cell_clip)
@@ -101,24 +126,26 @@ def _run_forward(params: Tree, inputs: jax.Array, state: State, mask: jax.Array 
             new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
         return new, (new.hidden, (i, j, f, o, new.cell))
 
-    last, (hidden, kept) = lax.scan(step, state, (from_inputs, mask))
+    last, (hidden, gates) = lax.scan(step, state, (from_inputs, mask, keep))
     outputs = hidden if mask is None else hidden * mask
-    return (outputs, last, None), (params, inputs, state, mask, hidden, kept)
+    return (outputs, last), (params, inputs, state, mask, keep, hidden, gates)
 
 
-def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None]:
-    params, inputs, state, mask, hidden, kept = residuals
-    d_outputs, d_last, _ = gradients
+def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None, None]:
+    params, inputs, state, mask, keep, hidden, gates = residuals
+    d_outputs, d_last = gradients
     product, operand = settings.precision.product, settings.precision.operand
     size = inputs.shape[-1]
     kernel = operand(params["kernel"][size:])
     projection = operand(params["projection"]) if "projection" in params else None
-    i, j, f, o, cells = kept
-    cells_before = jnp.concatenate([state.cell[None], cells[:-1]])
-    hidden_before = jnp.concatenate([state.hidden[None], hidden[:-1]])
+    i, j, f, o, cells = gates
+    before = State(
+        jnp.concatenate([state.cell[None], cells[:-1]]), jnp.concatenate([state.hidden[None], hidden[:-1]])
+    )
+    before = _scaled(before, keep)  # what each step started from
 
     def step(carry: State, at: Any) -> tuple[State, Any]:
-        d_output, i, j, f, o, cell, cell_before, hidden, real = at
+        d_output, i, j, f, o, cell, cell_before, hidden, real, kept = at
         d_hidden, d_cell = carry.hidden, carry.cell
         if real is not None:
             stay = State(d_cell * (1 - real), d_hidden * (1 - real))
@@ -140,12 +167,12 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             ],
             axis=-1,
         )  # [B, 4C]
-        before = State(d_cell * f, product(d_z, kernel, (1, 1)))
+        d_before = State(d_cell * f, product(d_z, kernel, (1, 1)))
         if real is not None:
-            before = State(*(b + s for b, s in zip(before, stay, strict=True)))
-        return before, (d_z, d_hidden)
+            d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
+        return _scaled(d_before, kept), (d_z, d_hidden)
 
-    at = (d_outputs, i, j, f, o, cells, cells_before, hidden, mask)
+    at = (d_outputs, i, j, f, o, cells, before.cell, hidden, mask, keep)
     d_state, (d_z, d_hidden) = lax.scan(step, State(*d_last), at, reverse=True)
 
     def flat(x: jax.Array) -> jax.Array:
@@ -153,13 +180,13 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
 
     d_params = {
         "kernel": jnp.concatenate(
-            [product(flat(inputs), flat(d_z), (0, 0)), product(flat(hidden_before), flat(d_z), (0, 0))]
+            [product(flat(inputs), flat(d_z), (0, 0)), product(flat(before.hidden), flat(d_z), (0, 0))]
         ),
         "bias": d_z.sum((0, 1)),
     }
     if projection is not None:
         d_params["projection"] = product(flat(o * jnp.tanh(cells)), flat(d_hidden), (0, 0))
-    return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None
+    return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None, None
 
 
 _run.defvjp(_run_forward, _run_backward)

@@ -17,7 +17,6 @@ from jax.sharding import Mesh, PartitionSpec
 
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.batches import (
-    UNKNOWN,
     Blocks,
     DistinctWords,
     EvaluationWindow,
@@ -25,6 +24,7 @@ from elmo_jax.data.batches import (
     evaluation_windows,
     prefetched,
 )
+from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.softmax import full_softmax_losses
@@ -121,7 +121,7 @@ class Evaluator:
         for window in prefetched(self._windows(blocks, distinct, vocabulary)):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
             losses, carry = self._step(params, on_devices, carry, spellings)
-            unknown += int(np.sum((window.window.targets[0] == UNKNOWN) & window.mask))
+            unknown += int(np.sum((window.window.targets[0] == UNKNOWN_ID) & window.mask))
             if late is not None:
                 totals.add(*late)
             late = losses, window

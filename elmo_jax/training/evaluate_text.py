@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.batches import BEGIN, Blocks, DistinctWords
+from elmo_jax.config import PADDING, EvaluationConfig
+from elmo_jax.data.batches import Blocks, DistinctWords
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.data.prepare import prepare
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.char_cnn import PADDING
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
 from elmo_jax.training.run_folder import load_run_or_export
@@ -127,7 +127,7 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, form
 def _sentence_lines(blocks: Blocks, words: list[str], scores: SentenceScores) -> str:
     """A head and a line a sentence: number, targets, log-probabilities in nats, the sentence."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
-    starts = np.flatnonzero(text == BEGIN)
+    starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
     lines = ["sentence\ttokens\tforward\tbackward\ttext\n"]
     for number, ids in enumerate(np.split(text, starts[1:])):
         forward, backward = scores.log_probability[:, number]

@@ -21,12 +21,11 @@ import numpy as np
 
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.config import Config
+from elmo_jax.config import PADDING, Config
 from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.char_cnn import PADDING
 from elmo_jax.model.precision import Precision
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity

@@ -26,7 +26,9 @@ WINDOW_SPECS = Window(
     inputs=PartitionSpec(None, None, AXIS),
     targets=PartitionSpec(None, None, AXIS),
 )
-BATCH_SPECS = TrainingBatch(WINDOW_SPECS, position=ROWS, negatives=EVERYWHERE, tries=EVERYWHERE)
+BATCH_SPECS = TrainingBatch(
+    WINDOW_SPECS, restart=PartitionSpec(None, AXIS), position=ROWS, negatives=EVERYWHERE, tries=EVERYWHERE
+)
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:

@@ -98,6 +98,7 @@ class TrainStep:
             batch.window.inputs,
             state.carry,
             count=batch.window.word_count[0],
+            restart=batch.restart if self.config.carry == "block" else None,
             deterministic=False,
             rngs={"dropout": key},
         )

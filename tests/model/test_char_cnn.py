@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.config import CharCNNConfig
-from elmo_jax.model.char_cnn import PADDING, EncoderSettings, TokenEncoder, encode_words
+from elmo_jax.config import PADDING, CharCNNConfig
+from elmo_jax.model.char_cnn import EncoderSettings, TokenEncoder, encode_words
 from elmo_jax.model.precision import Precision
 
 WIDTHS = ((1, 4), (2, 5), (3, 6), (5, 7), (7, 8))

@@ -12,12 +12,13 @@ from elmo_jax.model.precision import Precision
 STEPS, ROWS, INPUT, CELLS = 6, 3, 5, 7
 
 
-def plain_lstm(params, inputs, state, settings, mask):
+def plain_lstm(params, inputs, state, settings, mask, restart):
     def clip(x, bound):
         return jnp.clip(x, -bound, bound) if bound else x
 
     def step(state, at):
-        x, real = at
+        x, real, again = at
+        state = State(*(jnp.where(again, 0.0, s) for s in state))
         z = jnp.concatenate([x, state.hidden], -1) @ params["kernel"] + params["bias"]
         i, j, f, o = jnp.split(z, 4, -1)
         cell = jax.nn.sigmoid(f + 1) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(j)
@@ -28,7 +29,7 @@ def plain_lstm(params, inputs, state, settings, mask):
         new = State(jnp.where(real, cell, state.cell), jnp.where(real, hidden, state.hidden))
         return new, jnp.where(real, hidden, 0.0)
 
-    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None]))
+    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None], restart[..., None]))
     return outputs, last
 
 
@@ -46,21 +47,25 @@ def problem(projection):
     return params, normal(STEPS, ROWS, INPUT), state, (normal(STEPS, ROWS, size), normal(ROWS, CELLS), normal(ROWS, size))
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("masked", "restarted"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     ("projection", "cell_clip", "projection_clip"), [(4, 3.0, 3.0), (4, 0.5, 0.4), (4, 0.0, 0.0), (0, 0.7, 0.0)]
 )
-def test_equals_the_plain_form_gradients_included(projection, cell_clip, projection_clip, masked):
+def test_equals_the_plain_form_gradients_included(projection, cell_clip, projection_clip, masked, restarted):
     params, inputs, state, weights = problem(projection)
     settings = LSTMSettings(cell_clip, projection_clip, Precision.FLOAT32)
     lengths = np.array([6, 2, 4])
     mask = jnp.asarray(np.arange(STEPS)[:, None] < lengths) if masked else jnp.ones((STEPS, ROWS), bool)
+    restart = jnp.zeros((STEPS, ROWS), bool)
+    if restarted:
+        restart = restart.at[0, 1].set(True).at[3, 0].set(True).at[5, 2].set(True)
 
     def mine(params, inputs, state):
-        return projected_lstm(params, inputs, state, settings, mask if masked else None)
+        masks = (mask if masked else None, restart if restarted else None)
+        return projected_lstm(params, inputs, state, settings, *masks)
 
     def plain(params, inputs, state):
-        return plain_lstm(params, inputs, state, settings, mask)
+        return plain_lstm(params, inputs, state, settings, mask, restart)
 
     def loss(run, *arguments):
         outputs, last = run(*arguments)

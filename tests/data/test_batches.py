@@ -1,0 +1,217 @@
+"""Batches: what a window holds, and that it depends on the seed and the position alone."""
+
+import grain
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from elmo_jax.config import PADDING
+from elmo_jax.data.batches import (
+    DistinctWords,
+    TrainingBatches,
+    both_directions,
+    draw_negatives,
+    evaluation_windows,
+    prefetched,
+)
+from elmo_jax.data.characters import spell
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
+
+TYPES, VOCABULARY, STEPS = 60, 40, 7
+
+
+def make_blocks(number=11, seed=0):
+    """Blocks of whole sentences of several lengths, one of them shorter than a window."""
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for i in range(number):
+        sentences = [np.append(BEGIN_SENTENCE_ID, rng.integers(3, TYPES, rng.integers(1, 9))) for _ in range(1 if i == 4 else 6)]
+        blocks.append(np.concatenate(sentences).astype(np.int32))
+    return blocks
+
+
+@pytest.fixture(scope="module")
+def spellings():
+    rng = np.random.default_rng(1)
+    return spell(["<S>", "</S>", "<UNK>", *("x" * n for n in rng.integers(1, 45, TYPES - 3))], 50)
+
+
+def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12):
+    position = np.zeros((len(rows), 2), np.int32) if position is None else position
+    return TrainingBatches(
+        make_blocks() if blocks is None else blocks,
+        DistinctWords(spellings, PADDING),
+        vocabulary_size=VOCABULARY,
+        rows=rows,
+        total_rows=total,
+        position=position,
+        step=step,
+        unroll_steps=STEPS,
+        devices=devices,
+        negatives=negatives,
+        data_seed=5,
+        draw_seed=6,
+    )
+
+
+def words_of(window, devices):
+    """[2, T, B] lexicon ids, undoing the distinct words."""
+    words = window.words.reshape(devices, -1)
+    share = window.inputs.shape[2] // devices
+    parts = [words[d][window.inputs[:, :, d * share : (d + 1) * share]] for d in range(devices)]
+    return np.concatenate(parts, axis=2)
+
+
+def test_both_directions_of_sentences():
+    block = np.array([0, 5, 6, 7, 0, 8, 0, 9, 10])
+    forward_in, forward_out, backward_in, backward_out = both_directions(block)
+    assert_array_equal(forward_in, block)
+    assert_array_equal(forward_out, [5, 6, 7, END_SENTENCE_ID, 8, END_SENTENCE_ID, 9, 10, END_SENTENCE_ID])
+    assert_array_equal(backward_in, [END_SENTENCE_ID, 7, 6, 5, END_SENTENCE_ID, 8, END_SENTENCE_ID, 10, 9])
+    assert_array_equal(backward_out, [7, 6, 5, BEGIN_SENTENCE_ID, 8, BEGIN_SENTENCE_ID, 10, 9, BEGIN_SENTENCE_ID])
+
+
+def test_a_row_is_its_blocks_end_to_end(spellings):
+    blocks = make_blocks()
+    rows, total = range(2), 2
+    batches = make_batches(spellings, rows, total, blocks=blocks)
+    windows = [next(batches) for _ in range(40)]
+    order = grain.MapDataset.source(blocks).seed(5).shuffle().repeat()
+    for row in rows:
+        stream = np.concatenate([both_directions(order[row + total * slot]) for slot in range(12)], axis=1)
+        read = np.concatenate([words_of(b.window, 1)[:, :, row] for b in windows], axis=1)  # inputs, both directions
+        assert_array_equal(read, stream[::2, : read.shape[1]])
+        targets = np.concatenate([b.window.targets[:, :, row] for b in windows], axis=1)
+        expected = stream[1::2, : targets.shape[1]]
+        assert_array_equal(targets, np.where(expected < VOCABULARY, expected, UNKNOWN_ID))
+        assert np.any(expected >= VOCABULARY)
+        restart = np.concatenate([b.restart[:, row] for b in windows])
+        lengths = [len(order[row + total * slot]) for slot in range(12)]
+        starts = np.cumsum([0, *lengths])
+        assert_array_equal(np.flatnonzero(restart), starts[starts < len(restart)])
+
+
+def test_every_epoch_reads_every_block_once_in_another_order():
+    order = grain.MapDataset.source(list(range(11))).seed(5).shuffle().repeat()
+    epochs = [[order[i] for i in range(start, start + 11)] for start in (0, 11, 22)]
+    assert all(sorted(epoch) == list(range(11)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_goes_on_from_any_position_with_the_same_batches(spellings):
+    whole = make_batches(spellings, range(4), 4)
+    seen = [next(whole) for _ in range(25)]
+    for stop in (1, 9, 20):
+        again = make_batches(spellings, range(4), 4, position=seen[stop - 1].position, step=stop)
+        for expected in seen[stop:]:
+            batch = next(again)
+            assert_array_equal(batch.position, expected.position)
+            assert_array_equal(batch.window.inputs, expected.window.inputs)
+            assert_array_equal(batch.window.words, expected.window.words)
+            assert_array_equal(batch.window.targets, expected.window.targets)
+            assert_array_equal(batch.negatives, expected.negatives)
+
+
+def test_rows_are_the_same_whoever_reads_them(spellings):
+    one = make_batches(spellings, range(4), 4)
+    two = [make_batches(spellings, range(2), 4), make_batches(spellings, range(2, 4), 4, devices=2)]
+    for _ in range(15):
+        whole, parts = next(one), [next(batches) for batches in two]
+        together = np.concatenate([words_of(parts[0].window, 1), words_of(parts[1].window, 2)], axis=2)
+        assert_array_equal(words_of(whole.window, 1), together)
+        assert_array_equal(whole.window.targets, np.concatenate([p.window.targets for p in parts], axis=2))
+        assert_array_equal(whole.negatives, parts[0].negatives)
+        assert_array_equal(whole.negatives, parts[1].negatives)
+
+
+def test_each_process_reads_only_its_blocks(spellings):
+    class Counting(list):
+        read: set[int]
+
+        def __getitem__(self, index):
+            self.read.add(index)
+            return super().__getitem__(index)
+
+    blocks = Counting(make_blocks(200))
+    blocks.read = set()
+    batches = make_batches(spellings, range(2), 8, blocks=blocks)
+    for _ in range(30):
+        next(batches)
+    order = grain.MapDataset.source(list(range(200))).seed(5).shuffle()
+    mine = {order[slot * 8 + row] for slot in range(25) for row in range(2)}
+    assert blocks.read and blocks.read <= mine
+
+
+def test_distinct_words_are_found_once_and_short_ones_first(spellings):
+    batch = next(make_batches(spellings, range(4), 4, devices=2))
+    lengths = (spellings != PADDING).sum(1)
+    for device in range(2):
+        words = batch.window.words.reshape(2, -1)[device]
+        count = batch.window.word_count[device]
+        used = batch.window.inputs[:, :, 2 * device : 2 * device + 2]
+        assert_array_equal(np.unique(used), np.arange(count))
+        assert len(set(words[:count])) == count
+        assert np.all(np.diff(lengths[words[:count]]) >= 0)
+
+
+def test_negatives_are_distinct_and_log_uniform():
+    rng = np.random.default_rng(0)
+    counts, tries = np.zeros(50), []
+    for _ in range(4000):
+        ids, n = draw_negatives(rng, 5, 50)
+        assert len(set(ids.tolist())) == 5 and ids.min() >= 0 and ids.max() < 50
+        counts[ids] += 1
+        tries.append(n)
+    probability = np.log((np.arange(50) + 2) / (np.arange(50) + 1)) / np.log(51)
+    # what the loss takes off the logits: the chance to be among the negatives, for the draws it took
+    expected = np.mean([-np.expm1(n * np.log1p(-probability)) for n in tries], axis=0)
+    assert np.abs(counts / 4000 - expected).max() < 0.03
+
+
+def test_negatives_of_a_large_and_of_a_nearly_used_up_vocabulary():
+    rng = np.random.default_rng(0)
+    tries = [draw_negatives(rng, 8192, 793_471)[1] for _ in range(20)]
+    assert 15_900 < np.mean(tries) < 16_200  # about 16,050
+    ids, tries_needed = draw_negatives(rng, 49, 50)
+    assert len(set(ids.tolist())) == 49 and tries_needed >= 49
+
+
+@pytest.mark.parametrize(("rows", "padded", "steps"), [(3, 4, 5), (1, 1, 64), (64, 64, 3)])
+def test_evaluation_reads_every_token_once(spellings, rows, padded, steps):
+    blocks = make_blocks()
+    text = np.concatenate(blocks)
+    distinct = DistinctWords(spellings, PADDING)
+    windows = list(
+        evaluation_windows(
+            blocks,
+            distinct,
+            vocabulary_size=VOCABULARY,
+            rows=rows,
+            padded_rows=padded,
+            my_rows=slice(0, padded),
+            unroll_steps=steps,
+            devices=1,
+        )
+    )
+    streams = np.concatenate([words_of(w.window, 1) for w in windows], axis=1)  # [2, T, B]
+    mask = np.concatenate([w.mask for w in windows])
+    sentence = np.concatenate([w.sentence for w in windows])
+    assert mask.sum() == len(text)
+    expected = both_directions(text)[::2]  # sentences whole, rows one after another: the text itself
+    assert_array_equal(np.concatenate([streams[:, mask[:, b], b] for b in range(padded)], axis=1), expected)
+    numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
+    assert_array_equal(np.concatenate([sentence[mask[:, b], b] for b in range(padded)]), numbers)
+    for b in range(padded):  # each row begins with a sentence
+        assert not mask[0, b] or streams[0, 0, b] == BEGIN_SENTENCE_ID
+
+
+def test_prefetched_items_come_in_order_and_errors_in_their_place():
+    def items():
+        yield from range(3)
+        raise ValueError("the disk is gone")
+
+    got = prefetched(items())
+    assert [next(got) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="the disk is gone"):
+        next(got)
+    assert list(prefetched(iter("ab"))) == ["a", "b"]

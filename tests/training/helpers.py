@@ -1,0 +1,76 @@
+"""Small steps with real batches, for the tests of training."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from elmo_jax.config import PADDING, CharCNNConfig, Config, LSTMConfig, ModelConfig, OptimizerConfig, TrainConfig
+from elmo_jax.data.batches import DistinctWords, TrainingBatches
+from elmo_jax.data.characters import spell
+from elmo_jax.model.bilm import BiLM
+from elmo_jax.training import mesh as meshes
+from elmo_jax.training.state import initial_state
+from elmo_jax.training.step import TrainStep
+
+TYPES, VOCABULARY, ROWS, STEPS, NEGATIVES = 60, 40, 8, 5, 16
+
+
+def small_config(**train):
+    """Without dropout, so that the devices' random numbers play no part."""
+    model = ModelConfig(CharCNNConfig(4, ((1, 3), (2, 5), (3, 6)), 1), LSTMConfig(cells=11, projection=7), dropout=0.0)
+    optimizer = train.pop("optimizer", OptimizerConfig(clip_norm=2.0))
+    settings = {"batch_size": ROWS, "unroll_steps": STEPS, "negatives": NEGATIVES, "steps": 20} | train
+    return Config(model=model, train=TrainConfig(optimizer=optimizer, **settings))
+
+
+class SmallTraining:
+    """A step on some of the devices, its batches and its state."""
+
+    def __init__(self, config, devices, chunk=16):
+        self.config = config
+        self.mesh = meshes.make_mesh(jax.devices()[:devices])
+        rng = np.random.default_rng(0)
+        letters = np.array(list("abcdefgh"))
+        words = ["".join(rng.choice(letters, rng.integers(1, 12))) + str(i) for i in range(TYPES - 3)]
+        self.spellings = jnp.asarray(spell(["<S>", "</S>", "<UNK>", *words], 50).astype(np.int32))
+        sentences = [np.append(0, rng.integers(3, TYPES, rng.integers(2, 12))) for _ in range(200)]
+        self.blocks = [np.concatenate(sentences[i : i + 5]).astype(np.int32) for i in range(0, 200, 5)]
+        self.distinct = DistinctWords(np.asarray(self.spellings), PADDING)
+        self.model = BiLM(config.model, VOCABULARY, encoder_chunk=chunk)
+        self.step = TrainStep(self.model.clone(vocabulary_size=0), config.train, total_steps=20)
+        self.state = initial_state(config, self.model, self.step.optimizer)
+        self.program = meshes.map_step(self.step, self.state, self.mesh)
+
+    def host_batches(self):
+        return TrainingBatches(
+            self.blocks,
+            self.distinct,
+            vocabulary_size=VOCABULARY,
+            rows=range(ROWS),
+            total_rows=ROWS,
+            position=np.zeros((ROWS, 2)),
+            step=0,
+            unroll_steps=STEPS,
+            devices=self.mesh.size,
+            negatives=self.config.train.negatives,
+            data_seed=0,
+            draw_seed=0,
+        )
+
+    def placed(self, state):
+        return jax.device_put(state, meshes.shardings(meshes.state_specs(state), self.mesh))
+
+    def run(self, steps):
+        """The state after some steps, and the metrics of each."""
+        state, batches, found = self.placed(jax.tree.map(jnp.copy, self.state)), self.host_batches(), []
+        for _ in range(steps):
+            batch = meshes.to_devices(next(batches), meshes.BATCH_SPECS, self.mesh)
+            state, metrics = self.program(state, batch, self.spellings)
+            found.append(jax.device_get(metrics))
+        return jax.device_get(state), found
+
+
+def with_dropout(config, rate):
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=rate))

@@ -1,0 +1,85 @@
+"""The step that trains, against forty steps of the original trainer (full softmax, no dropout)."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.checkpoints.hdf5 import tree_from_published
+from elmo_jax.checkpoints.options import read_options
+from elmo_jax.config import Config, OptimizerConfig, TrainConfig
+from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.model.bilm import BiLM, Directions
+from elmo_jax.training import mesh as meshes
+from elmo_jax.training.state import initial_state
+from elmo_jax.training.step import TrainStep
+
+ORACLE = Path(__file__).parents[1] / "oracles" / "training"
+STEPS, ROWS, UNROLL, CHARACTERS = 40, 3, 7, 20
+
+
+def part(oracle, name):
+    return {key.removeprefix(f"{name}/"): oracle[key] for key in oracle if key.startswith(f"{name}/")}
+
+
+def batch_and_spellings(oracle, step):
+    """The oracle's batch of both directions as ours: [row, step] -> [step, row], words found once."""
+    directions = ("forward", "backward")
+    characters = np.stack([oracle[f"batches/{d}/char_ids"][step] for d in directions]).reshape(-1, CHARACTERS)
+    distinct, inverse = np.unique(characters, axis=0, return_inverse=True)
+    spellings = np.full(characters.shape, 260, np.int32)
+    spellings[: len(distinct)] = distinct
+    targets = np.stack([oracle[f"batches/{d}/targets"][step] for d in directions]).swapaxes(1, 2)
+    window = Window(
+        words=np.arange(len(characters), dtype=np.int32),
+        word_count=np.array([len(distinct)], np.int32),
+        inputs=inverse.reshape(2, ROWS, UNROLL).swapaxes(1, 2).astype(np.int32),
+        targets=targets.astype(np.int32),
+    )
+    none = np.zeros((2, 0), np.int32)
+    return TrainingBatch(window, np.zeros((UNROLL, ROWS), bool), np.zeros((ROWS, 2), np.int32), none, np.zeros(2, np.float32)), jnp.asarray(spellings)
+
+
+def states(carry):
+    """As the oracle lists them: of each direction, of each layer, cell and hidden."""
+    return [carry[f"layer_{j}"][part][d] for d in range(2) for j in range(2) for part in range(2)]
+
+
+@pytest.mark.parametrize("directions", list(Directions))
+def test_forty_steps_of_the_original_trainer(directions):
+    oracle = dict(np.load(ORACLE / "trajectory.npz"))
+    model = read_options(ORACLE / "options.json")
+    model = model.__class__(model.char_cnn, model.lstm, dropout=0.0)
+    train = TrainConfig(
+        batch_size=ROWS, unroll_steps=UNROLL, negatives=0, steps=STEPS, optimizer=OptimizerConfig(clip_norm=1.0)
+    )
+    mesh = meshes.make_mesh(jax.devices()[:1])
+    bilm = BiLM(model, encoder_chunk=16, directions=directions)
+    step = TrainStep(bilm, train, STEPS)
+    start = jax.tree.map(jnp.asarray, tree_from_published(part(oracle, "init")))
+    state = initial_state(Config(model=model, train=train), bilm, step.optimizer, start)
+    program = meshes.map_step(step, state, mesh)
+    clipped = 0
+    for n in range(STEPS):
+        batch, spellings = batch_and_spellings(oracle, n)
+        state, metrics = program(state, batch, spellings)
+        assert_allclose(metrics.loss, oracle["loss_forward_backward"][n], atol=1e-5)
+        assert_allclose(np.mean(metrics.loss), oracle["loss"][n], atol=1e-5)
+        assert_allclose(metrics.gradient_norm, oracle["grad_norm"][n], atol=1e-5)
+        clipped += metrics.gradient_norm > 1
+        if n == 0:
+            for mine, expected in zip(states(state.carry), part(oracle, "state_after_step_1").values(), strict=True):
+                assert_allclose(mine, expected, atol=1e-5)
+    assert clipped > 30  # the clip acted
+    for mine, expected in zip(states(state.carry), part(oracle, "state_final").values(), strict=True):
+        assert_allclose(mine, expected, atol=1e-5)
+    final = tree_from_published(part(oracle, "final"))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), dict(state.params), final)
+    sums = tree_from_published(part(oracle, "accumulator"))
+    dense = {name: tree for name, tree in sums.items() if name != "softmax"}
+    mine = state.dense_optimizer[0].sum_of_squares
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), mine, dense)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), state.softmax_accumulator, sums["softmax"])

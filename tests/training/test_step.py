@@ -1,0 +1,239 @@
+"""The step: rows against the dense update, devices against each other, and what is exchanged where."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.config import OptimizerConfig
+from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
+from elmo_jax.training import mesh as meshes
+from elmo_jax.training.optimizer import adagrad_rows, combine_rows, global_norm, rate_shape
+from elmo_jax.training.state import without_softmax
+from elmo_jax.training.step import AXIS
+
+from .helpers import ROWS, VOCABULARY, SmallTraining, small_config, with_dropout
+
+
+@partial(jax.jit, static_argnums=0)
+def plain_step(training, state, batch):
+    """The dense update by autodiff through the whole table, Optax's clip and Adagrad; one device, no dropout."""
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(training.config.train.optimizer.clip_norm),
+        optax.scale_by_rss(1.0, eps=0.0),
+        optax.scale(-training.config.train.optimizer.learning_rate),
+    )
+
+    def loss(params):
+        layers, carry = training.model.apply(
+            {"params": params},
+            training.spellings[batch.window.words],
+            batch.window.inputs,
+            state["carry"],
+            count=batch.window.word_count[0],
+        )
+        losses = []
+        for d in range(2):
+            hidden = layers[-1][d].reshape(-1, layers[-1].shape[-1])
+            targets, negatives = batch.window.targets[d].reshape(-1), batch.negatives[d]
+            kernel, bias = params["softmax"]["kernel"], params["softmax"]["bias"]
+            expected = [log_expected_count(ids, batch.tries[d], VOCABULARY) for ids in (targets, negatives)]
+            losses.append(
+                sampled_softmax_losses(
+                    hidden,
+                    (kernel[targets], bias[targets]),
+                    (kernel[negatives], bias[negatives]),
+                    targets,
+                    negatives,
+                    tuple(expected),
+                ).mean()
+            )
+        return jnp.mean(jnp.stack(losses)) * training.config.train.unroll_steps, (jnp.stack(losses), carry)
+
+    gradient, (losses, carry) = jax.grad(loss, has_aux=True)(state["params"])
+    updates, optimizer_state = optimizer.update(
+        gradient, state.get("optimizer", optimizer.init(state["params"])), state["params"]
+    )
+    params = optax.apply_updates(state["params"], updates)
+    return {"params": params, "carry": carry, "optimizer": optimizer_state}, losses, global_norm(gradient)
+
+
+def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
+    training = SmallTraining(small_config(), devices=1)
+    state, metrics = training.run(5)
+    plain = {"params": training.state.params, "carry": training.state.carry}
+    batches, clipped = training.host_batches(), 0
+    for n in range(5):
+        plain, losses, norm = plain_step(training, plain, jax.tree.map(jnp.asarray, next(batches)))
+        assert_allclose(metrics[n].loss, losses, atol=1e-5)
+        assert_allclose(metrics[n].gradient_norm, norm, rtol=1e-5)
+        clipped += norm > training.config.train.optimizer.clip_norm
+    assert clipped >= 3
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-6), dict(state.params), dict(plain["params"]))
+    sums = plain["optimizer"][1].sum_of_squares
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5), state.softmax_accumulator, sums["softmax"])
+
+
+@pytest.mark.parametrize("negatives", [16, 0])
+def test_one_two_and_eight_devices_give_the_same(negatives):
+    one, metrics = SmallTraining(small_config(negatives=negatives), devices=1).run(8)
+    for devices in (2, 8):
+        many, others = SmallTraining(small_config(negatives=negatives), devices).run(8)
+        for a, b in zip(metrics, others, strict=True):
+            assert_allclose(a.loss, b.loss, atol=1e-5)
+            assert_allclose(a.gradient_norm, b.gradient_norm, rtol=1e-4)
+        jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), one.params, many.params)
+        jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), one.carry, many.carry)
+
+
+def test_all_devices_hold_the_same_parameters():
+    training = SmallTraining(with_dropout(small_config(), 0.3), devices=4)
+    state = training.placed(training.state)
+    batches = training.host_batches()
+    for _ in range(3):
+        batch = meshes.to_devices(next(batches), meshes.BATCH_SPECS, training.mesh)
+        state, _ = training.program(state, batch, training.spellings)
+    for leaf in jax.tree.leaves((state.params, state.dense_optimizer, state.softmax_accumulator)):
+        first, *others = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+        assert len(others) == 3 and all(np.array_equal(first, other) for other in others)
+
+
+def test_the_same_function_under_pmap_gives_the_same():
+    devices = 4
+    training = SmallTraining(small_config(), devices)
+    state, metrics = training.run(3)
+
+    def split(array, axis):
+        return jnp.stack(jnp.split(jnp.asarray(array), devices, axis))
+
+    def spread(tree, specs):
+        def one(leaf, spec):
+            if AXIS in spec:
+                return split(leaf, spec.index(AXIS))
+            return jnp.broadcast_to(leaf, (devices, *leaf.shape))
+
+        return jax.tree.map(one, tree, specs)
+
+    program = jax.pmap(training.step, axis_name=AXIS, devices=jax.devices()[:devices])
+    mapped = spread(training.state, meshes.state_specs(training.state))
+    batches = training.host_batches()
+    for n in range(3):
+        batch = spread(next(batches), meshes.BATCH_SPECS)
+        mapped, found = program(mapped, batch, jnp.broadcast_to(training.spellings, (devices, *training.spellings.shape)))
+        assert_allclose(found.loss[0], metrics[n].loss, atol=1e-6)
+    jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
+
+
+def loop_computations(program: str) -> set[str]:
+    """Names of all computations that a `while` runs, directly or through calls, in a compiled program."""
+    bodies = dict(re.findall(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", program, re.M | re.S))
+    calls = {name: set(re.findall(r"(?:body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)", text))
+             | {n for group in re.findall(r"(?:branch_computations|called_computations)=\{([^}]*)\}", text)
+                for n in re.findall(r"[\w.\-]+", group)} for name, text in bodies.items()}  # fmt: skip
+    found: set[str] = set()
+    waiting = [name for text in bodies.values() for name in re.findall(r"body=%?([\w.\-]+)", text)]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += calls.get(name, ())
+    return {name: bodies[name] for name in found if name in bodies}
+
+
+COLLECTIVE = re.compile(r"\b(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+
+
+def test_nothing_is_exchanged_inside_a_loop():
+    training = SmallTraining(small_config(), devices=8)
+    batch = meshes.to_devices(next(training.host_batches()), meshes.BATCH_SPECS, training.mesh)
+    compiled = training.program.lower(training.placed(training.state), batch, training.spellings).compile().as_text()
+    loops = loop_computations(compiled)
+    assert len(loops) >= 6  # the words, the positions, two directions of two layers, forward and backward
+    assert COLLECTIVE.search(compiled)  # there are exchanges, but
+    assert not [name for name, text in loops.items() if COLLECTIVE.search(text)]
+
+
+def test_the_reader_of_programs_sees_an_exchange_in_a_loop():
+    mesh = meshes.make_mesh()
+
+    def bad(x):
+        return jax.lax.scan(lambda c, _: (jax.lax.pmean(c, AXIS), None), x, None, length=3)[0]
+
+    mapped = jax.shard_map(bad, mesh=mesh, in_specs=meshes.ROWS, out_specs=meshes.EVERYWHERE, check_vma=False)
+    compiled = jax.jit(mapped).lower(jnp.ones(8)).compile().as_text()
+    assert [name for name, text in loop_computations(compiled).items() if COLLECTIVE.search(text)]
+
+
+def test_combined_rows_occur_once_and_keep_the_sum():
+    ids = jnp.array([3, 1, 3, 0, 3, 1])
+    gradient = {"kernel": jnp.arange(12.0).reshape(6, 2), "bias": jnp.arange(6.0)}
+    rows, total = combine_rows(ids, gradient, 5)
+    real = np.asarray(rows) < 5
+    assert sorted(np.asarray(rows)[real]) == [0, 1, 3] and len(set(np.asarray(rows).tolist())) == 6
+    dense = jnp.zeros((5, 2)).at[ids].add(gradient["kernel"])
+    assert_allclose(total["kernel"][real], dense[rows[real]])
+    assert np.all(total["kernel"][~real] == 0)
+    assert_allclose(total["bias"].sum(), 15)
+
+
+def test_rows_without_gradient_stay_bit_equal():
+    values, sums = jnp.arange(10.0).reshape(5, 2), jnp.ones((5, 2))
+    new, new_sums = adagrad_rows(values, sums, jnp.array([3, 7, 1]), jnp.ones((3, 2)), jnp.float32(0.2))
+    assert np.array_equal(new[jnp.array([0, 2, 4])], values[jnp.array([0, 2, 4])])
+    assert_allclose(new[3], values[3] - 0.2 / np.sqrt(2), rtol=1e-6)
+    assert_allclose(new_sums[:, 0], [1, 2, 1, 2, 1])
+
+
+def test_adam_and_the_schedule_train_too():
+    optimizer = OptimizerConfig(
+        "adam", learning_rate=0.01, softmax_learning_rate=0.2, schedule="warmup_cosine", warmup_steps=4
+    )
+    training = SmallTraining(small_config(optimizer=optimizer, steps=20), devices=2)
+    state, metrics = training.run(20)
+    assert metrics[-1].loss.mean() < metrics[0].loss.mean()
+    rates = [float(m.learning_rate) for m in metrics]
+    assert rates[0] == 0 and max(rates) == pytest.approx(0.01) and rates[-1] < 0.001
+    adam = state.dense_optimizer[0]
+    assert set(adam.mu) == set(without_softmax(state.params))  # no moments are kept for the softmax
+
+
+def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
+    constant = rate_shape(OptimizerConfig(), 100)
+    assert [float(constant(jnp.int32(n))) for n in (0, 50, 100)] == [1, 1, 1]
+    cosine = rate_shape(OptimizerConfig(schedule="warmup_cosine", warmup_steps=10, final_fraction=0.1), 100)
+    assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-6)
+
+
+def test_bfloat16_follows_float32():
+    _, exact = SmallTraining(small_config(), devices=1).run(6)
+    state, rounded = SmallTraining(small_config(precision="bfloat16"), devices=1).run(6)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((state.params, state.softmax_accumulator)))
+    for a, b in zip(exact, rounded, strict=True):
+        assert_allclose(a.loss, b.loss, rtol=0.02)
+
+
+def test_the_carry_starts_again_with_each_block_if_asked():
+    endless, block = (SmallTraining(small_config(carry=carry), devices=2) for carry in ("endless", "block"))
+    batches = block.host_batches()
+    begun = [next(batches).restart.any(axis=0) for _ in range(12)]  # [steps, rows]
+    assert begun[0].all() and not begun[1].all()
+    (one, first), (two, second) = endless.run(12), block.run(12)
+    same = [np.allclose(a.loss, b.loss, atol=1e-7) for a, b in zip(first, second, strict=True)]
+    later = next(n for n in range(1, 12) if begun[n].any())
+    assert all(same[:later])  # the first step starts from zero either way
+    assert not any(same[later:])
+
+
+def test_dropout_differs_between_steps_and_devices():
+    training = SmallTraining(with_dropout(small_config(), 0.5), devices=2)
+    state, metrics = training.run(1)
+    again, same = training.run(1)
+    assert np.array_equal(metrics[0].loss, same[0].loss)  # a function of the seed and the step
+    _, without = SmallTraining(small_config(), devices=2).run(1)
+    assert not np.allclose(metrics[0].loss, without[0].loss)
+    assert state.position.shape == (ROWS, 2) and state.step == 1
