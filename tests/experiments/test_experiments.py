@@ -1,0 +1,95 @@
+"""Every experiment builds: the whole training step, as shapes, with the published parameter counts."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from elmo_jax.config import PADDING
+from elmo_jax.config_file import load_config
+from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.model.bilm import BiLM, parameter_count
+from elmo_jax.training import mesh as meshes
+from elmo_jax.training.state import initial_state, without_softmax
+from elmo_jax.training.step import TrainStep
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+# experiment -> vocabulary, parameters without softmax, parameters of the softmax
+SIZES = {
+    "pretrain_sotu_tiny": (21_645, 759_184, 21_645 * 65),
+    "pretrain_small": (100_000, 13_593_296, 100_000 * 129),
+    "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
+}
+
+
+def test_every_experiment_is_listed_here():
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(SIZES)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_builds_with_the_right_parameter_counts(name):
+    vocabulary, parameters, of_softmax = SIZES[name]
+    config = load_config(FOLDER / f"{name}.py")
+    model = BiLM(config.model)
+    step = TrainStep(model, config.train, total_steps=1000)
+    state = jax.eval_shape(lambda: initial_state(config, model.clone(vocabulary_size=vocabulary), step.optimizer))
+    assert parameter_count(without_softmax(state.params)) == parameters
+    assert parameter_count(state.params["softmax"]) == of_softmax
+
+    rows, unroll, types = config.train.batch_size, config.train.unroll_steps, vocabulary + 1000
+    ints = jnp.int32
+    shape = jax.ShapeDtypeStruct
+    window = Window(
+        words=shape((2 * rows * unroll,), ints),
+        word_count=shape((1,), ints),
+        inputs=shape((2, unroll, rows), ints),
+        targets=shape((2, unroll, rows), ints),
+    )
+    batch = TrainingBatch(
+        window,
+        restart=shape((unroll, rows), bool),
+        position=shape((rows, 2), ints),
+        negatives=shape((2, config.train.negatives), ints),
+        tries=shape((2,), np.float32),
+    )
+    program = meshes.map_step(step, state, meshes.make_mesh(jax.devices()[:1]))
+    spellings = shape((types, config.model.char_cnn.max_characters), jnp.int16)
+    new, metrics = jax.eval_shape(program, state, batch, spellings)
+    assert jax.tree.map(lambda s: (s.shape, s.dtype), new) == jax.tree.map(lambda s: (s.shape, s.dtype), state)
+    assert metrics.loss.shape == (2,)
+
+
+def test_1_billion_word_is_the_papers():
+    config = load_config(FOLDER / "pretrain_1b_word.py")
+    assert dataclasses.asdict(config.model.lstm) == {
+        "cells": 4096,
+        "projection": 512,
+        "layers": 2,
+        "cell_clip": 3.0,
+        "projection_clip": 3.0,
+        "skip_connections": True,
+    }
+    assert config.model.char_cnn.features == 2048 and config.model.dropout == 0.1
+    train = config.train
+    assert (train.unroll_steps, train.negatives, train.epochs, train.batch_size) == (20, 8192, 10.0, 3 * 128)
+    optimizer = train.optimizer
+    assert (optimizer.name, optimizer.learning_rate, optimizer.initial_accumulator) == ("adagrad", 0.2, 1.0)
+    assert optimizer.clip_norm == 10 and optimizer.schedule == "constant" and train.carry == "endless"
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_docstring_says_what_a_user_needs(name):
+    text = (FOLDER / f"{name}.py").read_text().split('"""')[1]
+    assert f"elmo-jax pretrain --config experiments/{name}.py" in text
+    for word in ("hardware", "time", "figure", "measured"):
+        assert re.search(rf"\b{word}\b", text), word
+
+
+def test_padding_is_one_id_everywhere():
+    from elmo_jax.data.characters import spell
+
+    assert spell(["a"], 50)[0, -1] == PADDING

@@ -1,0 +1,124 @@
+"""Settings: defaults, experiment files, overrides, and what is said of a mistake."""
+
+import dataclasses
+import json
+
+import pytest
+
+from elmo_jax.config import CHANGEABLE, Config, ModelConfig, default_config, differences, from_dict, to_dict
+from elmo_jax.config_file import load_config
+from elmo_jax.errors import UserError
+
+EXPERIMENT = """
+from elmo_jax.config import default_config
+
+def get_config():
+    config = default_config()
+    config.train.batch_size = 12
+    config.model.char_cnn.filters = ((1, 4), (2, 8))
+    return config
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def test_a_file_and_overrides(experiment):
+    config = load_config(
+        experiment,
+        ["--config.train.optimizer.learning_rate=1", "--config.train.unroll_steps=7", "--config.data.corpus=data/x"],
+    )
+    assert config.train.batch_size == 12 and config.train.unroll_steps == 7 and config.data.corpus == "data/x"
+    assert config.train.optimizer.learning_rate == 1.0
+    assert config.model.char_cnn.filters == ((1, 4), (2, 8))
+    assert config.train.negatives == Config().train.negatives
+    filters = load_config(experiment, ["--config.model.char_cnn.filters=((3, 5),)"])
+    assert filters.model.char_cnn.filters == ((3, 5),)
+
+
+def test_survives_json():
+    config = from_dict(default_config())
+    assert config == Config()
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+    assert not differences(to_dict(config), json.loads(json.dumps(to_dict(config))))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["--config.train.batch_sise=3"], ["--config.train.batch_sise=3", "did you mean 'batch_size'?"]),
+        (["--config.tain.batch_size=3"], ["--config.tain.batch_size=3", "did you mean 'train'?"]),
+        (["--config.train.zzz=3"], ["zzz", "config.py"]),
+        (["--config.train.batch_size=many"], ["batch_size", "many"]),
+        (["--config.train.batch_size=0"], ["config.train.batch_size", "at least 1", "0"]),
+        (["--config.train.precision=fp8"], ["config.train.precision", "'bfloat16'", "'fp8'"]),
+        (["--config.train.carry=never"], ["config.train.carry", "'endless'", "'never'"]),
+        (["--config.train.optimizer.name=adam"], ["softmax_learning_rate", "adam"]),
+        (["--config.train.optimizer.learning_rate=0.0"], ["learning_rate", "above 0"]),
+        (["--config.model.lstm.cells=8"], ["config.model.lstm.cells", "at least the projection, 512"]),
+        (["--config.model.dropout=1.0"], ["config.model.dropout"]),
+        (["--config.model.char_cnn.filters=((51, 4),)"], ["filters", "(51, 4)", "1 to 50"]),
+        (["--config.model.char_cnn.max_characters=200"], ["max_characters", "127"]),
+        (["--config.model.char_cnn.activation=gelu"], ["activation", "'relu'", "'gelu'"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(experiment, overrides, words):
+    with pytest.raises(UserError) as caught:
+        load_config(experiment, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def get_config(: pass", ["mine.py", "SyntaxError"]),
+        ("import nothing_of_that_name", ["mine.py", "nothing_of_that_name"]),
+        ("x = 1", ["mine.py", "get_config"]),
+        ("def get_config(): return {}", ["mine.py", "ConfigDict"]),
+        (EXPERIMENT.replace("batch_size = 12", "batchsize = 12"), ["batchsize", "batch_size"]),
+        (EXPERIMENT.replace("((1, 4), (2, 8))", "(1, 4)"), ["filters", "(1, 4)"]),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, text, words):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_config(path)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(UserError, match="no such file .*nothing.py"):
+        load_config(tmp_path / "nothing.py")
+
+
+def test_unknown_keys_and_wrong_types_of_a_stored_config():
+    with pytest.raises(UserError, match=r"config.lstm.cels: no such setting; did you mean 'cells'\?"):
+        from_dict({"lstm": {"cels": 3}}, ModelConfig)
+    with pytest.raises(UserError, match="config.dropout: expected float, got 'high'"):
+        from_dict({"dropout": "high"}, ModelConfig)
+
+
+def test_what_may_change_between_launches_exists():
+    known = set()
+
+    def walk(config, prefix):
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            if dataclasses.is_dataclass(value):
+                walk(value, f"{prefix}{field.name}.")
+            else:
+                known.add(prefix + field.name)
+
+    walk(Config(), "")
+    assert set(CHANGEABLE) <= known
+    assert "train.batch_size" not in CHANGEABLE and "train.optimizer.learning_rate" not in CHANGEABLE

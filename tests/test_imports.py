@@ -1,0 +1,63 @@
+"""Imports point one way, and what a user imports drags nothing heavy along."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "elmo_jax"
+# each part may import itself and what stands before it
+ORDER = ["errors", "files", "config", "config_file", "model", ("checkpoints", "data"), "training", "cli", "__main__"]
+
+
+def rank(part):
+    for number, name in enumerate(ORDER):
+        if part == name or part in name and isinstance(name, tuple):
+            return number
+    raise AssertionError(f"{part} has no place in the order of imports")
+
+
+def imports(path):
+    """The parts of the package that a file imports, at any depth of it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "elmo_jax":
+                names = [f"elmo_jax.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("elmo_jax.")}
+    return found
+
+
+def test_imports_point_one_way():
+    files = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
+    assert len(files) > 30
+    for path in files:
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for other in imports(path):
+            same_side = other == part
+            assert same_side or rank(other) < rank(part), f"{path.relative_to(PACKAGE)} imports elmo_jax.{other}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import elmo_jax; elmo_jax.load_bilm", ("elmo_jax.training", "tensorflow", "torch", "optax")),
+        ("import elmo_jax.training.loop, elmo_jax.data.prepare, elmo_jax.cli", ("tensorflow", "torch", "pandas")),
+        ("import elmo_jax.cli", ("jax", "numpy")),
+    ],
+)
+def test_heavy_packages_stay_out(statement, absent):
+    code = f"import sys; {statement}; print(*[name for name in {absent} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_no_private_parts_of_jax():
+    for path in PACKAGE.rglob("*.py"):
+        assert "jax._src" not in path.read_text(), path
