@@ -1,0 +1,164 @@
+"""`evaluate` and `export`: the figures of a run, of its exports and of any text."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import STEPS, Commands, checkpoint_steps, files, records, saved_arrays
+
+import elmo_jax
+from elmo_jax.checkpoints.layout import flatten
+
+TEXT = """\
+the people of the United States have zzyzx .
+Congress , and the qwertyuiop House of Representatives , met .
+
+peace .
+"""
+WORDS, SENTENCES, UNKNOWN = 9 + 11 + 2, 3, 2  # of TEXT, by hand
+
+
+def evaluate(commands: Commands, tmp_path: Path, model: Path, *arguments: str | Path) -> dict:
+    """What `elmo-jax evaluate --json` writes; what it prints says the same."""
+    figures = tmp_path / "figures.json"
+    ended = commands.run("evaluate", model, "--data", *arguments, "--json", figures)
+    assert ended.status == 0, ended.stderr
+    found = json.loads(figures.read_text())
+    names = ("forward", "backward", "average")
+    line = " · ".join(f"{name} {found['perplexity'][name]:,.2f}" for name in names)
+    assert f"perplexity: {line}" in ended.stdout
+    assert f"{found['tokens']:,} tokens in {found['sentences']:,} sentences" in ended.stdout
+    assert f"{found['unknown_targets']:.2%}" in ended.stdout
+    return found
+
+
+@pytest.fixture(scope="module")
+def text(commands: Commands) -> Path:
+    path = commands.folder / "some_text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_heldout_figure_of_the_run_is_reproduced(commands: Commands, whole: Path, corpus: Path, tmp_path: Path) -> None:
+    result = json.loads((whole / "result.json").read_text())
+    found = evaluate(commands, tmp_path, whole, corpus)
+    assert found["perplexity"] == pytest.approx(result["heldout_perplexity"], rel=1e-6)
+    assert found["tokens"] == result["heldout_tokens"]
+    assert found["unknown_targets"] == pytest.approx(result["heldout_unknown"])
+    counted = json.loads((corpus / "corpus.json").read_text())["splits"]["heldout"]
+    assert (found["tokens"], found["sentences"]) == (counted["tokens"], counted["sentences"])
+
+
+def test_run_and_export_give_equal_figures(commands: Commands, stopped: Path, text: Path, tmp_path: Path) -> None:
+    """A run that has no export yet is read from its newest checkpoint."""
+    assert not (stopped / "export").exists()
+    before = files(stopped)
+    of_run = evaluate(commands, tmp_path, stopped, text)
+    assert commands.run("export", stopped, "--out", tmp_path / "out").status == 0
+    assert files(stopped) == before
+    assert evaluate(commands, tmp_path, tmp_path / "out", text) == of_run
+    assert of_run["perplexity"]["average"] > 1
+
+
+def test_unknown_words_are_counted(commands: Commands, whole: Path, corpus: Path, text: Path, tmp_path: Path) -> None:
+    vocabulary = set((corpus / "vocabulary.txt").read_text().splitlines())
+    assert [word for word in TEXT.split() if word not in vocabulary] == ["zzyzx", "qwertyuiop"]
+    found = evaluate(commands, tmp_path, whole, text)
+    assert (found["tokens"], found["sentences"]) == (WORDS + SENTENCES, SENTENCES)
+    assert found["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
+    assert found["vocabulary_size"] == len(vocabulary)
+
+
+def test_sentences_add_up_to_the_perplexity(commands: Commands, whole: Path, text: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "sentences.tsv"
+    found = evaluate(commands, tmp_path, whole, text, "--per-sentence", lines)
+    head, *rows = [line.split("\t") for line in lines.read_text().splitlines()]
+    assert head == ["sentence", "tokens", "forward", "backward", "text"]
+    assert [row[4] for row in rows] == [line for line in TEXT.splitlines() if line]
+    assert [int(row[1]) for row in rows] == [len(row[4].split()) + 1 for row in rows]
+    tokens = sum(int(row[1]) for row in rows)
+    for column, direction in ((2, "forward"), (3, "backward")):
+        values = [float(row[column]) for row in rows]
+        assert max(values) < 0
+        assert math.exp(-sum(values) / tokens) == pytest.approx(found["perplexity"][direction], rel=1e-4)
+
+
+def test_sentences_of_a_prepared_corpus(commands: Commands, whole: Path, corpus: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "sentences.tsv"
+    found = evaluate(commands, tmp_path, whole, corpus, "--per-sentence", lines)
+    rows = [line.split("\t") for line in lines.read_text().splitlines()[1:]]
+    assert len(rows) == found["sentences"]
+    total = -sum(float(row[2]) for row in rows) / found["tokens"]
+    assert math.exp(total) == pytest.approx(found["perplexity"]["forward"], rel=1e-4)
+
+
+def test_order_of_the_text_matters_little_and_its_words_much(
+    commands: Commands, whole: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Text like the training's is far likelier than the same words shuffled."""
+    words = TEXT.split()
+    shuffled = tmp_path / "shuffled.txt"
+    shuffled.write_text(" ".join(np.random.default_rng(0).permutation(words)) + "\n")
+    straight = tmp_path / "straight.txt"
+    straight.write_text(TEXT)
+    found = {path: evaluate(commands, tmp_path, whole, path)["perplexity"] for path in (straight, shuffled)}
+    assert found[straight]["forward"] < found[shuffled]["forward"]
+    assert found[straight]["backward"] < found[shuffled]["backward"]
+
+
+def test_corpus_of_another_vocabulary_is_refused(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    made = commands.run("prepare", "text", "--out", tmp_path / "other", "--vocab-size", "500", "--workers", "1")
+    assert made.status == 0
+    complaint = commands.run("evaluate", whole, "--data", tmp_path / "other").complaint
+    assert f"{tmp_path / 'other'}: prepared with another vocabulary" in complaint
+
+
+def test_evaluate_text_that_is_not_there(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    assert "nowhere.txt: no such file" in commands.run("evaluate", whole, "--data", "nowhere.txt").complaint
+
+
+def test_exports(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    """Of the last step, of the best and of any that is kept."""
+    last = elmo_jax.load_bilm(whole)
+    assert last.info["steps"] == STEPS and last.vocabulary is not None
+    heldout = {r["step"]: r["heldout/perplexity/average"] for r in records(whole) if "heldout/perplexity/average" in r}
+    best = min((value, step) for step, value in heldout.items() if step in checkpoint_steps(whole))[1]
+    before = files(whole)
+    for step, made in ((str(STEPS - 20), STEPS - 20), ("best", best), ("last", STEPS)):
+        out = tmp_path / step
+        ended = commands.run("export", whole, "--step", step, "--out", out)
+        assert ended.status == 0 and str(out) in ended.stdout and "load_bilm" in ended.stdout
+        bilm = elmo_jax.load_bilm(out)
+        assert bilm.info["steps"] == made and bilm.vocabulary == last.vocabulary and bilm.config == last.config
+        saved = {path: array for path, array in saved_arrays(whole, made).items() if path.startswith("params/")}
+        exported = {f"params/{path}": array for path, array in flatten(bilm.params).items()}
+        assert exported.keys() == saved.keys()
+        assert all(exported[path].tobytes() == saved[path].tobytes() for path in saved)
+        assert (bilm.fingerprint == last.fingerprint) == (made == STEPS)
+    assert files(whole) == before
+
+
+def test_export_into_the_run(commands: Commands, half: Path) -> None:
+    newest = checkpoint_steps(half)[-1]
+    ended = commands.run("export", half)
+    assert ended.status == 0 and str(half / "export") in ended.stdout
+    assert elmo_jax.load_bilm(half).info["steps"] == newest
+    assert commands.pretrain(half).status == 0
+    assert elmo_jax.load_bilm(half).info["steps"] == STEPS, "the finished run replaces it"
+
+
+def test_steps_that_are_not_kept(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    for step, expected in (("7", "no checkpoint of step 7"), ("newest", "'last' or 'best'")):
+        complaint = commands.run("export", whole, "--step", step, "--out", tmp_path / "out").complaint
+        assert expected in complaint
+        assert re.search(rf"\b{STEPS}\b", complaint) or step == "newest"
+        assert not (tmp_path / "out").exists()
+
+
+def test_export_onto_something_else(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("dear diary")
+    assert "holds something else" in commands.run("export", whole, "--out", tmp_path).complaint
+    assert files(tmp_path) == {"mine.txt": b"dear diary"}
