@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_prepare(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_prepare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     prepare = commands.add_parser(
         "prepare",
         help="turn text into a corpus to train on",
@@ -130,7 +130,7 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("auto", "lines", "raw"),
         default="auto",
-        help="lines: one tokenised sentence a line; raw: running text, to be split and tokenised (default: %(default)s)",
+        help="lines: one tokenised sentence a line; raw: running text, to be split and tokenised (%(default)s)",
     )
     parser.add_argument(
         "--errors",
@@ -170,7 +170,8 @@ def _pretrain(options: argparse.Namespace) -> int:
     ended = pretrain(config, workdir, name)
     if isinstance(ended, Stopped):
         print(
-            f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir}; the same command goes on from there"
+            f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
+            " the same command goes on from there"
         )
         return 128 + ended.signal
     if ended.already:

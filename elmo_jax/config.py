@@ -2,7 +2,7 @@
 
 The code reads frozen dataclasses; an experiment file edits a `ml_collections.ConfigDict` of the same shape, so that a
 misspelt key is an error and every key can be overridden on the command line (`--config.train.batch_size=64`).
-Defaults are those of the paper's 1 Billion Word model (Peters et al. 2018; "original" is the released TensorFlow trainer).
+Defaults are those of the paper's 1 Billion Word model (Peters et al. 2018; "original" is its released trainer).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TrainConfig:
     unroll_steps: int = 20  # tokens of a row in one step
     epochs: float = 10.0
     steps: int = 0  # 0: as `epochs` says
-    carry: str = "endless"  # LSTM state of a row: "endless", as the original, or "block": from zero with each block of text
+    carry: str = "endless"  # a row's LSTM state: "endless", as the original, or "block": from zero with each block
     negatives: int = 8192  # of the sampled softmax; 0: the full softmax
     precision: str = "float32"  # "float32" or "bfloat16" (matrix products only; sums, state and updates stay float32)
     seed: int = 0  # of the initial parameters, dropout and negatives
@@ -128,7 +128,8 @@ class Config:
     checkpoint: CheckpointConfig = CheckpointConfig()
 
 
-# Settings that may differ between two launches of one run: none of them changes a parameter of any step both would take.
+# Settings that may differ between two launches of one run: none changes a step that both would make. (A schedule does
+# depend on the number of steps: a longer run follows the longer schedule from where it stands.)
 CHANGEABLE = (
     "train.epochs",
     "train.steps",
@@ -202,8 +203,8 @@ def check(config: Config) -> None:
     _choice("train.optimizer.schedule", optimizer.schedule, ("constant", "warmup_cosine"))
     if optimizer.name == "adam" and not optimizer.softmax_learning_rate:
         raise UserError(
-            "config.train.optimizer.softmax_learning_rate: give the rate of the softmax rows' Adagrad (the original's is 0.2);"
-            " with 'adam' it cannot be the same as learning_rate"
+            "config.train.optimizer.softmax_learning_rate: give the rate of the softmax rows' Adagrad (the original's"
+            " is 0.2); with 'adam' it cannot be the same as learning_rate"
         )
     _at_least(1, train.batch_size, "train.batch_size")
     _at_least(1, train.unroll_steps, "train.unroll_steps")

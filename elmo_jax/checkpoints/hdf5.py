@@ -107,9 +107,7 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
         shape or type than the options say, or is stored in a way that could take more memory than the file's size.
     """
     model, weights = read_options(options), Path(weights)
-    shapes = {
-        published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()
-    }
+    shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
     arrays: dict[str, np.ndarray] = {}
     try:
         with open(weights, "rb") as stream:  # HDF5's own message for a file that cannot be opened runs over lines

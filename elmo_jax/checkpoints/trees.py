@@ -28,6 +28,7 @@ def named(tree: Any) -> dict[str, Any]:
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape of a leaf with its sharding, which a target must have."""
     if leaf.sharding is None:
         raise ValueError("the target of a restore needs shardings: jax.ShapeDtypeStruct(..., sharding=...)")
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)

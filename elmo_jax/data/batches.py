@@ -1,11 +1,11 @@
 """Batches as a function of (seed, position), for training; the whole text laid out in rows, for evaluation.
 
-Shapes: R rows of the global batch, B rows of this process, T steps, U distinct words of one device, S negatives; a leading 2
-is the direction, forward then backward.
+Shapes: R rows of the global batch, B rows of this process, T steps, U distinct words of one device, S negatives; a
+leading 2 is the direction, forward then backward.
 
-A row is an endless stream of blocks laid end to end: row r reads the blocks r, r + R, r + 2R, … of the shuffled order, each
-epoch in an order of its own. So what comes next depends on the seed and on where the row stands, not on how many processes
-there are. Both directions of a window come from the same positions of the same sentences.
+A row is an endless stream of blocks laid end to end: row r reads the blocks r, r + R, r + 2R, … of the shuffled
+order, each epoch in an order of its own. So what comes next depends on the seed and on where the row stands, not on
+how many processes there are. Both directions of a window come from the same positions of the same sentences.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class DistinctWords:
         self._rank[self._by_length] = np.arange(len(lengths), dtype=np.int32)
 
     def window(self, inputs: np.ndarray, targets: np.ndarray, devices: int) -> Window:
-        """`inputs` [2, T, B] as lexicon ids and `targets` [2, T, B] as vocabulary ids; B is divided over the devices."""
+        """`inputs` [2, T, B] are lexicon ids, `targets` [2, T, B] vocabulary ids; the devices share out B."""
         share = inputs.shape[2] // devices
         room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: what a window can hold at most
         words = np.zeros((devices, room), np.int32)

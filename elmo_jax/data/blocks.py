@@ -93,9 +93,7 @@ def write_blocks(
                 name="blocks", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=__name__
             ),
             description="Sentences as word ids, each after a 0; see the elmo-jax corpus this folder is in.",
-            features=tfds.features.FeaturesDict(
-                {_FEATURE: tfds.features.Tensor(shape=(None,), dtype=np.int32)}
-            ),
+            features=tfds.features.FeaturesDict({_FEATURE: tfds.features.Tensor(shape=(None,), dtype=np.int32)}),
         )
         writer = tfds.core.SequentialWriter(info, BLOCKS_A_SHARD, file_format="array_record")
         writer.initialize_splits(list(splits))

@@ -1,9 +1,9 @@
 """A prepared corpus: a folder that `prepare` made.
 
-    corpus.json       the report: settings, sources, counts, fingerprint
-    lexicon.tsv       every word and its count in the training text, by id
-    vocabulary.txt    the softmax vocabulary: the first V words, one a line
-    blocks/           the encoded text, a TFDS dataset with splits train and heldout
+corpus.json       the report: settings, sources, counts, fingerprint
+lexicon.tsv       every word and its count in the training text, by id
+vocabulary.txt    the softmax vocabulary: the first V words, one a line
+blocks/           the encoded text, a TFDS dataset with splits train and heldout
 """
 
 import json

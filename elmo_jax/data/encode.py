@@ -79,9 +79,7 @@ def encode(
     }
 
 
-def _split_report(
-    part: Part, counts: np.ndarray, ids: np.ndarray, vocabulary_size: int, blocks: int
-) -> dict[str, Any]:
+def _split_report(part: Part, counts: np.ndarray, ids: np.ndarray, vocabulary_size: int, blocks: int) -> dict[str, Any]:
     """Count a split; a target is a word or, once a sentence, a sentence mark."""
     words, sentences = int(counts.sum()), part.sentences
     unknown = int(counts[(ids >= vocabulary_size) | (ids == UNKNOWN_ID)].sum())

@@ -105,8 +105,7 @@ def read_vocabulary(path: Path) -> list[str]:
             raise UserError(f"{path}, line {number}: {word!r} is not one word; expected one word a line")
         if word in places:
             raise UserError(
-                f"{path}: the word {word!r} is on line {places[word]} and on line {number}; "
-                "remove one of them"
+                f"{path}: the word {word!r} is on line {places[word]} and on line {number}; remove one of them"
             )
         places[word] = number
     missing = [mark for mark in MARKS if mark not in places]

@@ -162,7 +162,6 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
                 changes.append(f"{b['source']}: other text or format than {a['source']} had")
     if changes:
         raise UserError(
-            f"{out}: holds a corpus made otherwise ({'; '.join(changes)}); "
-            "choose another folder, or delete this one"
+            f"{out}: holds a corpus made otherwise ({'; '.join(changes)}); choose another folder, or delete this one"
         )
     return True

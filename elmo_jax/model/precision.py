@@ -1,7 +1,8 @@
 """Matrix products at a stated precision.
 
-float32 products are pinned to full precision, since accelerators round their operands by default; bfloat16 products round
-the operands and sum in float32. Everything between products (gates, states, normalisers, updates) is float32 in both.
+float32 products are pinned to full precision, since accelerators round their operands by default; bfloat16 products
+round the operands and sum in float32. Everything between products (gates, states, normalisers, updates) is float32 in
+both.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from elmo_jax.model.precision import Precision
 
 
 def log_expected_count(ids: jax.Array, tries: jax.Array, vocabulary_size: int) -> jax.Array:
-    """Log of how often each word is expected among the negatives, drawn until distinct from the log-uniform distribution.
+    """Log of how often each word is expected among the negatives, drawn until distinct from the log-uniform
+    distribution.
 
     Args:
       ids: word ids, ordered by falling frequency, any shape.

@@ -82,7 +82,7 @@ class Evaluator:
         """[2, T, B] losses in nats of one device's rows."""
         dense = {name: tree for name, tree in params.items() if name != "softmax"}
         characters = spellings[window.words]  # [U, W]
-        layers, carry = self._model.apply(
+        layers, after = self._model.apply(
             {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
         )
         hidden = layers[-1]  # [2, T, B, P]
@@ -94,7 +94,7 @@ class Evaluator:
             self._config.vocabulary_chunk,
             self._model.precision,
         )
-        return losses.reshape(hidden.shape[:-1]), carry
+        return losses.reshape(hidden.shape[:-1]), after
 
     def sentences(
         self, params: Tree, blocks: Blocks, distinct: DistinctWords, spellings: jax.Array

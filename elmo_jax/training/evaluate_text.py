@@ -46,9 +46,9 @@ class TextEvaluation:
         p = self.perplexity
         return (
             f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n"
-            f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of them"
-            f" <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with figures over the same vocabulary"
-            " and text."
+            f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of"
+            f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with figures over the"
+            " same vocabulary and text."
         )
 
 
@@ -107,8 +107,8 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, form
         corpus = Corpus.open(sources[0])
         if corpus.vocabulary() != vocabulary:
             raise UserError(
-                f"{sources[0]}: prepared with another vocabulary than the model's, so its held-out perplexity would not be"
-                " the model's; give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
+                f"{sources[0]}: prepared with another vocabulary than the model's, so the figure would mean nothing;"
+                " give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
             )
         return corpus
     words = temporary / "vocabulary.txt"

@@ -1,8 +1,8 @@
 """Pretraining, from an empty folder or from where a run stopped.
 
 Where the state comes from, in this order: the run's own newest good checkpoint; else fresh parameters.
-At a step boundary the order is: fetch the step's figures and refuse what is not finite; evaluate; save. Where the rows stand
-in the text is part of the state, so a batch that was drawn ahead of a save is drawn again after a restart.
+At a step boundary the order is: fetch the step's figures and refuse what is not finite; evaluate; save. Where the
+rows stand in the text is part of the state, so a batch that was drawn ahead of a save is drawn again after a restart.
 """
 
 from __future__ import annotations
@@ -257,7 +257,8 @@ class _Run:
             last = self._log.records[-1]["step"]
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
-                f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower config.train.optimizer.learning_rate,"
+                f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
+                " config.train.optimizer.learning_rate,"
                 " more warmup_steps or a lower clip_norm, in a folder of its own"
             )
         interval.lost(losses)

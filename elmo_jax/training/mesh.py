@@ -83,7 +83,7 @@ def shardings(specs: Any, mesh: Mesh) -> Any:
 def map_step(
     step: TrainStep, state: TrainState, mesh: Mesh
 ) -> Callable[[TrainState, TrainingBatch, jax.Array], tuple[TrainState, Any]]:
-    """The step over all devices, compiled at its first call; the state that goes in is given up (its memory is reused)."""
+    """The step over all devices, compiled at its first call; the memory of the state that goes in is reused."""
     specs = state_specs(state)
     # each device's program states itself what is averaged, so there is nothing for the replication check to insert
     mapped = jax.shard_map(

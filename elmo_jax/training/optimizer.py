@@ -1,7 +1,7 @@
 """Row-wise Adagrad for the softmax; Optax for everything else.
 
-A step of the sampled softmax touches a few thousand of up to 800,000 rows. Adagrad does not move a row whose gradient is
-zero, so updating only the touched rows equals the dense update, without its passes over gigabytes.
+A step of the sampled softmax touches a few thousand of up to 800,000 rows. Adagrad does not move a row whose gradient
+is zero, so updating only the touched rows equals the dense update, without its passes over gigabytes.
 
 Shapes: M rows with repeats, V vocabulary, P projection.
 """
@@ -21,7 +21,7 @@ Tree = dict[str, Any]
 
 
 def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
-    """Step -> fraction of the learning rate: a constant 1, or a linear warm-up and a cosine down to `final_fraction`."""
+    """Step -> fraction of the rate: a constant 1, or a linear warm-up and a cosine down to `final_fraction`."""
     if config.schedule == "constant":
         return lambda step: jnp.ones((), jnp.float32)
     return optax.warmup_cosine_decay_schedule(

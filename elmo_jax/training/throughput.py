@@ -67,7 +67,8 @@ class Interval:
         """For the metrics. `tokens_per_second` counts each token of the text once, though both directions read it."""
         seconds, tokens = self.seconds, self.steps * self._step_tokens
         forward, backward = (float(loss) for loss in np.mean(self._losses, axis=0))
-        # the loss of the sampled softmax gives no perplexity of the text: named so that nobody compares it with held-out
+        # the loss of the sampled softmax gives no perplexity of the text: named so that nobody compares it
+        # with held-out
         perplexity = "train/sampled_perplexity" if self._work.config.train.negatives else "train/perplexity"
         return {
             "train/loss/forward": forward,

@@ -96,9 +96,7 @@ def test_names_and_orientation() -> None:
     assert arrays["CNN/W_cnn_2"].shape == (1, 4, 5, 20)
     np.testing.assert_array_equal(arrays["CNN/W_cnn_2"][0, 3, 1], params["token_encoder"]["filter_2"]["kernel"][3, 1])
     assert arrays["CNN_high_1/W_carry"] is not arrays["CNN_high_1/W_transform"]
-    np.testing.assert_array_equal(
-        arrays["CNN_high_1/W_carry"], params["token_encoder"]["highway_1"]["carry"]["kernel"]
-    )
+    np.testing.assert_array_equal(arrays["CNN_high_1/W_carry"], params["token_encoder"]["highway_1"]["carry"]["kernel"])
     lstm = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell"
     np.testing.assert_array_equal(arrays[f"{lstm}/W_0"], params["backward"]["layer_0"]["kernel"])
     assert arrays[f"{lstm}/W_0"].shape == (22, 92)
@@ -243,9 +241,7 @@ WRONG: list[tuple[Callable[[h5py.File], None], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_weights_that_do_not_fit(
-    files: tuple[Path, Path], change: Callable[[h5py.File], None], message: str
-) -> None:
+def test_weights_that_do_not_fit(files: tuple[Path, Path], change: Callable[[h5py.File], None], message: str) -> None:
     options, weights = files
     if "link" in message:
         edit(weights, lambda f: f.pop("CNN_high_2", None))

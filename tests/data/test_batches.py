@@ -25,7 +25,8 @@ def make_blocks(number=11, seed=0):
     rng = np.random.default_rng(seed)
     blocks = []
     for i in range(number):
-        sentences = [np.append(BEGIN_SENTENCE_ID, rng.integers(3, TYPES, rng.integers(1, 9))) for _ in range(1 if i == 4 else 6)]
+        number = 1 if i == 4 else 6
+        sentences = [np.append(BEGIN_SENTENCE_ID, rng.integers(3, TYPES, rng.integers(1, 9))) for _ in range(number)]
         blocks.append(np.concatenate(sentences).astype(np.int32))
     return blocks
 

@@ -104,9 +104,7 @@ def test_one_file_is_held_out_in_runs_of_sentences(tmp_path: Path) -> None:
     assert corpus.report["text"]["empty_lines"] == 1049
 
 
-def test_documents_and_runs_do_not_depend_on_the_chunks(
-    documents: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_and_runs_do_not_depend_on_the_chunks(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (documents / "long.txt").write_text("".join(f"sentence {i} of many\n" for i in range(2000)))
     out = documents.parent
     whole = files(make(out / "a", documents).path), files(make(out / "c", documents / "long.txt").path)

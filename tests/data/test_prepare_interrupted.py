@@ -149,9 +149,7 @@ except UserError as error:
     out = documents.parent / "out"
     for limit in (500, 50_000):  # at the spool, and at the blocks
         arguments = [str(documents), str(out), str(limit)]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True)
         assert f"{out}: cannot be written" in done.stdout and done.stdout.count("\n") == 1
         assert sorted(p.name for p in documents.parent.iterdir()) == ["documents"]
 

@@ -85,7 +85,7 @@ def test_byte_order_mark_is_no_part_of_the_first_word() -> None:
         ("Mr. Smith left the U.S. in 1900. He sailed.", ["Mr. Smith left the U.S. in 1900 .", "He sailed ."]),
         ("It cost $1,842,000.50, or 3.5%.", ["It cost $ 1,842,000.50 , or 3.5 % ."]),
         ("I don't know; they've said \"no.\"", ["I don 't know ; they 've said \" no . \""]),
-        ("“Don’t,” she said.", ["\" Don 't , \" she said ."]),
+        ("“Don’t,” she said.", ['" Don \'t , " she said .']),
         ("'Sit,' he said.", ["' Sit , ' he said ."]),
         ("'Tis so for 'em.", ["'Tis so for ' em ."]),
         ("A well-known and/or old one.", ["A well-known and / or old one ."]),

@@ -64,9 +64,7 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TFDS_DATA_DIR": str(folder)}
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +85,17 @@ class Commands:
             "COLUMNS": "120",
         }
 
-    def start(self, *arguments: str | Path, devices: int = 1, **options: Any) -> subprocess.Popen[str]:
-        """Starts the command; `options` are Popen's."""
-        command = [sys.executable, "-m", "elmo_jax", *map(str, arguments)]
+    def start(
+        self, *arguments: str | Path, devices: int = 1, under: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[str]:
+        """Starts the command, `under` another that starts it; `options` are Popen's."""
+        command = [*under, sys.executable, "-m", "elmo_jax", *map(str, arguments)]
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
         return subprocess.Popen(command, cwd=self.folder, env=self.environment(devices), **options)
 
-    def run(self, *arguments: str | Path, devices: int = 1, **options: Any) -> Ended:
-        """Runs the command to its end."""
-        return wait(self.start(*arguments, devices=devices, **options))
+    def run(self, *arguments: str | Path, **options: Any) -> Ended:
+        """Runs the command to its end; `options` are those of `start`."""
+        return wait(self.start(*arguments, **options))
 
     def pretrain(self, workdir: Path, *overrides: str, **options: Any) -> Ended:
         """Launches or goes on with a run of the small experiment."""

@@ -44,7 +44,8 @@ def problem(projection):
     if projection:
         params["projection"] = normal(CELLS, projection)
     state = State(normal(ROWS, CELLS), 0.5 * normal(ROWS, size))
-    return params, normal(STEPS, ROWS, INPUT), state, (normal(STEPS, ROWS, size), normal(ROWS, CELLS), normal(ROWS, size))
+    weights = (normal(STEPS, ROWS, size), normal(ROWS, CELLS), normal(ROWS, size))
+    return params, normal(STEPS, ROWS, INPUT), state, weights
 
 
 @pytest.mark.parametrize(("masked", "restarted"), [(False, False), (True, False), (False, True), (True, True)])

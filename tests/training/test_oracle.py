@@ -39,8 +39,14 @@ def batch_and_spellings(oracle, step):
         inputs=inverse.reshape(2, ROWS, UNROLL).swapaxes(1, 2).astype(np.int32),
         targets=targets.astype(np.int32),
     )
-    none = np.zeros((2, 0), np.int32)
-    return TrainingBatch(window, np.zeros((UNROLL, ROWS), bool), np.zeros((ROWS, 2), np.int32), none, np.zeros(2, np.float32)), jnp.asarray(spellings)
+    batch = TrainingBatch(
+        window,
+        restart=np.zeros((UNROLL, ROWS), bool),
+        position=np.zeros((ROWS, 2), np.int32),
+        negatives=np.zeros((2, 0), np.int32),
+        tries=np.zeros(2, np.float32),
+    )
+    return batch, jnp.asarray(spellings)
 
 
 def states(carry):
