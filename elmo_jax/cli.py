@@ -161,10 +161,11 @@ def _prepare(options: argparse.Namespace) -> int:
 
 def _pretrain(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_config
+
+    config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     from elmo_jax.training.loop import Stopped, pretrain
     from elmo_jax.training.report import table
 
-    config = load_config(options.config, options.overrides)
     name = options.config.stem.removeprefix("pretrain_")
     workdir = options.workdir or Path("runs") / name
     ended = pretrain(config, workdir, name)
