@@ -1,4 +1,4 @@
-"""The softmax over the vocabulary: sampled in training, full in evaluation (bilm.md's sources: Jozefowicz et al. 2016).
+"""The softmax over the vocabulary: sampled in training, full in evaluation (Jozefowicz et al. 2016).
 
 Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalisers are float32.
 """

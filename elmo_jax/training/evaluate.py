@@ -82,9 +82,10 @@ class Evaluator:
         """[2, T, B] losses in nats of one device's rows."""
         dense = {name: tree for name, tree in params.items() if name != "softmax"}
         characters = spellings[window.words]  # [U, W]
-        layers, after = self._model.apply(
+        applied: Any = self._model.apply(
             {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
         )
+        layers, after = applied
         hidden = layers[-1]  # [2, T, B, P]
         losses = full_softmax_losses(
             hidden.reshape(-1, hidden.shape[-1]),
