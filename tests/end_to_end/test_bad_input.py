@@ -192,10 +192,14 @@ def test_no_experiment_file(commands: Commands, tmp_path: Path) -> None:
     assert "no such file nowhere.py" in complaint
 
 
-def test_evaluate_and_export_of_no_run(commands: Commands, tmp_path: Path) -> None:
-    for arguments in (["evaluate", "text", "--data", "text"], ["evaluate", "nowhere", "--data", "text"]):
-        complaint = commands.run(*arguments).complaint
-        assert arguments[1] in complaint and "expected an export, a run" in complaint
-    for folder in ("text", "nowhere"):
-        assert f"{folder}: no run here" in commands.run("export", folder).complaint
-    assert not (commands.folder / "nowhere").exists() and not (commands.folder / "text" / "export").exists()
+@pytest.mark.parametrize("folder", ["text", "nowhere"])
+def test_evaluate_of_no_run(commands: Commands, folder: str) -> None:
+    complaint = commands.run("evaluate", folder, "--data", "text").complaint
+    assert folder in complaint and "expected an export, a run" in complaint
+
+
+@pytest.mark.parametrize("folder", ["text", "nowhere"])
+def test_export_of_no_run(commands: Commands, folder: str) -> None:
+    before = files(commands.folder / folder)
+    assert f"{folder}: no run here" in commands.run("export", folder).complaint
+    assert files(commands.folder / folder) == before
