@@ -97,6 +97,10 @@ class Evaluator:
         )
         return losses.reshape(hidden.shape[:-1]), after
 
+    def lower(self, *shapes: Any) -> jax.stages.Lowered:
+        """The program of one window for parameters, window, carry and spellings of these shapes, not yet compiled."""
+        return self._step.lower(*shapes)
+
     def sentences(
         self, params: Tree, blocks: Blocks, distinct: DistinctWords, spellings: jax.Array
     ) -> tuple[Perplexity, SentenceScores]:
