@@ -105,8 +105,8 @@ class EvaluationConfig:
 
     every: int = 10_000  # steps; 0: only before and after training
     batch_size: int = 64  # rows the text is laid out in; part of the figure's definition (each starts from zero state)
-    unroll_steps: int = 64  # tokens of a row in one pass; changes the speed only
-    vocabulary_chunk: int = 8192  # words of the softmax at a time; changes the memory only
+    unroll_steps: int = 64  # tokens of a row in one pass; changes speed and memory only
+    vocabulary_chunk: int = 1024  # words of the softmax at a time; changes speed and memory only
 
 
 @dataclasses.dataclass(frozen=True)

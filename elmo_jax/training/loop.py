@@ -290,8 +290,9 @@ class _Run:
 
     def _finish(self, state: TrainState) -> Finished:
         """Evaluates, saves, exports and reports."""
+        self._checkpoints.save(self._total, state)  # so that a kill during the evaluation costs no training
         after = self._evaluate(state, self._total, "after training")
-        self._checkpoints.save(self._total, state, after.average)
+        self._checkpoints.save(self._total, state, after.average)  # notes the figure
         self._checkpoints.wait()
         result = {
             "experiment": self._title,
