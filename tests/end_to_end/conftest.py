@@ -47,12 +47,12 @@ def whole(commands: Commands, finished: Ended) -> Path:
 
 @pytest.fixture(scope="session")
 def terminated(commands: Commands, whole: Path) -> Ended:
-    """`elmo-jax pretrain`, ended by SIGTERM after step 45 at the earliest; its run is `stopped/`."""
+    """`elmo-jax pretrain`, ended by SIGTERM between step 45 and step 80; its run is `stopped/`."""
     run = commands.folder / "stopped"
     for _ in range(5):  # it may be through before the signal comes
         shutil.rmtree(run, ignore_errors=True)
         process = commands.start(*pretrain_arguments(run))
-        stopped_when(process, lambda: steps_trained(run) >= 45, signal.SIGTERM, delay=0.02)
+        stopped_when(process, lambda: 45 <= steps_trained(run) < 70, signal.SIGTERM)
         ended = wait(process)
         if not (run / "result.json").exists():
             break

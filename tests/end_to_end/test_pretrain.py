@@ -44,6 +44,7 @@ def test_result(whole: Path, corpus: Path) -> None:
     vocabulary = len((corpus / "vocabulary.txt").read_text().splitlines())
     for values in (before, after):
         assert values.keys() == {"forward", "backward", "average"}
+        assert values["forward"] != values["backward"]
         assert values["average"] == pytest.approx(math.sqrt(values["forward"] * values["backward"]))
     assert all(value == pytest.approx(vocabulary, rel=0.1) for value in before.values())
     assert all(after[name] < before[name] / 4 for name in after)

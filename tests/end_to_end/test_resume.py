@@ -50,7 +50,7 @@ def assert_same_losses(run: Path, whole: Path, *, stopped_at: int | None = None)
 
 def test_sigterm_saves_and_says_how_to_go_on(terminated: Ended, stopped: Path) -> None:
     step = checkpoint_steps(stopped)[-1]
-    assert 45 <= step < STEPS
+    assert 45 <= step < 80
     last = terminated.stdout.splitlines()[-1]
     for words in ("SIGTERM", f"step {step}", str(stopped), "the same command goes on"):
         assert words in last
@@ -110,7 +110,9 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path, seed: int) -> No
 
     later = checkpoint_steps(run)[-1] + 20 if checkpoint_steps(run) else 20
     killed(commands, run, lambda: being_saved(run) and steps_trained(run) >= later)
-    assert being_saved(run), "the half-written checkpoint is there to be stumbled over"
+    half_written = next((run / "checkpoints").glob("*.orbax-checkpoint-tmp*"))
+    step, rest = half_written.name.split(".", 1)  # one more, as of a stop at a step that is not saved again
+    shutil.copytree(half_written, half_written.with_name(f"{int(step) + 1}.{rest}"))
 
     third = steps_trained(run) + chance.randrange(5, 20)
     killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.1))
