@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--per-sentence", type=Path, metavar="FILE", help="write each sentence's log-probabilities")
     evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     evaluate.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="rows the text is laid out in (%(default)s)"
+        "--batch-size", type=int, metavar="N", help="rows the text is laid out in (default: as the model's own figure)"
     )
     _add_text_options(evaluate)
     evaluate.set_defaults(run=_evaluate)

@@ -144,8 +144,11 @@ CHANGEABLE = (
 
 
 def default_config() -> ConfigDict:
-    """The defaults as a `ConfigDict`, for an experiment file to edit and return from its `get_config()`."""
-    return ConfigDict(dataclasses.asdict(Config()))
+    """The defaults as a `ConfigDict`, for an experiment file to edit and return from its `get_config()`.
+
+    It is locked: setting a key that is not there is an error in the experiment's own line.
+    """
+    return ConfigDict(dataclasses.asdict(Config())).lock()
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except (AttributeError, KeyError) as error:  # an override of a key that is not there
         raise UserError(_missing(error, overrides)) from None
     except (flags.Error, ValueError) as error:  # a value that cannot be read
-        raise UserError(" ".join(str(error).split())) from None
+        text = " ".join(str(error).split()).removeprefix("flag ")
+        raise UserError(f"{text}; give a value of the kind that elmo_jax/config.py has there") from None
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
     config: Config = from_dict(loaded)
@@ -53,6 +54,8 @@ def _get_config(path: Path) -> ConfigDict:
             raise UserError(f"{path}: has no get_config(); see the project's own experiments in experiments/") from None
         text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
         where = f"{path}, line {lines[-1]}" if lines else str(path)
+        if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the locked ConfigDict prints itself whole
+            raise UserError(f"{where}: {unknown[1]}: no such setting; {_near_miss(text)}") from None
         raise UserError(f"{where}: {type(error).__name__}: {text}") from None
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
@@ -63,7 +66,11 @@ def _missing(error: Exception, overrides: Sequence[str]) -> str:
     """ml_collections' message names the key, and the near miss where there is one."""
     text = " ".join(str(error.args[0]).replace("\\", "").split()).replace("n'Did", "Did")
     key = re.findall(r"\w+", text)[0]
-    near = re.search(r'Did you mean "(\w+)"', text)
-    hint = f"did you mean '{near[1]}'?" if near else "all settings are in elmo_jax/config.py"
     given = [override for override in overrides if key in override.split("=")[0].split(".")]
-    return f"{given[0] if given else key}: no such setting; {hint}"
+    return f"{given[0] if given else key}: no such setting; {_near_miss(text)}"
+
+
+def _near_miss(text: str) -> str:
+    """The hint in a message of ml_collections, or where to look."""
+    near = re.search(r'Did you mean "(\w+)"', text)
+    return f"did you mean '{near[1]}'?" if near else "all settings are in elmo_jax/config.py"

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from typing import Any
 
 from etils import epath
@@ -54,11 +55,12 @@ def tell_once() -> None:
 
     Orbax logs it too, with a traceback from each of its threads. And it stops waiting at the first array that fails, so
     asyncio reports the other failures as never retrieved, and TensorStore finds the event loop closed when it wants
-    to deliver them. None of that is news beside the exception, and neither is Orbax's advice to save less often, which
-    counts the waits that the caller asked for. All else is logged and reported as before.
+    to deliver them, or leaves writes it never began. None of that is news beside the exception, and neither is Orbax's
+    advice to save less often, which counts the waits that the caller asked for. All else is reported as before.
     """
     for name in ("absl", "asyncio"):  # Orbax logs through absl
         logging.getLogger(name).addFilter(_is_news)  # a filter that is there already is not added again
+    warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
     if getattr(sys.unraisablehook, "__name__", "") != "_report_unraisable":
         hook = sys.unraisablehook
 

@@ -156,6 +156,8 @@ def _guess_format(path: Path) -> tuple[Format, str]:
         words = file.read(_SAMPLE_BYTES).split()
     alone = words.count(b",")
     attached = sum(word.endswith(b",") for word in words) - alone
+    if not alone and not attached:
+        return Format.LINES, "it has no commas to tell by, so it is taken for tokenised sentences, one a line"
     if alone >= attached:
         return Format.LINES, "its commas stand alone, so it is taken for tokenised sentences, one a line"
     return Format.RAW, "its commas touch their words, so it is taken for running text"

@@ -58,7 +58,7 @@ def evaluate_text(
     *,
     format: str = "auto",
     errors: str = "strict",
-    batch_size: int = 64,
+    batch_size: int | None = None,
     per_sentence: Path | None = None,
 ) -> TextEvaluation:
     """Perplexity of a biLM on a text, with the full softmax; state from zero and carried along `batch_size` rows.
@@ -67,7 +67,7 @@ def evaluate_text(
       model: a run's folder or an export.
       sources: as `prepare` takes them; or one prepared corpus, whose held-out part is read.
       format, errors: as `prepare` takes them.
-      batch_size: rows the text is laid out in.
+      batch_size: rows the text is laid out in; None for as many as the model's own held-out figure was taken with.
       per_sentence: a file to write each sentence's log-probabilities to, tab-separated.
 
     Raises:
@@ -82,7 +82,8 @@ def evaluate_text(
         directions=meshes.preferred_directions(mesh),
         encoder_chunk=meshes.preferred_encoder_chunk(mesh),
     )
-    evaluator = Evaluator(program, EvaluationConfig(batch_size=batch_size), mesh)
+    rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
+    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh)
     params = meshes.to_devices(bilm.params, _everywhere(bilm.params), mesh)
     with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
         corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, errors)

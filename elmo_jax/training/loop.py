@@ -235,6 +235,8 @@ class _Run:
                     interval.paused(time.perf_counter() - began)
             if pending is not None:
                 self._receive(interval, *pending)
+            if interval.steps:  # stopped between two reports
+                self._report(interval, step, metrics)
         return state, step
 
     def _is_due(self, step: int) -> bool:
@@ -253,7 +255,7 @@ class _Run:
         if not (np.isfinite(losses).all() and np.isfinite(norm)):
             self._checkpoints.wait()
             kept = self._checkpoints.steps()
-            good = f"the checkpoint of step {kept[-1]} is good" if kept else "no checkpoint was written yet"
+            good = f"the last checkpoint is that of step {kept[-1]}" if kept else "no checkpoint was written yet"
             last = self._log.records[-1]["step"]
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
@@ -303,7 +305,8 @@ class _Run:
             "devices": f"{self._mesh.size} × {self._mesh.devices.flat[0].device_kind}",
         }
         history = {key: result[key] for key in ("experiment", "steps", "tokens_seen", "heldout_perplexity")}
-        history |= {"corpus_fingerprint": self._corpus.fingerprint}
+        history["corpus_fingerprint"] = self._corpus.fingerprint
+        history["evaluation_batch_size"] = self._config.evaluation.batch_size
         export_bilm(self._workdir / "export", self._config.model, state.params, self._corpus.vocabulary(), history)
         draw_curve(self._workdir, self._log.records, self._title, bool(self._config.train.negatives))
         write_result(self._workdir, result)  # last: it says that the run is complete

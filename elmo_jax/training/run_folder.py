@@ -50,6 +50,7 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
         "steps": made,
         "tokens_seen": made * config.train.batch_size * config.train.unroll_steps,
         "corpus_fingerprint": corpus.fingerprint,
+        "evaluation_batch_size": config.evaluation.batch_size,
         "heldout_perplexity": {
             name: heldout[-1][f"heldout/perplexity/{name}"] for name in ("forward", "backward", "average")
         }

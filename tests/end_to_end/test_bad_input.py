@@ -184,7 +184,7 @@ def test_experiment_file_with_a_misspelt_key(commands: Commands, tmp_path: Path)
     text = (commands.folder / "small.py").read_text()
     experiment.write_text(text.replace("config.train.log_every", "config.train.log_evry"))
     complaint = commands.run("pretrain", "--config", experiment, "--workdir", tmp_path / "run").complaint
-    assert "config.train.log_evry: no such setting; did you mean 'log_every'?" in complaint
+    assert "log_evry: no such setting; did you mean 'log_every'?" in complaint
 
 
 def test_no_experiment_file(commands: Commands, tmp_path: Path) -> None:
