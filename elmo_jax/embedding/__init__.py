@@ -1,0 +1,1 @@
+"""Using a trained biLM: vectors of sentences and of words."""

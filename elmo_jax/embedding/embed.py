@@ -1,0 +1,197 @@
+"""Sentences to vectors (`PretrainedBiLM.embed`): batches of any shape through a few compiled programs.
+
+Shapes: B sentences, T words of the longest, L LSTM layers, P projection, C cells, R rows of the carry, S steps of a
+window; a leading 2 is the direction, forward then backward.
+
+Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 8, 32 or
+128 steps, with the LSTM state carried from one to the next, which is exact; rows are filled up to a power of two, at
+most 128 of them. So no text asks for more than 24 programs of the LSTMs and 2 of the encoder, however batches shrink
+and grow, and a long sentence takes the memory of its vectors and of one window.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from elmo_jax.data.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.embedding.words import WordVectors
+from elmo_jax.errors import UserError
+from elmo_jax.model.bilm import BiLM, Tree
+from elmo_jax.model.frozen import run_layers
+from elmo_jax.model.lstm import State
+
+WINDOWS = (128, 32, 8)  # S
+ROWS = 128  # sentences run side by side at most
+
+
+class CarryState(enum.Enum):
+    """What the LSTMs' state is when a batch begins."""
+
+    RESET = "reset"  # zeros
+    CARRY = "carry"  # what the last call left in each row, as the originals
+    WARM_UP = "warm_up"  # what the same batch leaves, begun at zeros
+
+    @classmethod
+    def of(cls, name: str | CarryState) -> CarryState:
+        """By its name. Raises `UserError` for another one."""
+        try:
+            return cls(name)
+        except ValueError:
+            known = ", ".join(repr(member.value) for member in cls)
+            raise UserError(f"state: expected one of {known}, got {name!r}") from None
+
+
+@partial(jax.jit, static_argnames="model")
+def _window(model: BiLM, params: Tree, vectors: jax.Array, carry: Tree, mask: jax.Array) -> tuple[jax.Array, Tree]:
+    """One window, [2, S, B, P] -> the layers [L, 2, S, B, P] and the carry."""
+    layers, carry = run_layers(model, params, vectors, carry, mask)
+    return jnp.stack(layers), carry
+
+
+def empty_carry(model: BiLM, rows: int) -> Tree:
+    """Zeros for `rows` rows: {"layer_j": State([2, R, C], [2, R, P])}, NumPy float32."""
+    lstm = model.config.lstm
+    return {
+        f"layer_{j}": State(
+            np.zeros((2, rows, lstm.cells), np.float32),  # type: ignore[arg-type]
+            np.zeros((2, rows, lstm.projection), np.float32),  # type: ignore[arg-type]
+        )
+        for j in range(lstm.layers)
+    }
+
+
+def embed(
+    model: BiLM,
+    params: Tree,
+    words: WordVectors,
+    sentences: Sequence[Sequence[str]],
+    carry: Tree | None,
+    state: str | CarryState,
+) -> tuple[np.ndarray, np.ndarray, Tree]:
+    """See `EmbeddingBiLM.embed`; `params` are on devices."""
+    state = CarryState.of(state)
+    check_sentences(sentences)
+    if state is CarryState.CARRY:
+        carry = empty_carry(model, 0) if carry is None else _checked_carry(model, carry)
+    elif carry is not None:
+        raise UserError(f"carry: used with state='carry' only; state={state.value!r} starts from zeros")
+    else:
+        carry = empty_carry(model, 0)
+    carry = _grown(carry, len(sentences))
+    lengths = [len(sentence) for sentence in sentences]
+    longest = max(lengths, default=0)
+    size = 2 * model.config.lstm.projection
+    layers = np.zeros((len(sentences), model.config.lstm.layers + 1, longest, size), np.float32)  # [B, L+1, T, 2P]
+    for start in range(0, len(sentences), ROWS):
+        rows = slice(start, start + ROWS)
+        part = _Group(model, params, words, sentences[rows])
+        if state is CarryState.WARM_UP:
+            carry = part.run(carry, start, None)
+        carry = part.run(carry, start, layers[rows])
+    mask = np.arange(longest) < np.asarray(lengths, np.int64)[:, None]  # [B, T]
+    return layers, mask, carry
+
+
+class _Group:
+    """Up to 128 sentences, side by side."""
+
+    def __init__(self, model: BiLM, params: Tree, words: WordVectors, sentences: Sequence[Sequence[str]]) -> None:
+        self._model, self._params = model, params
+        marked = [[BEGIN_SENTENCE_WORD, *sentence, END_SENTENCE_WORD] for sentence in sentences]
+        flat = words([word for sentence in marked for word in sentence])
+        ends = np.cumsum([len(sentence) for sentence in marked])
+        self._vectors = np.split(flat, ends[:-1])  # of each sentence [length, P]
+        self._rows = 1 << (len(marked) - 1).bit_length()  # padded
+
+    def run(self, carry: Tree, row: int, out: np.ndarray | None) -> Tree:
+        """Both streams from `carry`, whose rows from `row` on are these sentences'.
+
+        Args:
+          carry: the state of all rows; it is not changed.
+          row: where this group's rows begin.
+          out: [B, L+1, T, 2P] zeros to be filled; None: only the state matters.
+
+        Returns:
+          The carry with the rows of this group replaced.
+        """
+        count, longest = len(self._vectors), max(len(vectors) for vectors in self._vectors)
+        rows = slice(row, row + count)
+        if out is not None:
+            for vectors, filled in zip(self._vectors, out, strict=True):
+                filled[0, : len(vectors) - 2] = np.tile(vectors[1:-1], 2)
+        pad = ((0, 0), (0, self._rows - count), (0, 0))
+        here: Any = jax.tree.map(lambda leaf: np.pad(leaf[:, rows], pad), carry)
+        start = 0
+        while start < longest:
+            # the largest window that fits, or the smallest that covers the rest
+            steps = next((size for size in WINDOWS if size <= longest - start), WINDOWS[-1])
+            layers, here = _window(self._model, self._params, *self._window(start, steps, here))
+            if out is not None:
+                self._place(np.asarray(layers), start, out)
+            start += steps
+        after = jax.tree.map(np.array, carry)
+        jax.tree.map(lambda leaf, new: leaf.__setitem__((slice(None), rows), np.asarray(new)[:, :count]), after, here)
+        return after
+
+    def _window(self, start: int, steps: int, here: Tree) -> tuple[np.ndarray, Tree, np.ndarray]:
+        """Vectors [2, S, B, P], carry and mask [2, S, B] of the steps from `start`."""
+        vectors = np.zeros((2, steps, self._rows, self._vectors[0].shape[1]), np.float32)
+        mask = np.zeros((2, steps, self._rows), bool)
+        for b, words in enumerate(self._vectors):
+            for d, stream in enumerate((words, words[::-1])):
+                part = stream[start : start + steps]
+                vectors[d, : len(part), b] = part
+                mask[d, : len(part), b] = True
+        return vectors, here, mask
+
+    def _place(self, layers: np.ndarray, start: int, out: np.ndarray) -> None:
+        """The window's outputs [L, 2, S, B, P] into `out`, without the sentence marks, the backward ones turned."""
+        size, steps = layers.shape[-1], layers.shape[2]
+        for b, words in enumerate(self._vectors):
+            length = len(words)  # with the marks: word t of the sentence is at step t + 1 of both streams
+            first, last = max(start, 1), min(start + steps, length - 1)
+            if first >= last:
+                continue
+            part = layers[:, :, first - start : last - start, b]  # [L, 2, steps, P]
+            out[b, 1:, first - 1 : last - 1, :size] = part[:, 0]
+            out[b, 1:, length - 1 - last : length - 1 - first, size:] = part[:, 1, ::-1]
+
+
+def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
+    """Raises `UserError` for what is no list of lists of words."""
+    if isinstance(sentences, str):
+        raise UserError("sentences: expected a list of lists of words, got one string; try [text.split()]")
+    for number, sentence in enumerate(sentences):
+        if isinstance(sentence, str):
+            raise UserError(f"sentences[{number}] is a string, expected a list of words; try text.split()")
+        for word in sentence:
+            if not isinstance(word, str):
+                raise UserError(f"sentences[{number}] holds {word!r}, which is no word (str)")
+
+
+def _checked_carry(model: BiLM, carry: Tree) -> Tree:
+    """The carry as NumPy arrays. Raises `UserError` where it is not one of this model."""
+    carry = jax.tree.map(np.asarray, carry)
+    found, want = (
+        [(path, leaf.shape[0], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
+        for tree in (carry, empty_carry(model, 0))
+    )
+    if found != want:
+        raise UserError("carry: not of this biLM (other layers or sizes); give back what the last call returned")
+    return carry
+
+
+def _grown(carry: Tree, rows: int) -> Tree:
+    """With zeros for rows that no call has had so far."""
+
+    def grow(leaf: np.ndarray) -> np.ndarray:
+        return np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0)))
+
+    return jax.tree.map(grow, carry)
