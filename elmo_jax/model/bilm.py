@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import ModelConfig
-from elmo_jax.model.char_cnn import TokenEncoder
 from elmo_jax.model.lstm import LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
+from elmo_jax.model.token_encoder import TokenEncoder
 
 DIRECTIONS = ("forward", "backward")
 

@@ -15,7 +15,6 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -50,7 +49,7 @@ def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings
     """Context-free vectors of words.
 
     Args:
-      params: the tree of `TokenEncoder`.
+      params: the tree of `token_encoder.TokenEncoder`.
       characters: [U, W] raw character ids (0 to 260); best sorted by length.
       count: how many of the U words are real, the first ones; the vectors of the others come out as zero.
       settings: the architecture; `chunk` changes speed and memory only.
@@ -269,71 +268,3 @@ def _backward_convolution(
     # a product with one-hot rows rather than a scatter, which adds one row at a time; float32, as any sum
     one_hot = jax.nn.one_hot(chars.reshape(-1), CHARACTERS, dtype=jnp.float32)
     return Precision.FLOAT32.product(one_hot, vectors, (0, 0)), kernel
-
-
-class TokenEncoder(nn.Module):
-    """Words' characters to context-free vectors; the parameters' layout and their initial values."""
-
-    config: CharCNNConfig
-    projection: int
-    precision: Precision = Precision.FLOAT32
-    chunk: int = 512
-
-    @nn.compact
-    def __call__(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
-        """[U, W] raw character ids -> [U, P]; see `encode_words`. `count` is U if it is not given."""
-        settings = EncoderSettings(self.config, self.projection, self.precision, self.chunk)
-        params: Tree = {
-            "char_embedding": self.param("char_embedding", _uniform(1.0), (CHARACTERS, self.config.embedding_dim))
-        }
-        for i, (width, number) in enumerate(self.config.filters):
-            shape = (width, self.config.embedding_dim, number)
-            # the original: U(±0.05) for relu, N(0, 1/sqrt(width * E)) for tanh
-            spread = (width * self.config.embedding_dim) ** -0.5
-            init = _uniform(0.05) if self.config.activation == "relu" else nn.initializers.normal(spread)
-            params[f"filter_{i}"] = _Affine(shape, init, 0.0, name=f"filter_{i}")()
-        features = self.config.features
-        normal = nn.initializers.normal(features**-0.5)
-        for i in range(self.config.highways):
-            params[f"highway_{i}"] = _Highway(features, name=f"highway_{i}")()
-        if settings.has_projection:
-            params["projection"] = _Affine((features, self.projection), normal, 0.0, name="projection")()
-        count = jnp.asarray(characters.shape[0] if count is None else count, jnp.int32)
-        return encode_words(params, characters, count, settings)
-
-
-def _uniform(bound: float) -> nn.initializers.Initializer:
-    def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return init
-
-
-class _Affine(nn.Module):
-    """A kernel and a bias, under one name."""
-
-    shape: tuple[int, ...]
-    kernel_init: nn.initializers.Initializer
-    bias: float
-
-    @nn.compact
-    def __call__(self) -> Tree:
-        return {
-            "kernel": self.param("kernel", self.kernel_init, self.shape),
-            "bias": self.param("bias", nn.initializers.constant(self.bias), self.shape[-1:]),
-        }
-
-
-class _Highway(nn.Module):
-    """Carry and transform of one highway layer. The carry starts at -2, so that it takes the input as it is."""
-
-    features: int
-
-    @nn.compact
-    def __call__(self) -> Tree:
-        normal = nn.initializers.normal(self.features**-0.5)
-        shape = (self.features, self.features)
-        return {
-            "carry": _Affine(shape, normal, -2.0, name="carry")(),
-            "transform": _Affine(shape, normal, 0.0, name="transform")(),
-        }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import signal
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.training import mesh as meshes
+from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.evaluate import Evaluator, Perplexity
 from elmo_jax.training.metrics import MetricsLog, Progress
 from elmo_jax.training.report import draw_curve, summary, write_result
@@ -67,40 +67,15 @@ def pretrain(config: Config, workdir: Path, title: str) -> Finished | Stopped:
     """
     corpus = Corpus.open(config.data.corpus)
     mesh = meshes.make_mesh()
-    _check_sizes(config, corpus, mesh)
+    check_sizes(config, corpus, mesh)
     facts = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
     open_workdir(workdir, config, facts)
-    total = _total_steps(config, corpus)
+    total = total_steps(config, corpus)
     done = workdir / "result.json"
     if done.exists() and (result := json.loads(done.read_text()))["steps"] == total:
         return Finished(result, already=True)
     _use_compilation_cache(workdir)
     return _Run(config, corpus, mesh, workdir, title, total).train()
-
-
-def _check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
-    train = config.train
-    meshes.check_rows(train.batch_size, mesh)
-    if train.negatives >= corpus.vocabulary_size:
-        raise UserError(
-            f"config.train.negatives: {train.negatives} distinct negatives cannot be drawn from the vocabulary of"
-            f" {corpus.vocabulary_size} words in {corpus.path}; take fewer, or 0 for the full softmax"
-        )
-    tokens, needed = corpus.tokens("train"), train.batch_size * train.unroll_steps
-    if tokens < needed:
-        raise UserError(
-            f"{corpus.path}: {tokens} training tokens are fewer than one batch of {train.batch_size} rows ×"
-            f" {train.unroll_steps} steps = {needed}; give more text, or lower config.train.batch_size"
-        )
-    if not corpus.tokens("heldout"):
-        raise UserError(
-            f"{corpus.path}: has no held-out text; prepare it with --heldout-fraction above 0, or --heldout"
-        )
-
-
-def _total_steps(config: Config, corpus: Corpus) -> int:
-    step_tokens = config.train.batch_size * config.train.unroll_steps
-    return config.train.steps or math.ceil(config.train.epochs * corpus.tokens("train") / step_tokens)
 
 
 def _use_compilation_cache(workdir: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.config import PADDING, CharCNNConfig
-from elmo_jax.model.char_cnn import EncoderSettings, TokenEncoder, encode_words
+from elmo_jax.model.char_cnn import EncoderSettings, encode_words
 from elmo_jax.model.precision import Precision
+from elmo_jax.model.token_encoder import TokenEncoder
 
 WIDTHS = ((1, 4), (2, 5), (3, 6), (5, 7), (7, 8))
 POSITIONS, EMBEDDING, PROJECTION = 50, 3, 9

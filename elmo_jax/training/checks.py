@@ -1,0 +1,39 @@
+"""Whether a config, a corpus and the devices go together; and for how many steps."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+
+from elmo_jax.config import Config
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+from elmo_jax.training.mesh import check_rows
+
+
+def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
+    """Raises `UserError`, one line, for sizes that cannot be trained with."""
+    train = config.train
+    check_rows(train.batch_size, mesh)
+    if train.negatives >= corpus.vocabulary_size:
+        raise UserError(
+            f"config.train.negatives: {train.negatives} distinct negatives cannot be drawn from the vocabulary of"
+            f" {corpus.vocabulary_size} words in {corpus.path}; take fewer, or 0 for the full softmax"
+        )
+    tokens, needed = corpus.tokens("train"), train.batch_size * train.unroll_steps
+    if tokens < needed:
+        raise UserError(
+            f"{corpus.path}: {tokens} training tokens are fewer than one batch of {train.batch_size} rows ×"
+            f" {train.unroll_steps} steps = {needed}; give more text, or lower config.train.batch_size"
+        )
+    if not corpus.tokens("heldout"):
+        raise UserError(
+            f"{corpus.path}: has no held-out text; prepare it with --heldout-fraction above 0, or --heldout"
+        )
+
+
+def total_steps(config: Config, corpus: Corpus) -> int:
+    """`train.steps`, or as many as give every token its epochs."""
+    step_tokens = config.train.batch_size * config.train.unroll_steps
+    return config.train.steps or math.ceil(config.train.epochs * corpus.tokens("train") / step_tokens)
