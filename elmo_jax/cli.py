@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from elmo_jax import cli_vectors
 from elmo_jax.errors import UserError
 
 EPILOG = """\
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.add_argument("--out", type=Path, metavar="DIR", help="where to (default: RUN/export)")
     export.set_defaults(run=_export)
+    cli_vectors.add_commands(commands)
     return parser
 
 

@@ -1,0 +1,300 @@
+"""Vectors of a file of sentences, as HDF5 (`elmo-jax embed`).
+
+Shapes: T words of a line, L LSTM layers, P projection.
+
+Lines are taken in windows of at most 1,024 lines and 16,384 words. Within a window they are sorted by length, run in
+batches of 64 rows and put back in order, and the window is written as a part: a small HDF5 file that appears whole or
+not at all, since a large HDF5 file does not survive the death of the process that writes it. When all parts are there
+they are copied into one file. A command that was stopped goes on with the first part that is missing. Memory is that of
+one window, whatever the length of the file; the disk holds the vectors twice while they are copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from tqdm import tqdm
+
+from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.embedding.embed import CarryState
+from elmo_jax.embedding.words import SIZES
+from elmo_jax.errors import UserError
+from elmo_jax.files import write_text
+
+LINES, WORDS = 1024, 16_384  # of a window
+BATCH, BATCH_WORDS = 64, 8_192  # rows run together, and their positions, padding included
+_JOB = "elmo_jax"  # the attribute that says what a file of vectors was made from
+
+
+class Output(enum.Enum):
+    """What of the layers is written."""
+
+    ALL = "all"  # [L+1, T, 2P]
+    TOP = "top"  # [T, 2P], the last layer
+    AVERAGE = "average"  # [T, 2P], the mean of the layers
+    MIX = "mix"  # [T, 2P], gamma * sum_j softmax(weights)_j * layer j
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is written, and how."""
+
+    output: Output = Output.ALL
+    weights: tuple[float, ...] = ()  # raw, before the softmax; for MIX, L+1 of them
+    gamma: float = 1.0
+    dtype: str = "float32"  # or "float16"
+    state: CarryState = CarryState.RESET
+
+    def check(self, layers: int) -> None:
+        """Raises `UserError` where the weights are not those of `layers` layers."""
+        if (self.output is Output.MIX) != bool(self.weights):
+            raise UserError(
+                "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
+            )
+        if self.weights and len(self.weights) != layers:
+            raise UserError(f"--weights: {len(self.weights)} weights, but this biLM has {layers} layers of vectors")
+
+    def of(self, layers: np.ndarray) -> np.ndarray:
+        """What is written of one sentence, [L+1, T, 2P]."""
+        if self.output is Output.TOP:
+            layers = layers[-1]
+        elif self.output is Output.AVERAGE:
+            layers = layers.mean(0)
+        elif self.output is Output.MIX:
+            shares = np.exp(np.asarray(self.weights) - max(self.weights))
+            layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
+        return np.asarray(layers).astype(self.dtype)
+
+
+def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
+    """Writes the vectors of every line.
+
+    Args:
+      bilm: the model.
+      sentences: UTF-8, one tokenised sentence a line, words apart by blanks.
+      out: the HDF5 file to make: dataset "0" is the first line's; a blank line's is empty. Beside it, while it is being
+        made, the folder `OUT.parts`.
+      settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as bilm-tf's
+        `dump_bilm_embeddings`, which is slow.
+
+    Returns:
+      Lines.
+
+    Raises:
+      UserError: a file that cannot be read or written, is not UTF-8, or was begun with other settings.
+    """
+    settings = settings or Settings()
+    settings.check(bilm.config.lstm.layers + 1)
+    lines, digest = _scan(sentences)
+    job = json.dumps({
+        "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,
+        "output": settings.output.value, "weights": settings.weights, "gamma": settings.gamma,
+        "dtype": settings.dtype, "state": settings.state.value, "version": 1,
+    }, indent=1)  # fmt: skip
+    if out.exists():
+        if _made_as(out) == job:
+            if (out.with_name(out.name + ".parts") / "job.json").exists():  # of a process killed at the very end
+                shutil.rmtree(out.with_name(out.name + ".parts"))
+            return lines
+        raise UserError(
+            f"{out}: exists, and was not made from these sentences with these settings; choose another name"
+        )
+    parts = out.with_name(out.name + ".parts")
+    try:
+        _begin(parts, job)
+        _write_parts(bilm, sentences, parts, settings, lines)
+        _join(parts, out, job)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
+    shutil.rmtree(parts)
+    return lines
+
+
+def _scan(path: Path) -> tuple[int, str]:
+    """How many lines, and what is in them (SHA-256)."""
+    digest, lines, line = hashlib.sha256(), 0, b"\n"
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                lines += 1
+                digest.update(line)
+                try:
+                    line.decode()
+                except UnicodeDecodeError as error:
+                    raise UserError(f"{path}: line {lines}: not UTF-8 ({error.reason}); convert the file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected one sentence a line") from None
+    return lines, digest.hexdigest()
+
+
+def _made_as(out: Path) -> str | None:
+    try:
+        with h5py.File(out, "r") as file:
+            return str(file.attrs.get(_JOB))
+    except OSError:
+        return None
+
+
+def _begin(parts: Path, job: str) -> None:
+    description = parts / "job.json"
+    if description.exists():
+        if description.read_text(encoding="utf-8") != job:
+            raise UserError(f"{parts}: begun from other sentences or settings; remove it, or choose another name")
+    elif parts.exists() and any(entry.name != "job.json.tmp" for entry in parts.iterdir()):
+        raise UserError(f"{parts}: holds something else; choose another name")
+    else:
+        parts.mkdir(parents=True, exist_ok=True)
+        write_text(description, job)
+
+
+def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
+    """The file in windows: the number of the first line, and the lines' words."""
+    first, words = 0, 0
+    window: list[list[str]] = []
+    with open(sentences, "rb") as file:
+        for number, line in enumerate(file):
+            sentence = line.decode().split()
+            if window and (len(window) == LINES or words + len(sentence) > WORDS):
+                yield first, window
+                first, window, words = number, [], 0
+            window.append(sentence)
+            words += len(sentence)
+    if window:
+        yield first, window
+
+
+def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, lines: int) -> None:
+    carry: Any = None
+    interval = 0.5 if sys.stderr.isatty() else 30.0  # seconds; a log wants fewer lines
+    with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True) as bar:
+        for first, window in _windows(sentences):
+            part = _part(parts, first)
+            if part.exists():
+                bar.initial += len(window)  # done before: no part of the speed
+                bar.n += len(window)
+                carry = None
+                continue
+            if settings.state is CarryState.CARRY:
+                carry = carry or _carry_before(parts, first)
+                vectors, carry = _one_by_one(bilm, window, carry, settings)
+            else:
+                vectors = _by_length(bilm, window, settings)
+            _write_part(part, first, vectors, carry)
+            bar.update(len(window))
+
+
+def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings) -> list[np.ndarray]:
+    """The vectors of a window's lines, in their order."""
+    vectors: list[Any] = [None] * len(window)
+    order = sorted(range(len(window)), key=lambda line: len(window[line]))
+    while order:
+        rows = order[:BATCH]
+        while len(rows) > 1 and len(rows) * len(window[rows[-1]]) > BATCH_WORDS:
+            rows.pop()
+        order = order[len(rows) :]
+        layers, _, _ = bilm.embed([window[line] for line in rows], state=settings.state)
+        for line, found in zip(rows, layers, strict=True):
+            vectors[line] = settings.of(found[:, : len(window[line])])
+    return vectors
+
+
+def _one_by_one(
+    bilm: EmbeddingBiLM, window: list[list[str]], carry: Any, settings: Settings
+) -> tuple[list[np.ndarray], Any]:
+    vectors = []
+    for sentence in window:
+        layers, _, carry = bilm.embed([sentence], carry, CarryState.CARRY)
+        vectors.append(settings.of(layers[0]))
+    return vectors, carry
+
+
+def _part(parts: Path, first: int) -> Path:
+    return parts / f"{first:012}.hdf5"
+
+
+def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -> None:
+    temporary = path.with_suffix(".tmp")
+    with h5py.File(temporary, "w") as file:
+        for number, found in enumerate(vectors, first):
+            file.create_dataset(f"lines/{number}", data=found)
+        for name, state in (carry or {}).items():
+            file.create_dataset(f"carry/{name}/cell", data=state.cell)
+            file.create_dataset(f"carry/{name}/hidden", data=state.hidden)
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _carry_before(parts: Path, first: int) -> Any:
+    """The state that the part before line `first` left; None at the beginning."""
+    from elmo_jax.model.lstm import State
+
+    before = [path for path in parts.glob("*.hdf5") if int(path.stem) < first]
+    if not before:
+        return None
+    with h5py.File(max(before), "r") as file:
+        return {name: State(node["cell"][()], node["hidden"][()]) for name, node in file["carry"].items()}
+
+
+def _join(parts: Path, out: Path, job: str) -> None:
+    """All parts as one file, in the order of lines."""
+    temporary = parts / "joined.tmp"
+    with h5py.File(temporary, "w", libver=("v108", "latest")) as file:  # the layout for millions of names
+        file.attrs[_JOB] = job
+        for path in sorted(parts.glob("*.hdf5")):
+            with h5py.File(path, "r") as part:
+                for name in sorted(part["lines"], key=int):
+                    part.copy(f"lines/{name}", file, name)
+    temporary.replace(out)
+
+
+def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
+    """Writes the context-free vectors of a word list as the published cache: dataset `embedding` [words, P], float32.
+
+    Args:
+      bilm: the model.
+      vocabulary: UTF-8, one word a line; `<S>` and `</S>` are the sentence marks.
+      out: the HDF5 file to make, beside a temporary one.
+
+    Returns:
+      Words.
+
+    Raises:
+      UserError: a file that cannot be read or written, is not UTF-8 or has a blank line; `out` exists already.
+    """
+    lines, _ = _scan(vocabulary)
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another name or remove it")
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            h5py.File(temporary, "w") as file,
+            open(vocabulary, "rb") as source,
+            tqdm(total=lines, unit=" words") as bar,
+        ):
+            dataset = file.create_dataset("embedding", (lines, bilm.config.lstm.projection), np.float32)
+            for start in range(0, lines, 8 * SIZES[-1]):
+                words = [source.readline().decode().rstrip("\r\n") for _ in range(min(8 * SIZES[-1], lines - start))]
+                for number, word in enumerate(words, start + 1):
+                    if not word.strip():
+                        raise UserError(f"{vocabulary}: line {number}: blank; expected one word a line")
+                dataset[start : start + len(words)] = bilm.words.encode(words)
+                bar.update(len(words))
+        temporary.replace(out)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return lines
