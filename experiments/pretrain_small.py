@@ -4,8 +4,9 @@
     elmo-jax pretrain --config experiments/pretrain_small.py --workdir runs/small
 
 hardware  one accelerator; 128 rows a device, so set train.batch_size to 128 × devices
-time      not measured on an accelerator. On 2 CPU cores: SPEED
+time      2,760 tokens/s on 2 CPU cores (30 steps on the State of the Union addresses); an accelerator was not at hand
 figure    none yet: no full training was run
+measured  the speed, and that it learns: 21,858 -> 6,517 held-out perplexity in those 30 steps
 """
 
 from ml_collections import ConfigDict

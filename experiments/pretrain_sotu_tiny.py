@@ -4,9 +4,9 @@
     elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
 
 hardware  2 CPU cores
-time      TIME
-figure    FIGURE (geometric mean of both directions, full softmax over 21,645 words)
-measured  both, on 2 CPU cores; the recipe was chosen on these same held-out speeches, among five
+time      3.5 minutes at 12,600 tokens/s (4 minutes with the installation; 6 on a busy machine)
+figure    108.8 held-out perplexity (forward 109.5, backward 108.1; full softmax over 21,644 words); 21,554 before
+measured  both; but the recipe was chosen on these held-out speeches, as the best of five
 """
 
 from ml_collections import ConfigDict
