@@ -178,8 +178,8 @@ def _pretrain(options: argparse.Namespace) -> int:
         )
         return 128 + ended.signal
     if ended.already:
-        print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}\n")
-    print(table(ended.result, workdir))
+        print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}")
+    print(f"\n{table(ended.result, workdir)}")
     return 0
 
 
