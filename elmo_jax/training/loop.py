@@ -183,9 +183,8 @@ class _Run:
         program = meshes.map_step(self._step, self._shapes, self._mesh)
         batches = self._batches(state, step)
         interval = Interval(self._work, self._step_tokens)
-        pending: tuple[int, Metrics] | None = (
-            None  # figures are fetched one step late: the device has its next step by then
-        )
+        # figures are fetched one step late: the device has its next step by then
+        pending: tuple[int, Metrics] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and signals.received is None:
                 waiting = time.perf_counter()
@@ -235,8 +234,7 @@ class _Run:
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
                 f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
-                " config.train.optimizer.learning_rate,"
-                " more warmup_steps or a lower clip_norm, in a folder of its own"
+                " config.train.optimizer.learning_rate, more warmup_steps or a lower clip_norm, in a folder of its own"
             )
         interval.lost(losses)
 

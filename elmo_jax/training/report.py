@@ -15,11 +15,8 @@ from elmo_jax.training.state import without_softmax
 def summary(records: list[dict[str, Any]], after: Perplexity, params: dict[str, Any]) -> dict[str, Any]:
     """The figures of a finished run, from its metrics and its last evaluation."""
     before = next(r for r in records if r["step"] == 0 and "heldout/perplexity/average" in r)
-    trained = [r for r in records if "train/seconds" in r]
-    # the first report has the compilation in it
-    first, last = (trained[0], trained[-1]) if len(trained) > 1 else ({"tokens": 0, "train/seconds": 0.0}, trained[-1])
     return {
-        "tokens_per_second": (last["tokens"] - first["tokens"]) / (last["train/seconds"] - first["train/seconds"]),
+        "tokens_per_second": _speed([r for r in records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
         "heldout_perplexity_before": {name: before[f"heldout/perplexity/{name}"] for name in after.as_dict()},
         "heldout_tokens": after.tokens,
@@ -28,6 +25,14 @@ def summary(records: list[dict[str, Any]], after: Perplexity, params: dict[str, 
         "softmax_parameters": parameter_count(params["softmax"]),
         "vocabulary_size": params["softmax"]["bias"].shape[0],
     }
+
+
+def _speed(trained: list[dict[str, Any]]) -> float:
+    """Tokens a second over the reports, without the first, which has the compilation in it; 0 for a run of no steps."""
+    if not trained:
+        return 0.0
+    first = trained[0] if len(trained) > 1 else {"tokens": 0, "train/seconds": 0.0}
+    return (trained[-1]["tokens"] - first["tokens"]) / (trained[-1]["train/seconds"] - first["train/seconds"])
 
 
 def write_result(workdir: Path, result: dict[str, Any]) -> None:
