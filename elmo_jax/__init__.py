@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
     from elmo_jax.embedding.embed import CarryState
-    from elmo_jax.embedding.task import CachedWords, character_ids, with_bilm
+    from elmo_jax.embedding.task import CachedWords, FrozenBiLM, add_bilm, character_ids, with_bilm
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
@@ -22,11 +22,13 @@ __all__ = [
     "ELMo",
     "ELMoOutput",
     "EmbeddingBiLM",
+    "FrozenBiLM",
     "LayerNorm",
     "Layers",
     "PretrainedBiLM",
     "ScalarMix",
     "UserError",
+    "add_bilm",
     "character_ids",
     "export_bilm",
     "load_bilm",
@@ -37,7 +39,7 @@ _HOMES = {
     "checkpoints.export": ("PretrainedBiLM", "export_bilm"),
     "embedding.bilm": ("EmbeddingBiLM", "load_bilm"),
     "embedding.embed": ("CarryState",),
-    "embedding.task": ("CachedWords", "character_ids", "with_bilm"),
+    "embedding.task": ("CachedWords", "FrozenBiLM", "add_bilm", "character_ids", "with_bilm"),
     "errors": ("UserError",),
     "model.elmo": ("ELMo", "ELMoOutput"),
     "model.scalar_mix": ("LayerNorm", "Layers", "ScalarMix"),

@@ -180,7 +180,7 @@ def _checked_carry(model: BiLM, carry: Tree) -> Tree:
     """The carry as NumPy arrays. Raises `UserError` where it is not one of this model."""
     carry = jax.tree.map(np.asarray, carry)
     found, want = (
-        [(path, leaf.shape[0], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
+        [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
         for tree in (carry, empty_carry(model, 0))
     )
     if found != want:

@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import jax
 import numpy as np
+from flax import nnx
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.characters import MAX_CHARACTERS, spell
@@ -21,6 +22,11 @@ from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.embedding.embed import check_sentences
 from elmo_jax.embedding.words import key
 from elmo_jax.errors import UserError
+
+
+@nnx.register_variable_name("bilm")
+class FrozenBiLM(nnx.Variable):
+    """The kind of the biLM's arrays in an NNX model: `nnx.state(model, nnx.Not(FrozenBiLM))` is what to checkpoint."""
 
 
 def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedWords | None = None) -> dict[str, Any]:
@@ -38,7 +44,7 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
       UserError: the model was trained with another biLM (its fingerprint differs), or holds no `ELMo`.
     """
     tree: dict[str, Any] = {"tree": frozen_tree(bilm)}
-    if cache is not None:
+    if cache is not None and len(cache.vectors):
         if cache.vectors.shape[1] != bilm.config.lstm.projection:
             size = bilm.config.lstm.projection
             raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, the biLM's have {size}")
@@ -57,6 +63,23 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
     if not variables.get("elmo"):
         raise UserError("variables: no collection 'elmo'; expected what init of a model with elmo_jax.ELMo returns")
     return {**variables, "bilm": beside(variables["elmo"])}
+
+
+def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords | None = None) -> nnx.bridge.ToNNX:
+    """`with_bilm` for an `ELMo` in an NNX model; the same module is returned.
+
+    Args:
+      module: `nnx.bridge.ToNNX(bilm.elmo(), rngs=rngs).lazy_init(characters)`.
+      bilm: the biLM the model was made with. Its arrays become variables of the kind `FrozenBiLM`.
+      cache: vectors of words that need no characters.
+
+    Raises:
+      UserError: as `with_bilm`.
+    """
+    variables = {"elmo": {"fingerprint": module.fingerprint[...]}} if hasattr(module, "fingerprint") else {}
+    for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
+        setattr(module, name, nnx.data(jax.tree.map(FrozenBiLM, value)))
+    return module
 
 
 def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:

@@ -1,0 +1,239 @@
+"""The commands: weights in and out, vectors of a file (killed and gone on with), vectors of a word list."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from elmo_jax import CachedWords, EmbeddingBiLM, UserError, load_bilm
+from elmo_jax.cli import main
+from elmo_jax.embedding import file as files
+from elmo_jax.embedding.embed import CarryState
+from elmo_jax.embedding.file import Output, Settings, embed_file
+
+SKIP = Path(__file__).parents[1] / "oracles" / "embedding" / "skip"
+OPTIONS, WEIGHTS = SKIP / "options.json", SKIP / "weights.hdf5"
+TEXT = 'The cat sat .\n\na/b and "q" …\r\n  \none\nw w w w w w w w w w w w\nThe cat sat\x0b.'
+
+
+@pytest.fixture(scope="module")
+def bilm() -> EmbeddingBiLM:
+    return load_bilm((OPTIONS, WEIGHTS))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "sentences.txt"
+    path.write_bytes(TEXT.encode())
+    return path
+
+
+def read(path: Path) -> list[np.ndarray]:
+    with h5py.File(path) as file:
+        assert list(file) and set(file) == {str(number) for number in range(len(file))}
+        return [file[str(number)][...] for number in range(len(file))]
+
+
+def test_in_and_out_is_bit_equal(tmp_path, capsys):
+    export, weights, options = tmp_path / "export", tmp_path / "w" / "w.hdf5", tmp_path / "o" / "o.json"
+    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
+    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0  # the same again
+    for _ in range(2):
+        assert main(["export-hdf5", str(export), str(weights), str(options)]) == 0
+    assert load_bilm((options, weights)).fingerprint == load_bilm((OPTIONS, WEIGHTS)).fingerprint
+    assert load_bilm(export).config == load_bilm((options, weights)).config
+    with h5py.File(WEIGHTS) as one, h5py.File(weights) as two:
+        names: list[str] = []
+        one.visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None)
+        assert len(names) > 15
+        for name in names:
+            assert one[name][()].tobytes() == two[name][()].tobytes()
+    other = SKIP.with_name("no_skip")
+    capsys.readouterr()
+    # nothing else is overwritten
+    assert main(["import-hdf5", str(other / "options.json"), str(other / "weights.hdf5"), str(export)]) == 2
+    assert "holds the export of another biLM" in capsys.readouterr().err
+    options.write_text("{}")
+    assert main(["export-hdf5", str(export), str(weights), str(options)]) == 2
+    assert options.read_text() == "{}"
+    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(tmp_path)]) == 2
+    assert "holds something else than an export" in capsys.readouterr().err
+    (tmp_path / "bad.hdf5").write_bytes(b"no")
+    assert main(["import-hdf5", str(OPTIONS), str(tmp_path / "bad.hdf5"), str(tmp_path / "new")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "not a whole HDF5 file" in error and not (tmp_path / "new").exists()
+
+
+def test_lines_become_datasets_in_their_order(bilm, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BATCH", 2)
+    out = tmp_path / "vectors.hdf5"
+    assert embed_file(bilm, text, out) == 7
+    sentences = [line.split() for line in TEXT.split("\n")]
+    found = read(out)
+    assert [vectors.shape[1] for vectors in found] == [4, 0, 4, 0, 1, 12, 4]
+    for sentence, vectors in zip(sentences, found, strict=True):
+        assert vectors.dtype == np.float32
+        assert_allclose(vectors, bilm.embed([sentence])[0][0], atol=1e-5)
+    assert_allclose(found[0], found[6], atol=1e-5)
+    assert not (tmp_path / "vectors.hdf5.parts").exists()
+
+
+def test_what_is_written(bilm, text, tmp_path):
+    every = read(made := tmp_path / "all.hdf5") if embed_file(bilm, text, tmp_path / "all.hdf5") else []
+    weights = np.array([0.1, 0.5, -0.3])
+    shares = np.exp(weights) / np.exp(weights).sum()
+    for settings, expected in (
+        (Settings(Output.TOP), lambda layers: layers[-1]),
+        (Settings(Output.AVERAGE), lambda layers: layers.mean(0)),
+        (Settings(Output.MIX, tuple(weights), 2.0), lambda layers: 2 * np.tensordot(shares, layers, 1)),
+    ):
+        out = tmp_path / f"{settings.output.value}.hdf5"
+        embed_file(bilm, text, out, settings)
+        for vectors, layers in zip(read(out), every, strict=True):
+            assert vectors.dtype == np.float32 and vectors.shape == layers.shape[1:]
+            assert_allclose(vectors, expected(layers), atol=1e-5)
+    half = tmp_path / "half.hdf5"
+    embed_file(bilm, text, half, Settings(dtype="float16"))
+    for vectors, layers in zip(read(half), every, strict=True):
+        assert_array_equal(vectors, layers.astype(np.float16))
+    assert made.stat().st_size > 0
+
+
+def test_the_state_of_a_file(bilm, text, tmp_path):
+    sentences = [line.split() for line in TEXT.split("\n")]
+    embed_file(bilm, text, tmp_path / "carry.hdf5", Settings(state=CarryState.CARRY))
+    carry = None
+    for sentence, vectors in zip(sentences, read(tmp_path / "carry.hdf5"), strict=True):
+        layers, _, carry = bilm.embed([sentence], carry, "carry")  # as the original's dump: one row, on and on
+        assert_allclose(vectors, layers[0], atol=1e-5)
+    embed_file(bilm, text, tmp_path / "warm.hdf5", Settings(state=CarryState.WARM_UP))
+    for sentence, vectors in zip(sentences, read(tmp_path / "warm.hdf5"), strict=True):
+        assert_allclose(vectors, bilm.embed([sentence], state="warm_up")[0][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("state", list(CarryState))
+def test_an_interrupted_run_goes_on(bilm, text, tmp_path, monkeypatch, state):
+    monkeypatch.setattr(files, "LINES", 2)
+    settings = Settings(state=state)
+    embed_file(bilm, text, tmp_path / "whole.hdf5", settings)
+    out, real, done = tmp_path / "vectors.hdf5", files._write_part, []
+
+    def dies(path, first, vectors, carry):
+        real(path, first, vectors, carry)
+        done.append(first)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "_write_part", dies)
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(bilm, text, out, settings)
+    assert not out.exists()
+    with pytest.raises(UserError, match="begun from other sentences or settings"):
+        embed_file(bilm, text, out, Settings(Output.TOP))
+    embed_file(bilm, text, out, settings)
+    assert done == [0, 2, 4, 6]  # nothing twice
+    for one, two in zip(read(out), read(tmp_path / "whole.hdf5"), strict=True):
+        assert_array_equal(one, two)
+    done.clear()
+    assert embed_file(bilm, text, out, settings) == 7 and not done  # complete already
+    with pytest.raises(UserError, match="was not made from these sentences with these settings"):
+        embed_file(bilm, text, out, Settings(Output.TOP))
+
+
+def test_a_killed_command_goes_on(tmp_path):
+    text, out = tmp_path / "many.txt", tmp_path / "vectors.hdf5"
+    text.write_text("".join(f"line {i} of the text , number {i % 7}\n" for i in range(40_000)))
+    arguments = [sys.executable, "-m", "elmo_jax", "embed", str(WEIGHTS), str(text), str(out), "--layers", "top"]
+    arguments += ["--options", str(OPTIONS)]
+    parts = tmp_path / "vectors.hdf5.parts"
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(parts.glob("*.hdf5"))) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.hdf5")}
+    assert kept and not out.exists()
+    # a shorter wait: the rest of the text is taken away, and the job told so
+    lines = max(int(path.stem) for path in kept) + 3000
+    text.write_text("".join(text.read_text().splitlines(keepends=True)[:lines]))
+    job = json.loads((parts / "job.json").read_text())
+    job["lines"], job["sentences"] = files._scan(text)
+    (parts / "job.json").write_text(json.dumps(job, indent=1))
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert f"{lines:,} lines in" in done.stdout and "embedding" in done.stderr
+    found, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))
+    assert len(found) == lines
+    for number in (0, 1, 1023, 1024, lines - 1):
+        expected = bilm.embed([f"line {number} of the text , number {number % 7}".split()])[0][0, -1]
+        assert_allclose(found[number], expected, atol=1e-5)
+
+
+def test_memory_is_that_of_a_window(tmp_path):
+    """A long text and a line of many words among short ones are cut into windows of bounded size."""
+    text = tmp_path / "text.txt"
+    text.write_text("a b c\n" * 3000 + "w " * 40_000 + "\n" + "x y\n" * 10)
+    windows = list(files._windows(text))
+    assert [first for first, _ in windows] == [0, 1024, 2048, 3000, 3001]
+    assert all(len(w) <= 1024 and (len(w) == 1 or sum(map(len, w)) <= 16_384) for _, w in windows)
+    assert sum(len(w) for _, w in windows) == 3011
+
+
+def test_words_in_the_published_format(bilm, tmp_path, capsys):
+    words = ["the", "…", "<S>", "</S>", "<UNK>", "w" * 60]
+    vocabulary, out = tmp_path / "vocab.txt", tmp_path / "words.hdf5"
+    vocabulary.write_text("\n".join(words))  # without a last line break, as the released one
+    command = ["embed", "--words", str(WEIGHTS), str(vocabulary), str(out), "--options", str(OPTIONS)]
+    assert main(command) == 0
+    with h5py.File(out) as file:
+        assert list(file) == ["embedding"] and file["embedding"].dtype == np.float32
+        assert_allclose(file["embedding"][...], bilm.words(words), atol=1e-6)
+    cache = CachedWords.read(vocabulary, out)
+    assert_allclose(cache.vectors, bilm.words(words), atol=1e-6)
+    characters, places = cache([["the", "cat", "…"], ["cat"]])
+    assert_array_equal(places, [[1, 7, 2], [7, 0, 0]])
+    assert len(characters) == 1
+    assert main(command) == 2 and "exists" in capsys.readouterr().err
+    vocabulary.write_text("one\n")
+    with pytest.raises(UserError, match="6 vectors for the 1 words"):
+        CachedWords.read(vocabulary, out)
+
+
+@pytest.mark.parametrize(
+    ("content", "extra", "message"),
+    [
+        (b"fine\n\xff\n", [], "line 2: not UTF-8"),
+        (b"a\n", ["--layers", "mix"], "--layers mix and --weights go together"),
+        (b"a\n", ["--weights", "1,2,3"], "--layers mix and --weights go together"),
+        (b"a\n", ["--layers", "mix", "--weights", "1,2"], "2 weights, but this biLM has 3 layers"),
+        (b"a\n", ["--layers", "mix", "--weights", "1,x"], "expected numbers with commas between"),
+        (b"a\n\nb\n", ["--words"], "line 2: blank"),
+        (b"a\n", ["--words", "--layers", "top"], "do not apply"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, capsys, content, extra, message):
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    out = tmp_path / "out.hdf5"
+    assert main(["embed", str(WEIGHTS), str(text), str(out), "--options", str(OPTIONS), *extra]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("elmo-jax: ") and message in last
+    assert list(tmp_path.iterdir()) == [text]
+
+
+def test_a_model_that_is_none(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("a\n")
+    assert main(["embed", str(WEIGHTS), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
+    assert "give --options options.json too" in capsys.readouterr().err
+    assert main(["embed", str(tmp_path / "no"), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
+    assert "expected an export, a run folder" in capsys.readouterr().err

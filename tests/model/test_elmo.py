@@ -1,0 +1,305 @@
+"""The ELMo module: equation 1, the two layer norms, what is frozen, and the ways to run it."""
+
+from __future__ import annotations
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+from jax.sharding import PartitionSpec
+from numpy.testing import assert_allclose, assert_array_equal
+
+import elmo_jax
+from elmo_jax import (
+    CachedWords,
+    ELMo,
+    FrozenBiLM,
+    LayerNorm,
+    Layers,
+    ScalarMix,
+    UserError,
+    add_bilm,
+    character_ids,
+    with_bilm,
+)
+from elmo_jax.checkpoints.layout import fingerprint, flatten, parameter_shapes, unflatten
+from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
+from elmo_jax.data.characters import spell
+from elmo_jax.model import elmo as elmo_module
+from elmo_jax.model.precision import Precision
+
+CONFIG = ModelConfig(CharCNNConfig(4, ((1, 3), (3, 6)), 1, max_characters=11), LSTMConfig(cells=7, projection=5))
+SENTENCES = [["the", "cat", "sat"], [], ["a/b", "naïve", "the", "longestwordofall", "…"], ["cat"]]
+SIZE = CONFIG.char_cnn.max_characters
+
+
+def bilm_of(seed: int = 0) -> elmo_jax.EmbeddingBiLM:
+    random = np.random.default_rng(seed)
+    shapes = parameter_shapes(CONFIG)
+    params = unflatten({path: random.normal(0, 0.4, shape).astype("f4") for path, shape in shapes.items()})
+    plain = elmo_jax.PretrainedBiLM(CONFIG, params, None, {}, fingerprint(flatten(params)))
+    return elmo_jax.EmbeddingBiLM.of(plain)
+
+
+@pytest.fixture(scope="module")
+def bilm() -> elmo_jax.EmbeddingBiLM:
+    return bilm_of()
+
+
+@pytest.fixture(scope="module")
+def characters() -> np.ndarray:
+    return character_ids(SENTENCES, SIZE)
+
+
+def made(bilm, characters, **settings):
+    """The module, and variables whose mixes are not at their start."""
+    module = bilm.elmo(**settings)
+    variables = module.init(jax.random.key(0), characters)
+    random = np.random.default_rng(1)
+    variables["params"] = jax.tree.map(lambda x: x + random.normal(size=x.shape).astype("f4"), variables["params"])
+    return module, with_bilm(variables, bilm)
+
+
+def run(module, variables, *arguments, **keywords):
+    return jax.jit(functools.partial(module.apply, **keywords))(variables, *arguments)
+
+
+def by_hand(layers, counted, params, norm):
+    """Equation 1, sentence marks or not, in float64: layers [B, N, T, D], `counted` [B, T]."""
+    layers = np.asarray(layers, np.float64)
+    shares = np.exp(np.asarray(params["weights"], np.float64))
+    shares /= shares.sum()
+    total = 0.0
+    for share, layer in zip(shares, layers.swapaxes(0, 1), strict=True):
+        if norm:
+            values = layer[counted]
+            layer = (layer - values.mean()) / np.sqrt(values.var() + 1e-12)
+        total = total + share * layer
+    return float(params["gamma"]) * total * counted[..., None]
+
+
+def test_equation_1_from_embed_and_from_characters(bilm, characters):
+    module, variables = made(bilm, characters, num_mixes=2)
+    out = run(module, variables, characters)
+    layers, mask, _ = bilm.embed(SENTENCES)
+    assert_array_equal(out.mask, mask)
+    precomputed = run(module, variables, layers, mask, method="mix")
+    for i in range(2):
+        expected = by_hand(layers, mask, variables["params"][f"mix_{i}"], norm=False)
+        assert_allclose(out.mixes[i], expected, atol=2e-6)
+        assert_allclose(precomputed.mixes[i], expected, atol=2e-6)
+        assert not np.asarray(out.mixes[i])[~mask].any()
+    assert np.abs(out.mixes[0] - out.mixes[1]).max() > 0.01  # each its own
+
+
+def test_starts_as_the_mean_of_the_layers(bilm, characters):
+    module = bilm.elmo()
+    variables = module.init(jax.random.key(0), characters)
+    mix = variables["params"]["mix_0"]
+    assert float(mix["gamma"]) == 1 and mix["weights"].shape == (3,) and not np.any(mix["weights"])
+    layers, _, _ = bilm.embed(SENTENCES)
+    assert_allclose(run(module, with_bilm(variables, bilm), characters).mixes[0], layers.mean(1), atol=2e-6)
+
+
+def test_top_has_a_scale_alone(bilm, characters):
+    module, variables = made(bilm, characters, layers=Layers.TOP, layer_norm=LayerNorm.WITHOUT_MARKS, regularization=1)
+    assert list(variables["params"]["mix_0"]) == ["gamma"]
+    layers, _, _ = bilm.embed(SENTENCES)
+    out = run(module, variables, characters)
+    assert_allclose(out.mixes[0], float(variables["params"]["mix_0"]["gamma"]) * layers[:, -1], atol=2e-6)
+    assert out.penalty == 0
+
+
+def test_layer_norm_without_marks_counts_the_words(bilm, characters):
+    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITHOUT_MARKS)
+    layers, mask, _ = bilm.embed(SENTENCES)
+    expected = by_hand(layers, mask, variables["params"]["mix_0"], norm=True)
+    assert_allclose(run(module, variables, characters).mixes[0], expected, atol=1e-5)
+    assert_allclose(run(module, variables, layers, mask, method="mix").mixes[0], expected, atol=1e-5)
+
+
+def test_layer_norm_with_marks_counts_them_too(bilm, characters):
+    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITH_MARKS)
+    marked, _ = run(module, variables, characters, None, method="_bilm")  # [B, L+1, T+2, 2P]
+    lengths = np.array([len(sentence) for sentence in SENTENCES])[:, None]
+    counted = np.arange(marked.shape[2]) < lengths + 2
+    for row, sentence in enumerate(SENTENCES):  # the marks are where they belong: the token vectors say so
+        begin, end = bilm.words(["<S>", "</S>"])
+        assert_allclose(marked[row, 0, 0, :5], begin, atol=1e-6)
+        assert_allclose(marked[row, 0, len(sentence) + 1, 5:], end, atol=1e-6)
+    words = np.arange(marked.shape[2] - 2) < lengths
+    expected = by_hand(marked, counted, variables["params"]["mix_0"], norm=True)[:, 1:-1] * words[..., None]
+    found = run(module, variables, characters).mixes[0]
+    assert_allclose(found, expected, atol=1e-5)
+    other = run(made(bilm, characters, layer_norm=LayerNorm.WITHOUT_MARKS)[0], variables, characters).mixes[0]
+    assert np.abs(found - other).max() > 1e-3
+    with pytest.raises(ValueError, match="WITH_MARKS needs the sentence marks"):
+        run(module, variables, *bilm.embed(SENTENCES)[:2], method="mix")
+
+
+def test_penalty_is_the_sum_over_all_raw_weights(bilm, characters):
+    module, variables = made(bilm, characters, num_mixes=2, regularization=0.25)
+    squares = sum(float((mix["weights"] ** 2).sum()) for mix in variables["params"].values())
+    assert_allclose(run(module, variables, characters).penalty, 0.25 * squares, rtol=1e-6)
+
+
+def test_dropout_is_on_the_result_only(bilm, characters):
+    module, variables = made(bilm, characters, num_mixes=2, dropout=0.5)
+    still = run(module, variables, characters)
+    out = run(module, variables, characters, deterministic=False, rngs={"dropout": jax.random.key(1)})
+    for plain, dropped in zip(still.mixes, out.mixes, strict=True):
+        kept = np.asarray(dropped != 0)
+        assert_allclose(np.asarray(dropped)[kept], 2 * np.asarray(plain)[kept], rtol=1e-5)  # nothing inside was touched
+        assert 0.3 < kept[np.asarray(plain) != 0].mean() < 0.7
+    assert np.any((out.mixes[0] != 0) != (out.mixes[1] != 0))
+
+
+class Tagger(nn.Module):
+    """A task model with the module somewhere inside it."""
+
+    elmo: ELMo
+
+    @nn.compact
+    def __call__(self, characters):
+        out = self.elmo(characters)
+        return nn.Dense(3)(out.mixes[0]), out.penalty
+
+
+def test_the_bilm_is_frozen_and_in_no_checkpoint(bilm, characters, tmp_path):
+    model = Tagger(bilm.elmo())
+    variables = model.init(jax.random.key(0), characters)
+    assert set(variables) == {"params", "elmo"}
+    assert (
+        sum(leaf.size for leaf in jax.tree.leaves(variables)) == 1 + 3 + 10 * 3 + 3 + 32
+    )  # a fingerprint has 32 bytes
+    params = variables["params"]
+    assert len(jax.tree.leaves(optax.adam(1e-3).init(params))) == 2 * len(jax.tree.leaves(params)) + 1
+
+    def loss(everything, characters):
+        logits, penalty = model.apply(everything, characters)
+        return (logits**2).sum() + penalty
+
+    full = with_bilm(variables, bilm)
+    floats = {name: full[name] for name in ("params", "bilm")}
+    gradients = jax.grad(lambda tree: loss({**tree, "elmo": full["elmo"]}, characters))(floats)
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradients["params"]))
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradients["bilm"]))
+
+    # no backward pass is run: the gradient has as many loops over time as the loss
+    def loops(function):
+        return str(jax.make_jaxpr(function)(params)).count("scan[")
+
+    def of_params(p):
+        return loss({**full, "params": p}, characters)
+
+    assert loops(jax.grad(of_params)) == loops(of_params)
+
+    stored = {"params": params, "elmo": variables["elmo"]}
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "task", stored)
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(tmp_path / "task", stored)
+    again = with_bilm(restored, bilm)
+    assert_array_equal(model.apply(again, characters)[0], model.apply(full, characters)[0])
+    with pytest.raises(UserError, match="made with another biLM: its fingerprint is"):
+        with_bilm(restored, bilm_of(seed=5))
+
+
+def test_without_its_bilm_it_says_what_to_do(bilm, characters):
+    module = bilm.elmo()
+    variables = module.init(jax.random.key(0), characters)
+    with pytest.raises(ValueError, match="with_bilm"):
+        run(module, variables, characters)
+    with pytest.raises(UserError, match="no collection 'elmo'"):
+        with_bilm({"params": {}}, bilm)
+
+
+def test_jit_equals_op_by_op(bilm, characters):
+    module, variables = made(bilm, characters)
+    expected = module.apply(variables, characters)
+    assert_allclose(run(module, variables, characters).mixes[0], expected.mixes[0], atol=2e-6)
+
+
+@pytest.mark.parametrize("norm", list(LayerNorm))
+def test_shard_map(bilm, norm):
+    characters = character_ids([["the", "cat"], ["a"], [], ["b", "c", "d", "e"]] * 2, SIZE)
+    module, variables = made(bilm, characters, layer_norm=norm)
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, spread = PartitionSpec("data"), module.clone(axis_name="data")
+    mapped = jax.shard_map(
+        lambda v, c: spread.apply(v, c).mixes[0],
+        mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=False,
+    )  # fmt: skip
+    expected = run(module, variables, characters).mixes[0]
+    assert_allclose(jax.jit(mapped)(variables, characters), expected, atol=5e-6)
+
+
+def test_bfloat16(bilm, characters):
+    module, variables = made(bilm, characters)
+    exact = run(module, variables, characters).mixes[0]
+    rounded = run(module.clone(precision=Precision.BFLOAT16), variables, characters).mixes[0]
+    assert rounded.dtype == jnp.float32 and 1e-5 < np.abs(exact - rounded).max() < 0.1
+
+
+class NNXTagger(nnx.Module):
+    def __init__(self, bilm, characters, rngs):
+        self.elmo = add_bilm(nnx.bridge.ToNNX(bilm.elmo(), rngs=rngs).lazy_init(characters), bilm)
+        self.head = nnx.Linear(10, 3, rngs=rngs)
+
+    def __call__(self, characters):
+        return self.head(self.elmo(characters).mixes[0])
+
+
+def test_from_nnx(bilm, characters):
+    model = NNXTagger(bilm, characters, nnx.Rngs(0))
+    layers, _, _ = bilm.embed(SENTENCES)
+    assert_allclose(nnx.jit(lambda m, c: m(c))(model, characters), model.head(layers.mean(1)), atol=5e-6)
+    gradients = nnx.jit(nnx.grad(lambda m, c: (m(c) ** 2).sum()))(model, characters)
+    assert sum(leaf.size for leaf in jax.tree.leaves(gradients)) == 1 + 3 + 30 + 3  # the mix and the head, nothing else
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradients["elmo"]))
+    stored = nnx.state(model, nnx.Not(FrozenBiLM))
+    assert sum(leaf.size for leaf in jax.tree.leaves(stored) if leaf.dtype == jnp.float32) == 1 + 3 + 30 + 3
+    assert stored["elmo"]["fingerprint"][...].size == 32
+    with pytest.raises(UserError, match="made with another biLM"):
+        add_bilm(model.elmo, bilm_of(seed=5))
+
+
+def test_cached_words_and_characters_for_the_others(bilm, characters):
+    module, variables = made(bilm, characters)
+    expected = run(module, variables, characters).mixes[0]
+    known = ["the", "…", "unseen"]
+    for cache in (CachedWords(known, bilm.words(known), SIZE), CachedWords([], np.zeros((0, 5)), SIZE)):
+        spelt, words = cache(SENTENCES)
+        assert len(spelt) == len(
+            {word for sentence in SENTENCES for word in sentence} - set(known[: len(cache.vectors)])
+        )
+        out = run(module, with_bilm(variables, bilm, cache), spelt, words)
+        assert_allclose(out.mixes[0], expected, atol=2e-6)
+    wide, more = cache(SENTENCES, rows=6, steps=9, others=12)  # one shape for all batches
+    assert wide.shape == (12, SIZE) and more.shape == (6, 9)
+    padded = run(module, with_bilm(variables, bilm, cache), wide, more)
+    assert_allclose(padded.mixes[0][:4, :5], expected, atol=2e-6)
+    assert not np.any(padded.mixes[0][4:]) and not np.any(padded.mask[4:])
+    # the vectors do come from the cache
+    other = CachedWords(known, bilm.words(known) + 1, SIZE)
+    moved = run(module, with_bilm(variables, bilm, other), *other(SENTENCES)).mixes[0]
+    assert np.abs(moved - expected)[0].max() > 0.01 and np.abs(moved - expected)[3].max() < 2e-6
+
+
+def test_marks_are_those_of_the_speller():
+    for mark, word in zip(elmo_module.MARKS, ("<S>", "</S>"), strict=True):
+        assert_array_equal(spell([word], SIZE)[0, :3], mark)
+
+
+def test_scalar_mix_alone():
+    layers = np.random.default_rng(0).normal(size=(2, 4, 3, 5)).astype("f4")
+    mask = np.array([[1, 1, 0], [1, 1, 1]], bool)
+    mixed, squares = ScalarMix().init_with_output(jax.random.key(0), layers, mask)[0]
+    assert_allclose(mixed, layers.mean(1) * mask[..., None], atol=1e-6)
+    assert squares == 0
