@@ -155,6 +155,12 @@ def test_distinct_words_are_found_once_and_short_ones_first(spellings):
         assert np.all(np.diff(lengths[words[:count]]) >= 0)
 
 
+def test_negatives_are_drawn_anew_at_every_step_and_for_each_direction(spellings):
+    batches = make_batches(spellings, range(4), 4)
+    drawn = [tuple(ids) for _ in range(5) for ids in next(batches).negatives.tolist()]
+    assert len(set(drawn)) == 10
+
+
 def test_negatives_are_distinct_and_log_uniform():
     rng = np.random.default_rng(0)
     counts, tries = np.zeros(50), []

@@ -111,7 +111,17 @@ def test_directions_do_not_see_each_other():
     assert all(not np.allclose(a[1], b[1]) for a, b in zip(layers, others, strict=True))
 
 
-def test_dropout_is_on_in_training_only_and_drops_what_the_residual_adds():
+def test_the_residual_adds_the_dropped_input():
+    bilm, params, characters, inputs, carry = problem()
+    for direction in ("forward", "backward"):  # a second layer that adds nothing: its output is the residual alone
+        params[direction]["layer_1"] = jax.tree.map(jnp.zeros_like, params[direction]["layer_1"])
+    keys = [{"dropout": jax.random.key(n)} for n in range(20)]
+    runs = [bilm.apply({"params": params}, characters, inputs, carry, deterministic=False, rngs=key)[0] for key in keys]
+    share = np.mean([np.asarray(layers[2]) == 0 for layers in runs])
+    assert share == pytest.approx(1 - 0.7**2, abs=0.05)  # dropped twice: as the layer's input, and as the top output
+
+
+def test_dropout_is_on_in_training_only():
     bilm, params, characters, inputs, carry = problem()
     first, state = bilm.apply({"params": params}, characters, inputs, carry)
     again, _ = bilm.apply({"params": params}, characters, inputs, carry)
