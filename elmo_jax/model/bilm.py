@@ -107,10 +107,30 @@ class BiLM(nn.Module):
         """
         if self.vocabulary_size:
             self.softmax()  # its rows are used outside; called for their initial values
-        vectors = self.token_encoder(characters, count)  # [U, P]
-        x = vectors[inputs]  # [2, T, B, P]
-        stacks = [stack() for stack in self.stacks]
-        layers, states = [x], {}
+        vectors = self.encode(characters, count)[inputs]  # [2, T, B, P]
+        layers, states = self.run_layers(vectors, carry, mask=mask, restart=restart, deterministic=deterministic)
+        return [vectors, *layers], states
+
+    def encode(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
+        """Context-free vectors of words, [U, W] raw character ids -> [U, P]; those past `count` are zero."""
+        return self.token_encoder(characters, count)
+
+    def run_layers(
+        self,
+        vectors: jax.Array,
+        carry: Tree,
+        *,
+        mask: jax.Array | None = None,
+        restart: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[list[jax.Array], Tree]:
+        """The LSTM layers over token vectors [2, T, B, P]: their outputs, each [2, T, B, P], and the carry.
+
+        The other arguments are those of `__call__`.
+        """
+        x, stacks = vectors, [stack() for stack in self.stacks]
+        layers: list[jax.Array] = []
+        states: Tree = {}
         for j in range(self.config.lstm.layers):
             x = self.dropout(x, deterministic=deterministic)
             params = [stack[j] for stack in stacks]

@@ -27,10 +27,7 @@ def encode(model: BiLM, params: Tree, characters: jax.Array, count: jax.Array | 
       [U, P], float32.
     """
 
-    def method(module: BiLM) -> jax.Array:
-        return module.token_encoder(characters, count)
-
-    vectors: Any = model.apply({"params": params}, method=method)
+    vectors: Any = model.apply({"params": params}, characters, count, method="encode")
     return vectors
 
 
@@ -50,19 +47,7 @@ def run_layers(
       The outputs of the L layers, each [2, T, B, P], and the carry after the last real token.
     """
 
-    def method(module: BiLM) -> tuple[list[jax.Array], Tree]:
-        stacks = [stack() for stack in module.stacks]
-        x, outputs, states = vectors, [], {}
-        for j in range(module.config.lstm.layers):
-            name = f"layer_{j}"
-            out, states[name] = module._layer([stack[j] for stack in stacks], x, carry[name], mask, None)
-            x = out + x if j and module.config.lstm.skip_connections else out
-            if mask is not None:
-                x = x * mask[..., None]
-            outputs.append(x)
-        return outputs, states
-
-    found: Any = model.apply({"params": params}, method=method)
+    found: Any = model.apply({"params": params}, vectors, carry, mask=mask, method="run_layers")
     return found
 
 
