@@ -29,7 +29,11 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     @classmethod
     def of(cls, bilm: PretrainedBiLM, precision: Precision = Precision.FLOAT32) -> EmbeddingBiLM:
-        """The same biLM, to use. BFLOAT16 rounds the operands of matrix products (faster, error about 1e-2)."""
+        """The same biLM, to use.
+
+        BFLOAT16 rounds the operands of matrix products, which is faster on accelerators. Measured on the two published
+        fixtures, whose values have a root mean square of 0.3 and 0.6: errors of at most 0.0045 and 0.019.
+        """
         fields = {field.name: getattr(bilm, field.name) for field in dataclasses.fields(PretrainedBiLM)}
         return cls(**fields, precision=precision)
 
