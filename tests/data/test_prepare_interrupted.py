@@ -92,11 +92,11 @@ def test_stopped_process_leaves_nothing_and_can_be_repeated(
         os.killpg(process.pid, stop)  # as a terminal does: to the workers too
     else:
         process.send_signal(stop)
-    assert process.wait() != 0
+    assert process.wait(timeout=300) != 0
     assert (tmp_path / "errors.txt").read_text().count("Traceback") == (stop == signal.SIGINT)
     left = [] if stop != signal.SIGKILL else [".out.partial"]
     assert [p.name for p in out.parent.iterdir()] == left
-    assert start(out, workers, NEVER, two_files).wait() == 0
+    assert start(out, workers, NEVER, two_files).wait(timeout=300) == 0
     assert [p.name for p in out.parent.iterdir()] == ["out"]
     settings = {"heldout_fraction": 0.2, "progress": False, "workers": 1}
     straight = prepare(two_files, tmp_path / "straight", **settings)  # type: ignore[arg-type]
