@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 # experiment -> vocabulary, parameters without softmax, parameters of the softmax
 SIZES = {
     "pretrain_sotu_tiny": (21_644, 759_184, 21_644 * 65),
+    "pretrain_fiction": (50_000, 2_740_048, 50_000 * 129),
     "pretrain_small": (100_000, 13_593_296, 100_000 * 129),
     "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
 }
