@@ -1,0 +1,106 @@
+"""Every command and every snippet of the README runs as it is written there.
+
+What a command would take hours for is made small: pretraining gets `SMALLER` settings and no other, and the biLM of
+`make pretrain`, which later lines use, is a small run. The targets of make that train or test are looked up, not run.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import Commands
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+ORACLE = ROOT / "tests" / "oracles" / "embedding" / "skip"
+
+SMALLER = """
+    --config.model.char_cnn.filters=((1,8),(2,8)) --config.model.lstm.cells=16 --config.model.lstm.projection=8
+    --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
+""".split()
+
+# one process runs all commands, each as the console script would, and stops at the first that fails
+RUN_ALL = """
+import json, sys
+from elmo_jax.cli import main
+for line in json.load(sys.stdin):
+    if status := main(line):
+        sys.exit(f"{line}: ended with {status}")
+"""
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def command_lines() -> list[list[str]]:
+    """Every command, as its words; comments are for the reader."""
+    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pytest.fixture(scope="module")
+def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the README takes for granted."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "experiments", folder / "experiments")
+    (folder / "corpus").symlink_to(commands.folder / "corpus")
+    shutil.copytree(whole, folder / "runs" / "sotu_tiny")
+    shutil.copytree(commands.folder / "text", folder / "my_texts")
+    shutil.copy(next((folder / "my_texts").iterdir()), folder / "my_text.txt")
+    (folder / "sentences.txt").write_text("My fellow citizens\n\nPeace .\n")
+    (folder / "vocab.txt").write_text("My\nfellow\nPeace\n")
+    shutil.copy(ORACLE / "options.json", folder)
+    shutil.copy(ORACLE / "weights.hdf5", folder)
+    return folder
+
+
+def run(folder: Path, program: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
+    return subprocess.run(
+        [sys.executable, "-c", program], input=given, cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+def test_every_block_says_what_it_is():
+    fences = re.findall(r"^```(\w*)$", README, re.MULTILINE)
+    assert set(fences[::2]) == {"sh", "python", "text"} and set(fences[1::2]) == {""}
+
+
+def test_targets_of_make_exist():
+    targets = [words[1] for words in command_lines() if words[0] == "make"]
+    assert "pretrain" in targets and "test" in targets
+    for target in targets:
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def commands_ran(folder: Path) -> Path:
+    lines = [words[1:] for words in command_lines() if words[0] == "elmo-jax"]
+    assert len(lines) + sum(words[0] == "make" for words in command_lines()) == len(command_lines()), "something else"
+    lines = [line + SMALLER * (line[0] == "pretrain") for line in lines]
+    ended = run(folder, RUN_ALL, json.dumps(lines))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
+
+
+def test_commands(commands_ran: Path):
+    for made in ("data/mine/corpus.json", "runs/mine/result.json", "scores.tsv", "my_bilm/bilm.json"):
+        assert (commands_ran / made).exists(), made
+    figures = json.loads((commands_ran / "figures.json").read_text())
+    assert figures["perplexity"]["average"] > 1
+
+
+def test_snippets(commands_ran: Path):
+    ended = run(
+        commands_ran, "\n".join([*blocks("python"), "print(logits.shape, mask.shape, spelt.shape, words.shape)"])
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["(2, 3, 3, 32) [3 2]", "(2, 3, 17) (2, 3) (16, 50) (1, 8)"]
