@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elmo_jax import cli_vectors
-from elmo_jax.errors import UserError
+from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError
+from elmo_jax.training.processes import add_process_flags, connect
 
 EPILOG = """\
 a whole training:
@@ -26,7 +27,10 @@ sotu for the State of the Union addresses
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0 done, 2 a mistake of the user's, 128 + signal when asked to stop."""
+    """Runs the command; returns its exit status.
+
+    0 done; 2 a mistake of the user's; 75 another process was lost; 128 + signal when asked to stop.
+    """
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     overrides = [argument for argument in rest if argument.startswith("--config.")]
@@ -41,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"elmo-jax: {error}", file=sys.stderr)
         return 2
+    except PeerLost as error:
+        print(f"elmo-jax: {error}", file=sys.stderr)
+        return TRY_AGAIN
     except KeyboardInterrupt:
         print("elmo-jax: interrupted", file=sys.stderr)
         return 130
@@ -66,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     pretrain.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment, a Python file")
     pretrain.add_argument("--workdir", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
+    add_process_flags(pretrain)
     pretrain.set_defaults(run=_pretrain)
 
     evaluate = commands.add_parser(
@@ -165,6 +173,7 @@ def _pretrain(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_config
 
     config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
+    connect(options)
     from elmo_jax.training.loop import Stopped, pretrain
     from elmo_jax.training.report import table
 
