@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from etils import epath
+
 from elmo_jax import cli_vectors
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError
 from elmo_jax.training.processes import add_process_flags, connect
@@ -72,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     pretrain.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment, a Python file")
-    pretrain.add_argument("--workdir", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
+    pretrain.add_argument(
+        "--workdir", type=epath.Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
+    )
     add_process_flags(pretrain)
     pretrain.set_defaults(run=_pretrain)
 
@@ -82,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
         allow_abbrev=False,
     )
-    evaluate.add_argument("model", type=Path, metavar="RUN_OR_EXPORT", help="a run's folder or an exported biLM")
+    evaluate.add_argument("model", type=epath.Path, metavar="RUN_OR_EXPORT", help="a run's folder or an exported biLM")
     evaluate.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=SOURCES)
     evaluate.add_argument("--per-sentence", type=Path, metavar="FILE", help="write each sentence's log-probabilities")
     evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
@@ -98,11 +102,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes the frozen parameters, config and vocabulary of a run, for elmo_jax.load_bilm.",
         allow_abbrev=False,
     )
-    export.add_argument("model", type=Path, metavar="RUN", help="a run's folder")
+    export.add_argument("model", type=epath.Path, metavar="RUN", help="a run's folder")
     export.add_argument(
         "--step", default="last", metavar="N", help="a kept step, 'last' or 'best' (default: %(default)s)"
     )
-    export.add_argument("--out", type=Path, metavar="DIR", help="where to (default: RUN/export)")
+    export.add_argument("--out", type=epath.Path, metavar="DIR", help="where to (default: RUN/export)")
     export.set_defaults(run=_export)
     cli_vectors.add_commands(commands)
     return parser
@@ -178,7 +182,7 @@ def _pretrain(options: argparse.Namespace) -> int:
     from elmo_jax.training.report import table
 
     name = options.config.stem.removeprefix("pretrain_")
-    workdir = options.workdir or Path("runs") / name
+    workdir = options.workdir or epath.Path("runs") / name
     ended = pretrain(config, workdir, name)
     if isinstance(ended, Stopped):
         print(

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etils import epath
+
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Writes a biLM in the published format, which the original and AllenNLP read. Without the softmax.",
         allow_abbrev=False,
     )
-    given.add_argument("model", type=Path, metavar="RUN_OR_EXPORT")
+    given.add_argument("model", type=epath.Path, metavar="RUN_OR_EXPORT")
     given.add_argument("weights", type=Path, metavar="weights.hdf5")
     given.add_argument("options", type=Path, metavar="options.json")
     given.set_defaults(run=_export_hdf5)
@@ -49,7 +51,7 @@ def _add_embed(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     embed.add_argument(
-        "model", type=Path, metavar="SOURCE", help="a run's folder, an export, or weights.hdf5 with --options"
+        "model", type=epath.Path, metavar="SOURCE", help="a run's folder, an export, or weights.hdf5 with --options"
     )
     embed.add_argument("text", type=Path, metavar="sentences.txt", help="with --words: vocab.txt, one word a line")
     embed.add_argument("out", type=Path, metavar="vectors.hdf5", help="the file to make")

@@ -12,15 +12,15 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 
+from elmo_jax import files
 from elmo_jax.checkpoints import failures
 from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
@@ -71,7 +71,7 @@ def export_bilm(
     Raises:
       UserError: `path` holds something else or cannot be written; `params` or `vocabulary` are not those of `model`.
     """
-    path = Path(os.path.abspath(path))
+    path = files.absolute(path)
     flat = {key: np.asarray(leaf) for key, leaf in flatten(params).items()}
     shapes = {key: leaf.shape for key, leaf in flat.items()}
     check_shapes(shapes, model, f"export to {path}")
@@ -111,7 +111,7 @@ def load_bilm(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], str |
     if isinstance(path, tuple):
         model, params = read_hdf5(*path)
         return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
-    folder = _find(Path(os.path.abspath(path)))
+    folder = _find(files.absolute(path))
     description = _read_description(folder)
     model = from_dict(description["model"], ModelConfig, f"{folder / _DESCRIPTION}: model")
     shapes = {key: tuple(shape) for key, shape in description["shapes"].items()}
@@ -125,7 +125,7 @@ def load_bilm(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], str |
     return PretrainedBiLM(model, params, vocabulary, description["info"], digest)
 
 
-def _find(path: Path) -> Path:
+def _find(path: epath.Path) -> epath.Path:
     """The export folder that the user means."""
     for folder in (path, path / "export"):
         if (folder / _DESCRIPTION).is_file():
@@ -136,7 +136,7 @@ def _find(path: Path) -> Path:
     raise UserError(f"{path}: {trouble}; expected an export, a run folder, or (options.json, weights.hdf5)")
 
 
-def _read_description(folder: Path) -> dict[str, Any]:
+def _read_description(folder: epath.Path) -> dict[str, Any]:
     path = folder / _DESCRIPTION
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -155,7 +155,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
-def _write_params(folder: Path, params: dict[str, Any]) -> None:
+def _write_params(folder: epath.Path, params: dict[str, Any]) -> None:
     checkpointer = _checkpointer()
     try:
         checkpointer.save(folder, args=ocp.args.PyTreeSave(params))
@@ -166,7 +166,7 @@ def _write_params(folder: Path, params: dict[str, Any]) -> None:
         mark.write_text("Checkpoint commit was successful\n")
 
 
-def _read_params(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """As NumPy arrays, whatever devices wrote them. Sizes are compared before anything is read."""
     where = folder / _PARAMETERS
     if not where.is_dir():
@@ -201,14 +201,22 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary sibling folder that takes the place of `path` once the block is done; removed if it fails."""
+def _replacing(path: epath.Path) -> Iterator[epath.Path]:
+    """A temporary sibling folder that takes the place of `path` once the block is done; removed if it fails.
+
+    In a bucket, where nothing can be renamed, it is `path` itself, emptied: the description, written last, makes it
+    whole.
+    """
     if path.exists() and not (path / _DESCRIPTION).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
+    if files.in_bucket(path):
+        path.rmtree(missing_ok=True)
+        yield path
+        return
     temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", "old"))
     for leftover in (temporary, old):  # of an export that was killed
         if leftover.exists():
-            shutil.rmtree(leftover)
+            leftover.rmtree()
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -217,7 +225,8 @@ def _replacing(path: Path) -> Iterator[Path]:
         temporary.rename(path)
     finally:
         for leftover in (temporary, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                leftover.rmtree(missing_ok=True)
 
 
 def _lines(vocabulary: Sequence[str]) -> bytes:
@@ -228,7 +237,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _read_vocabulary(folder: Path, expected: str | None) -> list[str] | None:
+def _read_vocabulary(folder: epath.Path, expected: str | None) -> list[str] | None:
     if expected is None:
         return None
     path = folder / _VOCABULARY

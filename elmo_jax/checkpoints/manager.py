@@ -20,6 +20,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
+from elmo_jax import files
 from elmo_jax.checkpoints import failures, manifest, trees
 from elmo_jax.errors import UserError
 
@@ -43,8 +44,7 @@ class Checkpoints:
           directory: holds one folder a step.
           keep: how many of the newest stay, at least 1; the one with the lowest held-out perplexity stays beside them.
         """
-        path = os.fspath(directory)
-        self._directory = epath.Path(path if "://" in path else os.path.abspath(path))
+        self._directory = files.absolute(directory)
         self._keep = keep
         self._manager: ocp.CheckpointManager | None = None
         self._saving: tuple[int, float | None] | None = None  # what Orbax writes at the moment

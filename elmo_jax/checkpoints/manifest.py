@@ -14,6 +14,8 @@ from typing import Any
 
 from etils import epath
 
+from elmo_jax.files import write_text
+
 NAME = "manifest.json"
 _VERSION = 1
 _BLOCK = 1 << 22  # bytes read at a time
@@ -41,11 +43,9 @@ def describe(folder: epath.Path, step: int, heldout: float | None) -> Manifest:
 
 
 def write(folder: epath.Path, manifest: Manifest) -> None:
-    """Writes the manifest under a temporary name, then renames it."""
+    """Writes the manifest, all or nothing."""
     values = {"version": _VERSION, **dataclasses.asdict(manifest)}
-    temporary = folder / f".{NAME}.tmp"
-    temporary.write_text(json.dumps({"crc32": _of_values(values), **values}))
-    temporary.replace(folder / NAME)
+    write_text(folder / NAME, json.dumps({"crc32": _of_values(values), **values}))
 
 
 def read(folder: epath.Path) -> Manifest | str:

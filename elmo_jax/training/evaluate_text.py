@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ class TextEvaluation:
 
 
 def evaluate_text(
-    model: Path,
+    model: str | os.PathLike[str],
     sources: Sequence[str],
     *,
     format: str = "auto",

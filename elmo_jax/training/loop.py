@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
+from elmo_jax import files
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.config import PADDING, Config
@@ -54,7 +56,7 @@ class Stopped:
     step: int
 
 
-def pretrain(config: Config, workdir: Path, title: str) -> Finished | Stopped:
+def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
     """Trains to the end, or until SIGTERM or SIGINT.
 
     Args:
@@ -65,23 +67,24 @@ def pretrain(config: Config, workdir: Path, title: str) -> Finished | Stopped:
     Raises:
       UserError: a setting, a file or a loss that training cannot go on with.
     """
+    folder = files.place(workdir)
     corpus = Corpus.open(config.data.corpus)
     mesh = meshes.make_mesh()
     check_sizes(config, corpus, mesh)
     facts = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
-    open_workdir(workdir, config, facts)
+    open_workdir(folder, config, facts)
     total = total_steps(config, corpus)
-    done = workdir / "result.json"
+    done = folder / "result.json"
     if done.exists() and (result := json.loads(done.read_text()))["steps"] == total:
         return Finished(result, already=True)
-    _use_compilation_cache(workdir)
-    return _Run(config, corpus, mesh, workdir, title, total).train()
+    _use_compilation_cache(folder)
+    return _Run(config, corpus, mesh, folder, title, total).train()
 
 
-def _use_compilation_cache(workdir: Path) -> None:
+def _use_compilation_cache(workdir: epath.Path) -> None:
     """Keeps compiled programs in the run's folder, unless the user has a place for them."""
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str((workdir / "compilation_cache").absolute()))
+        jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
@@ -89,7 +92,7 @@ class _Run:
     """One launch of a run."""
 
     def __init__(
-        self, config: Config, corpus: Corpus, mesh: jax.sharding.Mesh, workdir: Path, title: str, total: int
+        self, config: Config, corpus: Corpus, mesh: jax.sharding.Mesh, workdir: epath.Path, title: str, total: int
     ) -> None:
         self._launched = time.perf_counter()
         self._config, self._corpus, self._mesh = config, corpus, mesh
@@ -221,6 +224,7 @@ class _Run:
     def _evaluate_and_save(self, state: TrainState, step: int) -> None:
         every = self._config.evaluation.every
         heldout = self._evaluate(state, step, f"at step {step}").average if every and step % every == 0 else None
+        self._log.flush()  # what stands there up to a checkpoint is kept when the run goes on from it
         self._checkpoints.save(step, state, heldout)
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics) -> None:

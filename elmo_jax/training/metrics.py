@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from etils import epath
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
+
+from elmo_jax.files import in_bucket, write_bytes, write_text
+
+_UPLOAD_SECONDS = 60
 
 
 class MetricsLog:
     """`metrics.jsonl` and `tensorboard/` in the run's folder, one record a report.
 
-    A run that goes on from a checkpoint forgets the records past it, and writes them again.
+    A run that goes on from a checkpoint forgets the records past it, and writes them again. Files in a bucket cannot
+    grow: there both are written whole, once a minute at most and at every `flush`.
     """
 
-    def __init__(self, workdir: Path, step: int):
+    def __init__(self, workdir: epath.Path, step: int):
         self.path = workdir / "metrics.jsonl"
         self.records = [record for record in read_records(self.path) if record["step"] <= step]
-        text = "".join(json.dumps(record) + "\n" for record in self.records)
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(text)
-        temporary.replace(self.path)
-        self._file = self.path.open("a")
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
+        write_text(self.path, self._text())
+        self._board_folder = workdir / "tensorboard"
+        self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
+        self._file = None if self._scratch else self.path.open("a")
+        board = self._scratch.name if self._scratch else str(self._board_folder)
+        self._board = SummaryWriter(board, purge_step=step + 1 if step else None)
+        self._flushed = time.monotonic()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds one record, unless it is there from a launch that was killed after it; names are joined by `/`."""
@@ -33,10 +42,25 @@ class MetricsLog:
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
             return
         self.records.append(record)
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
         for name, value in values.items():
             self._board.add_scalar(name, value, step)
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        elif time.monotonic() - self._flushed > _UPLOAD_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Brings the files up to date."""
+        self._board.flush()
+        if self._scratch is not None:
+            write_text(self.path, self._text())
+            for path in Path(self._scratch.name).iterdir():
+                write_bytes(self._board_folder / path.name, path.read_bytes())
+        self._flushed = time.monotonic()
+
+    def _text(self) -> str:
+        return "".join(json.dumps(record) + "\n" for record in self.records)
 
     def latest(self, name: str, default: float = 0.0) -> float:
         """The value in the newest record that has it."""
@@ -48,11 +72,15 @@ class MetricsLog:
 
     def close(self) -> None:
         """Writes out what is buffered."""
-        self._file.close()
+        self.flush()
         self._board.close()
+        if self._file is not None:
+            self._file.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
+def read_records(path: epath.Path) -> list[dict[str, Any]]:
     """The records of a `metrics.jsonl`; a last line that a killed process left half-written is left out."""
     if not path.exists():
         return []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
-from pathlib import Path
 from typing import Any
 
-from elmo_jax.files import write_text
+from etils import epath
+
+from elmo_jax.files import write_bytes, write_text
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.training.evaluate import Perplexity
 from elmo_jax.training.state import without_softmax
@@ -35,12 +37,12 @@ def _speed(trained: list[dict[str, Any]]) -> float:
     return (trained[-1]["tokens"] - first["tokens"]) / (trained[-1]["train/seconds"] - first["train/seconds"])
 
 
-def write_result(workdir: Path, result: dict[str, Any]) -> None:
+def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
     """`result.json`, all or nothing."""
     write_text(workdir / "result.json", json.dumps(result, indent=2) + "\n")
 
 
-def draw_curve(workdir: Path, records: list[dict[str, Any]], title: str, sampled: bool) -> None:
+def draw_curve(workdir: epath.Path, records: list[dict[str, Any]], title: str, sampled: bool) -> None:
     """`curve.png`: the training loss and the held-out loss over the tokens seen.
 
     Args:
@@ -75,9 +77,9 @@ def draw_curve(workdir: Path, records: list[dict[str, Any]], title: str, sampled
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False)
     figure.suptitle(title)
-    temporary = workdir / "curve.tmp.png"
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(workdir / "curve.png")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    write_bytes(workdir / "curve.png", picture.getvalue())
 
 
 _DIRECTIONS = ("forward", "backward")
@@ -111,7 +113,7 @@ def _thousands(value: float) -> str:
     return f"{value:g}"
 
 
-def table(result: dict[str, Any], workdir: Path) -> str:
+def table(result: dict[str, Any], workdir: epath.Path) -> str:
     """The end of a run for a person: what was gained, how fast, where things are, what to do next."""
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
     rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]

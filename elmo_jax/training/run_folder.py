@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+
+from etils import epath
 
 from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, load_bilm
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
+from elmo_jax.files import place
 from elmo_jax.training.metrics import read_records
 from elmo_jax.training.workdir import read_config, read_config_file
 
 
-def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
+def load_run(run: str | os.PathLike[str], step: str = "last") -> PretrainedBiLM:
     """The biLM of a kept checkpoint.
 
     Args:
@@ -23,8 +26,9 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     Raises:
       UserError: no run, no such step, or the corpus it was trained on is no longer there for its vocabulary.
     """
-    config, facts = read_config(run), read_config_file(run)["facts"]
-    checkpoints = Checkpoints(run / "checkpoints", keep=config.checkpoint.keep)
+    folder = place(run)
+    config, facts = read_config(folder), read_config_file(folder)["facts"]
+    checkpoints = Checkpoints(folder / "checkpoints", keep=config.checkpoint.keep)
     if step == "best":
         chosen = checkpoints.best_step()
         if chosen is None:
@@ -43,10 +47,10 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
             " say where that is: the run's config.json names data.corpus"
         )
     heldout = [
-        r for r in read_records(run / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r
+        r for r in read_records(folder / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r
     ]
     info = {
-        "experiment": run.name,
+        "experiment": folder.name,
         "steps": made,
         "tokens_seen": made * config.train.batch_size * config.train.unroll_steps,
         "corpus_fingerprint": corpus.fingerprint,
@@ -60,16 +64,17 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 
 
-def load_run_or_export(path: Path) -> PretrainedBiLM:
+def load_run_or_export(path: str | os.PathLike[str]) -> PretrainedBiLM:
     """An export; a run's export; or the newest checkpoint of a run that has none yet."""
-    if (path / "config.json").exists() and not (path / "export").exists():
-        return load_run(path)
+    folder = place(path)
+    if (folder / "config.json").exists() and not (folder / "export").exists():
+        return load_run(folder)
     return load_bilm(path)
 
 
-def export_run(run: Path, step: str, out: Path | None) -> Path:
+def export_run(run: str | os.PathLike[str], step: str, out: str | os.PathLike[str] | None) -> epath.Path:
     """Exports the biLM of a kept checkpoint; returns the folder."""
     bilm = load_run(run, step)
-    out = run / "export" if out is None else out
+    out = place(run) / "export" if out is None else place(out)
     export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
     return out

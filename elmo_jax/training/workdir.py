@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
+
+from etils import epath
 
 from elmo_jax.config import CHANGEABLE, Config, differences, from_dict, to_dict
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
 
 
-def open_workdir(workdir: Path, config: Config, facts: dict[str, Any]) -> None:
+def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     """Claims a folder for a run, or finds that it is this run's.
 
     Args:
@@ -40,7 +41,7 @@ def open_workdir(workdir: Path, config: Config, facts: dict[str, Any]) -> None:
     write_text(path, json.dumps({"config": to_dict(config), "facts": facts}, indent=2) + "\n")
 
 
-def read_config_file(workdir: Path) -> dict[str, Any]:
+def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     """`config.json` of a run: `config` and `facts`."""
     path = workdir / "config.json"
     try:
@@ -52,7 +53,7 @@ def read_config_file(workdir: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not the config.json of a run; restore the file, or start anew elsewhere") from None
 
 
-def read_config(workdir: Path) -> Config:
+def read_config(workdir: epath.Path) -> Config:
     """The config of a run."""
     config: Config = from_dict(read_config_file(workdir)["config"])
     return config
