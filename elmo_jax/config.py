@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import typing
 from typing import Any
 
@@ -118,6 +119,18 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class FinetuneConfig:
+    """What `finetune` does beside training; `pretrain` has no use for it."""
+
+    vocabulary: str = "keep"  # the model's, as the paper does; "extend": with the domain's words behind them
+    min_count: int = 2  # words added are used this often in the domain's training text
+    vocabulary_size: int = 0  # words of the softmax at most, those of the model included; 0: as `min_count` says
+    trainable: str = "all"  # "all", "all_but_token_encoder" or "softmax"; all else stays bit-equal
+    patience: int = 3  # held-out evaluations without a lower perplexity that end the training; 0: never
+    softmax_epochs: float = 1.0  # on the softmax alone, where the model comes without one
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """One experiment."""
 
@@ -126,6 +139,7 @@ class Config:
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    finetune: FinetuneConfig = FinetuneConfig()
 
 
 # Settings that may differ between two launches of one run: none changes a step that both would make. (A schedule does
@@ -204,25 +218,19 @@ def check(config: Config) -> None:
     _choice("train.precision", train.precision, ("float32", "bfloat16"))
     _choice("train.optimizer.name", optimizer.name, ("adagrad", "adam"))
     _choice("train.optimizer.schedule", optimizer.schedule, ("constant", "warmup_cosine"))
+    _choice("finetune.vocabulary", config.finetune.vocabulary, ("keep", "extend"))
+    _choice("finetune.trainable", config.finetune.trainable, ("all", "all_but_token_encoder", "softmax"))
     if optimizer.name == "adam" and not optimizer.softmax_learning_rate:
         raise UserError(
             "config.train.optimizer.softmax_learning_rate: give the rate of the softmax rows' Adagrad (the original's"
             " is 0.2); with 'adam' it cannot be the same as learning_rate"
         )
-    _at_least(1, train.batch_size, "train.batch_size")
-    _at_least(1, train.unroll_steps, "train.unroll_steps")
-    _at_least(0, train.negatives, "train.negatives")
-    _at_least(0, train.steps, "train.steps")
-    _at_least(1, train.log_every, "train.log_every")
-    _at_least(0, optimizer.warmup_steps, "train.optimizer.warmup_steps")
-    _at_least(0, config.evaluation.every, "evaluation.every")
-    _at_least(1, config.evaluation.batch_size, "evaluation.batch_size")
-    _at_least(1, config.evaluation.unroll_steps, "evaluation.unroll_steps")
-    _at_least(1, config.evaluation.vocabulary_chunk, "evaluation.vocabulary_chunk")
-    _at_least(1, config.checkpoint.every, "checkpoint.every")
-    _at_least(1, config.checkpoint.keep, "checkpoint.keep")
-    if not train.steps and train.epochs < 0:
-        raise UserError(f"config.train.epochs: expected 0 or more, got {train.epochs}")
+    one = ("train.batch_size", "train.unroll_steps", "train.log_every", "finetune.min_count", "checkpoint.every")
+    one += ("evaluation.batch_size", "evaluation.unroll_steps", "evaluation.vocabulary_chunk", "checkpoint.keep")
+    zero = ("train.negatives", "train.steps", "train.epochs", "train.optimizer.warmup_steps", "evaluation.every")
+    zero += ("finetune.vocabulary_size", "finetune.patience", "finetune.softmax_epochs")
+    for key in one + zero:
+        _at_least(1 if key in one else 0, functools.reduce(getattr, key.split("."), config), key)
     for key, rate in (
         ("learning_rate", optimizer.learning_rate),
         ("initial_accumulator", optimizer.initial_accumulator),
@@ -263,7 +271,7 @@ def _choice(key: str, value: str, choices: tuple[str, ...]) -> None:
         raise UserError(f"config.{key}: expected {' or '.join(map(repr, choices))}, got {value!r}")
 
 
-def _at_least(least: int, value: int, key: str) -> None:
+def _at_least(least: int, value: float, key: str) -> None:
     if value < least:
         raise UserError(f"config.{key}: expected at least {least}, got {value}")
 

@@ -6,6 +6,7 @@ Shapes: V vocabulary, P projection, C cells, R rows of the global batch.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ class TrainState:
 
     step: jax.Array  # updates made
     params: Tree
-    dense_optimizer: Any  # Optax's state, of all parameters but the softmax
+    dense_optimizer: Any  # Optax's state, of all trained parameters but the softmax
     softmax_accumulator: Tree  # Adagrad's, kernel [V, P] and bias [V]
     carry: Tree  # LSTM state of every row, [2, R, ...]
     position: jax.Array  # [R, 2] block and offset that each row reads next
@@ -33,9 +34,16 @@ class TrainState:
 
 
 def initial_state(
-    config: Config, model: BiLM, optimizer: optax.GradientTransformation, params: Tree | None = None
+    config: Config,
+    model: BiLM,
+    optimizer: optax.GradientTransformation,
+    params: Tree | None = None,
+    frozen: Collection[str] = (),
 ) -> TrainState:
-    """The state before the first step: fresh parameters unless they are given, and rows at their beginning."""
+    """The state before the first step: fresh parameters unless they are given, and rows at their beginning.
+
+    `frozen` parts of the parameter tree are not trained, so there is no optimizer state of theirs.
+    """
     key = jax.random.key(config.train.seed, impl="threefry2x32")
     init, later = jax.random.split(key)
     params = initial_params(model, init) if params is None else params
@@ -44,7 +52,7 @@ def initial_state(
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        dense_optimizer=optimizer.init(without_softmax(params)),
+        dense_optimizer=optimizer.init(without(params, "softmax", *frozen)),
         softmax_accumulator=jax.tree.map(
             lambda p: start(p, config.train.optimizer.initial_accumulator), params["softmax"]
         ),
@@ -54,6 +62,11 @@ def initial_state(
     )
 
 
+def without(params: Tree, *parts: str) -> Tree:
+    """The tree without some of its top-level parts."""
+    return {name: tree for name, tree in params.items() if name not in parts}
+
+
 def without_softmax(params: Tree) -> Tree:
-    """The parameters that Optax updates."""
-    return {name: tree for name, tree in params.items() if name != "softmax"}
+    """All parameters but those of the softmax."""
+    return without(params, "softmax")

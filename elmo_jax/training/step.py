@@ -20,7 +20,7 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, dense_optimizer, global_norm, rate_shape
-from elmo_jax.training.state import TrainState, without_softmax
+from elmo_jax.training.state import TrainState, without, without_softmax
 
 AXIS = "data"
 
@@ -42,18 +42,19 @@ class TrainStep:
     model: BiLM  # without softmax
     config: TrainConfig
     total_steps: int  # for the schedule
+    frozen: tuple[str, ...] = ()  # parts of the parameter tree that are not trained; never the softmax
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Of all parameters but the softmax."""
+        """Of all trained parameters but the softmax."""
         return dense_optimizer(self.config.optimizer, rate_shape(self.config.optimizer, self.total_steps))
 
     def __call__(self, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
         """`spellings` [types, W] are the raw character ids of the lexicon."""
-        dense, softmax = without_softmax(state.params), state.params["softmax"]
+        trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
         ids = self._rows(batch)
         rows = softmax if ids is None else jax.tree.map(lambda w: w[ids], softmax)
-        gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(dense, rows, state, batch, spellings)
+        gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(trained, rows, state, batch, spellings)
         dense_gradient, row_gradient, ids, losses = self._exchange(gradients, ids, losses)
         if ids is not None:
             ids, row_gradient = combine_rows(ids, row_gradient, softmax["bias"].shape[0])
@@ -65,7 +66,7 @@ class TrainStep:
 
         optimizer = self.config.optimizer
         shape = rate_shape(optimizer, self.total_steps)(state.step)
-        updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, dense)
+        updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, trained)
         rate = (optimizer.softmax_learning_rate or optimizer.learning_rate) * shape
         updated = {
             name: adagrad_rows(softmax[name], state.softmax_accumulator[name], ids, row_gradient[name], rate)
@@ -73,7 +74,9 @@ class TrainStep:
         }
         new = TrainState(
             step=state.step + 1,
-            params=optax.apply_updates(dense, updates) | {"softmax": {name: new for name, (new, _) in updated.items()}},
+            params=state.params
+            | optax.apply_updates(trained, updates)
+            | {"softmax": {name: new for name, (new, _) in updated.items()}},
             dense_optimizer=dense_state,
             softmax_accumulator={name: sums for name, (_, sums) in updated.items()},
             carry=carry,
@@ -88,12 +91,12 @@ class TrainStep:
             return None
         return jnp.concatenate([batch.window.targets.reshape(-1), batch.negatives.reshape(-1)])
 
-    def _loss(self, dense: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
+    def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
         """The loss times the steps (as the original differentiates it), and the losses [2] and the new carry."""
         key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
         key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index(AXIS))
         layers, carry = self.model.apply(
-            {"params": dense},
+            {"params": without_softmax(state.params) | trained},
             spellings[batch.window.words],
             batch.window.inputs,
             state.carry,
