@@ -28,6 +28,7 @@ from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.softmax import full_softmax_losses
+from elmo_jax.training.lanes import rows_of, without_padding
 from elmo_jax.training.mesh import EVERYWHERE, WINDOW_SPECS, local_rows, to_devices, to_host
 from elmo_jax.training.step import AXIS
 from elmo_jax.training.throughput import exp
@@ -68,9 +69,9 @@ class SentenceScores:
 class Evaluator:
     """Evaluates parameters on text; compiled once for all texts and all parameters of one model."""
 
-    def __init__(self, model: BiLM, config: EvaluationConfig, mesh: Mesh):
+    def __init__(self, model: BiLM, config: EvaluationConfig, mesh: Mesh, vocabulary_size: int):
         """`model` without softmax."""
-        self._model, self._config, self._mesh = model, config, mesh
+        self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
         self._rows = -(-config.batch_size // mesh.size) * mesh.size  # some stay empty where devices do not divide them
         specs = (EVERYWHERE, WINDOW_SPECS, CARRY_SPEC, EVERYWHERE)
         mapped = jax.shard_map(
@@ -90,8 +91,8 @@ class Evaluator:
         losses = full_softmax_losses(
             hidden.reshape(-1, hidden.shape[-1]),
             params["softmax"]["kernel"],
-            params["softmax"]["bias"],
-            window.targets.reshape(-1),
+            without_padding(params["softmax"]["bias"], self._vocabulary_size),
+            rows_of(window.targets, self._vocabulary_size).reshape(-1),
             self._config.vocabulary_chunk,
             self._model.precision,
         )
@@ -107,12 +108,11 @@ class Evaluator:
         """Perplexities of a text and its sentences' log-probabilities, in the order of the text.
 
         Args:
-          params: with softmax, on every device of the mesh.
+          params: with softmax, its rows in lanes; on every device of the mesh.
           blocks: the text. distinct, spellings [types, W]: of its lexicon; `spellings` on every device of the mesh.
         """
         if not len(blocks):
             raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
-        vocabulary = params["softmax"]["bias"].shape[0]
         shape = jax.eval_shape(lambda: initial_carry(self._model.config, self._rows))
         carry = to_devices(
             jax.tree.map(lambda s: np.zeros(self._local(s.shape), s.dtype), shape),
@@ -123,7 +123,7 @@ class Evaluator:
         unknown = 0
         # fetched one window late, so that the device does not wait for the host
         late: tuple[jax.Array, EvaluationWindow] | None = None
-        for window in prefetched(self._windows(blocks, distinct, vocabulary)):
+        for window in prefetched(self._windows(blocks, distinct)):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
             losses, carry = self._step(params, on_devices, carry, spellings)
             unknown += int(np.sum((window.window.targets[0] == UNKNOWN_ID) & window.mask))
@@ -143,12 +143,12 @@ class Evaluator:
         rows = local_rows(self._rows, self._mesh)
         return (shape[0], len(rows), *shape[2:])
 
-    def _windows(self, blocks: Blocks, distinct: DistinctWords, vocabulary: int) -> Iterator[EvaluationWindow]:
+    def _windows(self, blocks: Blocks, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)
         return evaluation_windows(
             blocks,
             distinct,
-            vocabulary_size=vocabulary,
+            vocabulary_size=self._vocabulary_size,
             rows=self._config.batch_size,
             padded_rows=self._rows,
             my_rows=slice(rows.start, rows.stop),

@@ -21,6 +21,7 @@ from elmo_jax.files import write_text
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
+from elmo_jax.training.lanes import to_lanes
 from elmo_jax.training.run_folder import load_run_or_export
 
 
@@ -84,8 +85,9 @@ def evaluate_text(
         encoder_chunk=meshes.preferred_encoder_chunk(mesh),
     )
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
-    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh)
-    params = meshes.to_devices(bilm.params, _everywhere(bilm.params), mesh)
+    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, len(bilm.vocabulary))
+    params = to_lanes(bilm.params)
+    params = meshes.to_devices(params, _everywhere(params), mesh)
     with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
         corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, errors)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)

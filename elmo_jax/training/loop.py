@@ -31,6 +31,7 @@ from elmo_jax.model.precision import Precision
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.evaluate import Evaluator, Perplexity
+from elmo_jax.training.lanes import from_lanes
 from elmo_jax.training.metrics import MetricsLog, Progress
 from elmo_jax.training.report import draw_curve, summary, write_result
 from elmo_jax.training.signals import StopSignals
@@ -104,8 +105,8 @@ class _Run:
             directions=meshes.preferred_directions(mesh),
             encoder_chunk=meshes.preferred_encoder_chunk(mesh),
         )
-        self._step = TrainStep(model, config.train, total)
-        self._evaluator = Evaluator(model, config.evaluation, mesh)
+        self._step = TrainStep(model, config.train, total, corpus.vocabulary_size)
+        self._evaluator = Evaluator(model, config.evaluation, mesh, corpus.vocabulary_size)
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=config.checkpoint.keep)
         spellings = corpus.spellings(config.model.char_cnn.max_characters)
         self._distinct = DistinctWords(spellings, PADDING)
@@ -273,18 +274,19 @@ class _Run:
         after = self._evaluate(state, self._total, "after training")
         self._checkpoints.save(self._total, state, after.average)  # notes the figure
         self._checkpoints.wait()
+        params = from_lanes(jax.device_get(state.params), self._corpus.vocabulary_size)
         result = {
             "experiment": self._title,
             "steps": self._total,
             "tokens_seen": self._total * self._step_tokens,
-            **summary(self._log.records, after, state.params),
+            **summary(self._log.records, after, params),
             "wall_seconds": self._wall_before + time.perf_counter() - self._launched,
             "devices": f"{self._mesh.size} × {self._mesh.devices.flat[0].device_kind}",
         }
         history = {key: result[key] for key in ("experiment", "steps", "tokens_seen", "heldout_perplexity")}
         history["corpus_fingerprint"] = self._corpus.fingerprint
         history["evaluation_batch_size"] = self._config.evaluation.batch_size
-        export_bilm(self._workdir / "export", self._config.model, state.params, self._corpus.vocabulary(), history)
+        export_bilm(self._workdir / "export", self._config.model, params, self._corpus.vocabulary(), history)
         draw_curve(self._workdir, self._log.records, self._title, bool(self._config.train.negatives))
         write_result(self._workdir, result)  # last: it says that the run is complete
         return Finished(result, already=False)

@@ -3,7 +3,7 @@
 A step of the sampled softmax touches a few thousand of up to 800,000 rows. Adagrad does not move a row whose gradient
 is zero, so updating only the touched rows equals the dense update, without its passes over gigabytes.
 
-Shapes: M rows with repeats, V vocabulary, P projection.
+Shapes: M rows with repeats, R rows of the softmax, P projection.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def dense_optimizer(config: OptimizerConfig, shape: Callable[[jax.Array], jax.Ar
     )
 
 
-def combine_rows(ids: jax.Array, gradients: Tree, vocabulary_size: int) -> tuple[jax.Array, Tree]:
+def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array, Tree]:
     """Adds up the gradients of rows that occur more than once.
 
     Args:
-      ids: [M] rows, with repeats. gradients: a tree of [M, ...].
+      ids: [M] rows, with repeats. gradients: a tree of [M, ...]. rows: R.
 
     Returns:
       [M] ids in which a repeated row occurs once and the other places hold an id past the end, and the sums in the same
@@ -60,9 +60,9 @@ def combine_rows(ids: jax.Array, gradients: Tree, vocabulary_size: int) -> tuple
     """
     places = jnp.arange(ids.shape[0])
     # the last place at which a row occurs stands for it; needs no sort
-    chosen = jnp.zeros((vocabulary_size,), places.dtype).at[ids].max(places)[ids]  # [M]
+    chosen = jnp.zeros((rows,), places.dtype).at[ids].max(places)[ids]  # [M]
     total = jax.tree.map(lambda g: jax.ops.segment_sum(g, chosen, ids.shape[0]), gradients)
-    return jnp.where(chosen == places, ids, vocabulary_size + places), total
+    return jnp.where(chosen == places, ids, rows + places), total
 
 
 def adagrad_rows(
@@ -71,7 +71,7 @@ def adagrad_rows(
     """One Adagrad update of some rows.
 
     Args:
-      values, accumulator: [V, ...], to be updated in place where they are donated.
+      values, accumulator: [R, ...], to be updated in place where they are donated.
       ids: [M] rows that occur once each; those past the end are left out. None: all rows, in order.
       gradient: [M, ...].
 

@@ -12,6 +12,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.files import place
+from elmo_jax.training.lanes import from_lanes, stored_rows
 from elmo_jax.training.metrics import read_records
 from elmo_jax.training.workdir import read_config, read_config_file
 
@@ -46,6 +47,11 @@ def load_run(run: str | os.PathLike[str], step: str = "last") -> PretrainedBiLM:
             f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
             " say where that is: the run's config.json names data.corpus"
         )
+    if len(params["softmax"]["bias"]) != stored_rows(corpus.vocabulary_size):
+        raise UserError(
+            f"{run}: the softmax's rows of step {made} lie as another version of elmo_jax stores them; use that"
+        )
+    params = from_lanes(params, corpus.vocabulary_size)
     heldout = [
         r for r in read_records(folder / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r
     ]

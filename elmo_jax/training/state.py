@@ -1,6 +1,6 @@
 """The training state: all that a run needs to go on, in one tree.
 
-Shapes: V vocabulary, P projection, C cells, R rows of the global batch.
+Shapes: C cells, R rows of the global batch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import optax
 
 from elmo_jax.config import Config
 from elmo_jax.model.bilm import BiLM, initial_carry, initial_params
+from elmo_jax.training.lanes import to_lanes
 
 Tree = dict[str, Any]
 
@@ -25,9 +26,9 @@ class TrainState:
     """One checkpoint. Everything is the same on all devices, but `carry` and `position`, whose rows are divided."""
 
     step: jax.Array  # updates made
-    params: Tree
+    params: Tree  # with the softmax's rows in lanes
     dense_optimizer: Any  # Optax's state, of all trained parameters but the softmax
-    softmax_accumulator: Tree  # Adagrad's, kernel [V, P] and bias [V]
+    softmax_accumulator: Tree  # Adagrad's, of the rows in lanes
     carry: Tree  # LSTM state of every row, [2, R, ...]
     position: jax.Array  # [R, 2] block and offset that each row reads next
     key: jax.Array  # data of the random key
@@ -42,11 +43,12 @@ def initial_state(
 ) -> TrainState:
     """The state before the first step: fresh parameters unless they are given, and rows at their beginning.
 
-    `frozen` parts of the parameter tree are not trained, so there is no optimizer state of theirs.
+    `params` have the softmax's rows in the order of the vocabulary, as exports do. `frozen` parts of the parameter tree
+    are not trained, so there is no optimizer state of theirs.
     """
     key = jax.random.key(config.train.seed, impl="threefry2x32")
     init, later = jax.random.split(key)
-    params = initial_params(model, init) if params is None else params
+    params = to_lanes(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
     start = jnp.full_like  # Adagrad's accumulators
     return TrainState(

@@ -1,7 +1,7 @@
 """One training step, as the program of one device over the named axis `data`.
 
 Shapes: U distinct words of the device's batch, W characters, B rows of the device, T steps, P projection, V vocabulary,
-S negatives of a direction, D devices; a leading 2 is the direction.
+S negatives of a direction, D devices; a leading 2 is the direction. The softmax's rows lie in lanes (lanes.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
+from elmo_jax.training.lanes import rows_of, without_padding
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, dense_optimizer, global_norm, rate_shape
 from elmo_jax.training.state import TrainState, without, without_softmax
 
@@ -42,6 +43,7 @@ class TrainStep:
     model: BiLM  # without softmax
     config: TrainConfig
     total_steps: int  # for the schedule
+    vocabulary_size: int
     frozen: tuple[str, ...] = ()  # parts of the parameter tree that are not trained; never the softmax
 
     @property
@@ -89,7 +91,8 @@ class TrainStep:
         """[2TB + 2S] rows of the softmax that this device's loss reads: targets, then negatives. None: all of them."""
         if not self.config.negatives:
             return None
-        return jnp.concatenate([batch.window.targets.reshape(-1), batch.negatives.reshape(-1)])
+        words = jnp.concatenate([batch.window.targets.reshape(-1), batch.negatives.reshape(-1)])
+        return rows_of(words, self.vocabulary_size)
 
     def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
         """The loss times the steps (as the original differentiates it), and the losses [2] and the new carry."""
@@ -107,10 +110,9 @@ class TrainStep:
         )
         hidden = layers[-1].reshape(2, -1, layers[-1].shape[-1])  # [2, T * B, P]
         if self.config.negatives:
-            vocabulary_size = state.params["softmax"]["bias"].shape[0]
-            losses = _sampled_losses(hidden, rows, batch, vocabulary_size, self.model.precision)
+            losses = _sampled_losses(hidden, rows, batch, self.vocabulary_size, self.model.precision)
         else:
-            losses = _full_losses(hidden, rows, batch, self.model.precision)
+            losses = _full_losses(hidden, rows, batch, self.vocabulary_size, self.model.precision)
         losses = losses.mean(axis=1)  # [2]
         return losses.mean() * self.config.unroll_steps, (losses, carry)
 
@@ -155,9 +157,12 @@ def _sampled_losses(
     return jnp.stack([direction(d) for d in range(2)])
 
 
-def _full_losses(hidden: jax.Array, rows: Tree, batch: TrainingBatch, precision: Precision) -> jax.Array:
+def _full_losses(
+    hidden: jax.Array, rows: Tree, batch: TrainingBatch, vocabulary_size: int, precision: Precision
+) -> jax.Array:
     """[2, T * B] losses against all words of the vocabulary."""
-    targets, kernel, bias = batch.window.targets.reshape(2, -1), rows["kernel"], rows["bias"]
+    targets = rows_of(batch.window.targets, vocabulary_size).reshape(2, -1)
+    kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
     return jnp.stack(
         [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(2)]
     )

@@ -14,6 +14,7 @@ from elmo_jax.config_file import load_config
 from elmo_jax.data.batches import TrainingBatch, Window
 from elmo_jax.model.bilm import BiLM, parameter_count
 from elmo_jax.training import mesh as meshes
+from elmo_jax.training.lanes import from_lanes
 from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 
@@ -36,10 +37,11 @@ def test_builds_with_the_right_parameter_counts(name):
     vocabulary, parameters, of_softmax = SIZES[name]
     config = load_config(FOLDER / f"{name}.py")
     model = BiLM(config.model)
-    step = TrainStep(model, config.train, total_steps=1000)
+    step = TrainStep(model, config.train, total_steps=1000, vocabulary_size=vocabulary)
     state = jax.eval_shape(lambda: initial_state(config, model.clone(vocabulary_size=vocabulary), step.optimizer))
     assert parameter_count(without_softmax(state.params)) == parameters
-    assert parameter_count(state.params["softmax"]) == of_softmax
+    exported = jax.eval_shape(lambda params: from_lanes(params, vocabulary), state.params)
+    assert parameter_count(exported["softmax"]) == of_softmax
 
     rows, unroll, types = config.train.batch_size, config.train.unroll_steps, vocabulary + 1000
     ints = jnp.int32

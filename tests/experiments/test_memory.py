@@ -24,7 +24,7 @@ def parts():
     config = load_config(path, [f"--config.train.batch_size={ROWS}"])
     mesh = meshes.make_mesh(jax.devices()[:1])
     model = BiLM(config.model, encoder_chunk=meshes.preferred_encoder_chunk(mesh))
-    step = TrainStep(model, config.train, total_steps=1000)
+    step = TrainStep(model, config.train, total_steps=1000, vocabulary_size=VOCABULARY)
     whole = model.clone(vocabulary_size=VOCABULARY)
     return config, mesh, step, jax.eval_shape(lambda: initial_state(config, whole, step.optimizer))
 
@@ -61,7 +61,7 @@ def test_training_fits_in_12_gb_and_gives_its_state_back_in_place(parts):
 def test_evaluation_never_holds_the_logits_of_the_whole_vocabulary(parts):
     config, mesh, step, state = parts
     settings = config.evaluation
-    evaluator = Evaluator(step.model, settings, mesh)
+    evaluator = Evaluator(step.model, settings, mesh, VOCABULARY)
     rows, steps = settings.batch_size, settings.unroll_steps
     carry = jax.eval_shape(lambda: initial_carry(config.model, rows))
     spellings = shape(VOCABULARY + 1000, 50, dtype=jnp.int16)

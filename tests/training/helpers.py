@@ -39,7 +39,9 @@ class SmallTraining:
         self.blocks = [np.concatenate(sentences[i : i + 5]).astype(np.int32) for i in range(0, 200, 5)]
         self.distinct = DistinctWords(np.asarray(self.spellings), PADDING)
         self.model = BiLM(config.model, VOCABULARY, encoder_chunk=chunk)
-        self.step = TrainStep(self.model.clone(vocabulary_size=0), config.train, total_steps=20)
+        self.step = TrainStep(
+            self.model.clone(vocabulary_size=0), config.train, total_steps=20, vocabulary_size=VOCABULARY
+        )
         self.state = initial_state(config, self.model, self.step.optimizer)
         self.program = meshes.map_step(self.step, self.state, self.mesh)
 

@@ -14,6 +14,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator
+from elmo_jax.training.lanes import from_lanes
 
 from .helpers import VOCABULARY, SmallTraining, small_config, with_dropout
 
@@ -28,7 +29,7 @@ def training():
 
 def evaluate(training, settings, devices, blocks=None):
     mesh = meshes.make_mesh(jax.devices()[:devices])
-    evaluator = Evaluator(training.step.model, settings, mesh)
+    evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY)
     params = jax.device_put(training.state.params, jax.sharding.NamedSharding(mesh, meshes.EVERYWHERE))
     blocks = training.blocks[:6] if blocks is None else blocks
     return evaluator.sentences(params, blocks, training.distinct, training.spellings)
@@ -37,7 +38,7 @@ def evaluate(training, settings, devices, blocks=None):
 def plain_losses(training, text):
     """[2, n] losses of one row's text, both directions, by the plain softmax; state from zero and carried."""
     streams = both_directions(text)
-    params, model = training.state.params, training.step.model
+    params, model = from_lanes(training.state.params, VOCABULARY), training.step.model
     words = np.unique(text)
     place = np.zeros(words.max() + 2, np.int32)
     words = np.union1d(words, [0, 1])
