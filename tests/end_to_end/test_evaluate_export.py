@@ -9,7 +9,8 @@ import pytest
 from commands import STEPS, Commands, checkpoint_steps, files, records, saved_arrays
 
 import elmo_jax
-from elmo_jax.checkpoints.layout import flatten
+from elmo_jax.checkpoints.layout import flatten, unflatten
+from elmo_jax.training.lanes import from_lanes
 
 TEXT = """\
 the people of the United States have zzyzx .
@@ -116,8 +117,8 @@ def test_exports(commands: Commands, whole: Path, stopped: Path, tmp_path: Path)
         assert files(run) == before
         bilm = elmo_jax.load_bilm(out)
         assert bilm.info["steps"] == made
-        saved = {path: array for path, array in saved_arrays(run, made).items() if path.startswith("params/")}
-        exported = {f"params/{path}": array for path, array in flatten(bilm.params).items()}
+        saved = flatten(from_lanes(unflatten(saved_arrays(run, made))["params"], len(bilm.vocabulary)))
+        exported = flatten(bilm.params)
         assert exported.keys() == saved.keys()
         assert all(exported[path].tobytes() == saved[path].tobytes() for path in saved)
     of_run = elmo_jax.load_bilm(whole)
