@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# A run on a TPU slice of Google Kubernetes Engine: fills in launch/gke_jobset.yaml and applies it.
+#
+#   launch/gke.sh --name NAME --image IMAGE --accelerator KIND --topology TOPOLOGY --hosts N --chips PER_HOST [options]
+#     -- pretrain --config FILE --workdir gs://...
+#   launch/gke.sh --name elmo --image us-docker.pkg.dev/me/elmo/elmo_jax --accelerator tpu-v5-lite-podslice \
+#     --topology 8x8 --hosts 16 --chips 4 --spot \
+#     -- pretrain --config experiments/pretrain_1b_word.py --workdir gs://my-bucket/runs/1b_word
+#
+#   --spot                nodes of a spot pool
+#   --service-account S   of Kubernetes, which may read and write the work folder (default: default)
+#   --dry-run             print the filled-in YAML, and apply nothing
+#
+# What stands after -- is handed to elmo-jax. The image is made with launch/Dockerfile. Watch: kubectl get jobset NAME;
+# kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=NAME. Stop and delete: kubectl delete jobset NAME (the pods save first);
+# the same command goes on.
+set -euo pipefail
+
+usage() {
+  if (($#)); then echo "launch/gke.sh: $*" >&2; else sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; fi
+  exit 2
+}
+
+declare -A value=([SERVICE_ACCOUNT]=default)
+dry_run=false spot=false
+while (($#)); do
+  case $1 in
+    --dry-run) dry_run=true ;;
+    --spot) spot=true ;;
+    --) shift && break ;;
+    --name | --image | --accelerator | --topology | --hosts | --chips | --service-account)
+      (($# > 1)) || usage "$1 needs a value"
+      [[ $2 =~ ^[A-Za-z0-9._:/@-]+$ ]] || usage "$1: not a plain word: $2"
+      key=${1#--}
+      key=${key//-/_}
+      value[${key^^}]=$2
+      shift
+      ;;
+    *) usage ;;
+  esac
+  shift
+done
+for key in NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS; do [[ -n ${value[$key]:-} ]] || usage; done
+(($#)) || usage
+for key in HOSTS CHIPS; do [[ ${value[$key]} =~ ^[1-9][0-9]*$ ]] || usage "--${key,,}: expected a number, got ${value[$key]}"; done
+
+list='' # the arguments as a JSON list, which is YAML too
+for argument; do
+  # Kubernetes itself would replace $(NAME), and makes $$ to $
+  argument=${argument//\\/\\\\} argument=${argument//\"/\\\"} argument=${argument//\$/\$\$}
+  list+="${list:+, }\"$argument\""
+done
+value[ARGS]="[$list]"
+
+yaml=$(<"$(dirname "$(realpath "${BASH_SOURCE[0]}")")/gke_jobset.yaml")
+if ! $spot; then yaml=$(sed '/# spot$/d' <<<"$yaml"); fi
+for key in "${!value[@]}"; do yaml=${yaml//"\${$key}"/"${value[$key]}"}; done
+if $dry_run; then echo "$yaml"; else kubectl apply -f - <<<"$yaml"; fi

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# N processes of one run on this machine: on CPU, or with one GPU each.
+#
+#   launch/local.sh [--dry-run] N -- pretrain --config FILE --workdir DIR [--config.KEY=VALUE ...]
+#   launch/local.sh 2 -- pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/two
+#
+# What stands after -- is handed to elmo-jax, with the three flags by which the processes find each other.
+# Where nvidia-smi finds GPUs, and JAX_PLATFORMS does not say cpu, process I gets the I-th of them (of CUDA_VISIBLE_DEVICES,
+# if set). Ctrl-C and SIGTERM are passed on once, so that all processes save and end.
+# Exit code: of the process that ended first without success. The others are then given GRACE_SECONDS to end by
+# themselves (a run that was asked to stop is saving), then killed.
+#
+# To edit, as environment variables: ELMO_JAX (the command; default elmo-jax, or .venv/bin/elmo-jax), GRACE_SECONDS.
+set -euo pipefail
+set -m # a process group each: Ctrl-C reaches this script alone, and a process is ended with all it has started
+
+usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
+
+dry_run=false
+if [[ ${1:-} == --dry-run ]]; then
+  dry_run=true
+  shift
+fi
+[[ ${1:-} =~ ^[1-9][0-9]*$ && ${2:-} == -- && $# -gt 2 ]] || usage
+processes=$1
+shift 2
+
+root=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
+if [[ -z ${ELMO_JAX:-} ]]; then
+  ELMO_JAX=elmo-jax
+  if [[ -x $root/.venv/bin/elmo-jax ]]; then ELMO_JAX=$root/.venv/bin/elmo-jax; fi
+fi
+read -ra command <<<"$ELMO_JAX" # may be several words: python -m elmo_jax
+
+gpus=()
+if [[ ${JAX_PLATFORMS:-} != cpu ]] && type nvidia-smi &>/dev/null; then
+  if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
+    IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
+  else
+    mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader)
+  fi
+  if ((${#gpus[@]} && ${#gpus[@]} < processes)); then
+    echo "launch/local.sh: $processes processes for ${#gpus[@]} GPUs; take fewer, or set JAX_PLATFORMS=cpu" >&2
+    exit 2
+  fi
+fi
+
+free_port() { # one on which nothing listens
+  local port
+  while port=$((20000 + RANDOM % 12000)) && (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+  echo "$port"
+}
+port=$(free_port)
+
+arguments=("$@")
+line() { # the command of process $1, into the array words
+  words=("${command[@]}" "${arguments[@]}" --coordinator "127.0.0.1:$port" --processes "$processes" --process "$1")
+  if ((${#gpus[@]})); then words=(env "CUDA_VISIBLE_DEVICES=${gpus[$1]}" "${words[@]}"); fi
+}
+
+pids=()
+to_all() { # a signal to all that still run
+  for pid in "${pids[@]}"; do kill "-$1" -- "-$pid" 2>/dev/null || true; done
+}
+trap 'to_all INT' INT
+trap 'to_all TERM' TERM
+
+for ((i = 0; i < processes; i++)); do
+  line "$i"
+  if $dry_run; then
+    printf '%q ' "${words[@]}"
+    echo
+  else
+    "${words[@]}" &
+    pids+=($!)
+  fi
+done
+
+status=0
+for ((left = ${#pids[@]}; left; left--)); do
+  code=0
+  wait -n -p ended "${pids[@]}" || code=$?
+  while [[ -z ${ended:-} ]]; do # a signal came between
+    code=0
+    wait -n -p ended "${pids[@]}" || code=$?
+  done
+  for i in "${!pids[@]}"; do
+    if [[ ${pids[$i]} == "$ended" ]]; then unset "pids[$i]"; fi
+  done
+  if ((code && !status)); then
+    status=$code
+    if ((left > 1)); then
+      # after a stop all of them are saving, and a second signal would cut that short
+      if ((code != 130 && code != 143)); then to_all TERM; fi
+      (sleep "${GRACE_SECONDS:-60}" && to_all KILL) &
+      watch=$!
+    fi
+  fi
+done
+if [[ -n ${watch:-} ]]; then kill -- "-$watch" 2>/dev/null || true; fi
+exit "$status"

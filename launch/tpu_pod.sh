@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# A run on a Cloud TPU slice of any size: gets the slice, installs this checkout on all its workers, starts the command on
+# all of them, and starts it again, on a new slice if need be, until the run is complete.
+#
+#   launch/tpu_pod.sh --name NAME --zone ZONE --type TYPE --runtime VERSION [options] -- pretrain --config FILE --workdir gs://...
+#   launch/tpu_pod.sh --name elmo --zone us-west4-a --type v5litepod-64 --runtime v2-alpha-tpuv5-lite --spot \
+#     --copy gs://my-bucket/1b_word=data/1b_word \
+#     -- pretrain --config experiments/pretrain_1b_word.py --workdir gs://my-bucket/runs/1b_word
+#   launch/tpu_pod.sh --name elmo --zone us-west4-a --stop      # all processes save and end; the slice stays
+#   launch/tpu_pod.sh --name elmo --zone us-west4-a --delete    # gives the slice back
+#
+#   --spot              ask for spot capacity
+#   --project P         Google Cloud project (default: gcloud's)
+#   --copy GS=FOLDER    before each start, copy a bucket's folder to one on every worker: a prepared corpus; may be repeated
+#   --create-flag FLAG  one more flag for `gcloud compute tpus queued-resources create`; may be repeated
+#   --dry-run           show the commands of a launch from nothing, and run none
+#
+# What stands after -- is handed to elmo-jax, which finds the other workers by itself. The same command may be given again at
+# any time: it takes the slice NAME as it finds it. It needs gcloud, logged in. The work folder must be gs://.
+# Started again without end: after preemption, a stop (130, 143), a lost process (75), a lost connection (255). After other
+# failures, or one of these within QUICK_SECONDS, MAX_FAILURES times in a row. Never after a user's mistake (2).
+# Ctrl-C here stops the processes on the workers too: they save and end.
+#
+# To edit, as environment variables: QUICK_SECONDS, MAX_FAILURES, POLL_SECONDS.
+set -euo pipefail
+
+usage() {
+  if (($#)); then echo "launch/tpu_pod.sh: $*" >&2; else sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; fi
+  exit 2
+}
+
+name='' zone='' type='' runtime='' project=() spot=() create_flags=() copies=() dry_run=false action=run
+while (($#)); do
+  case $1 in
+    --spot) spot=(--spot) ;;
+    --dry-run) dry_run=true ;;
+    --stop | --delete) action=${1#--} ;;
+    --) shift && break ;;
+    --name | --zone | --type | --runtime | --project | --copy | --create-flag)
+      (($# > 1)) || usage "$1 needs a value"
+      case $1 in
+        --name) name=$2 ;;
+        --zone) zone=$2 ;;
+        --type) type=$2 ;;
+        --runtime) runtime=$2 ;;
+        --project) project=("--project=$2") ;;
+        --copy) [[ $2 == gs://*=?* ]] || usage "--copy: expected gs://BUCKET/FOLDER=FOLDER, got $2" && copies+=("$2") ;;
+        --create-flag) create_flags+=("$2") ;;
+      esac
+      shift
+      ;;
+    *) usage ;;
+  esac
+  shift
+done
+[[ -n $name && -n $zone ]] || usage
+if [[ $action == run ]]; then [[ -n $type && -n $runtime && $# -gt 0 ]] || usage; fi
+where=("--zone=$zone" "${project[@]}")
+root=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
+
+say() { echo "launch/tpu_pod.sh: $*" >&2; }
+do_it() { # runs a command, or shows it
+  if $dry_run; then
+    printf '%q ' "$@"
+    echo
+  else
+    "$@"
+  fi
+}
+quoted() { printf '%q ' "$@"; }
+on_all_workers() { do_it gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command="$1"; }
+
+state() { # of the queued resource; ABSENT if there is none
+  gcloud compute tpus queued-resources describe "$name" "${where[@]}" --format='value(state.state)' 2>/dev/null || echo ABSENT
+}
+create() {
+  do_it gcloud compute tpus queued-resources create "$name" "${where[@]}" --node-id="$name" --accelerator-type="$type" \
+    --runtime-version="$runtime" "${spot[@]}" "${create_flags[@]}" --async
+}
+delete() { do_it gcloud compute tpus queued-resources delete "$name" "${where[@]}" --force --quiet; }
+
+get_slice() { # returns when the slice is there
+  local now before=''
+  if $dry_run; then
+    create
+    return
+  fi
+  while now=$(state) && [[ $now != ACTIVE ]]; do
+    if [[ $now != "$before" ]]; then say "$name: $now"; fi
+    before=$now
+    case $now in
+      ABSENT) create ;;
+      FAILED | SUSPENDED) delete ;; # a slice that was taken away does not come back under the same request
+      *) sleep "${POLL_SECONDS:-30}" ;;
+    esac
+  done
+}
+
+install_command() { # TPU VMs come with an older Python than is needed; uv brings one
+  cat <<'END'
+set -e
+python3 -m pip install --quiet --user uv
+mkdir -p elmo_jax && tar -xzf elmo_jax.tar.gz -C elmo_jax && cd elmo_jax
+test -x .venv/bin/python || ~/.local/bin/uv venv --quiet --python 3.12 .venv
+~/.local/bin/uv pip install --quiet --python .venv/bin/python -e ".[tpu,gcs]"
+END
+}
+install_project() {
+  local archive
+  archive=$(mktemp -d)/elmo_jax.tar.gz
+  do_it git -C "$root" archive --format=tar.gz --output="$archive" HEAD
+  do_it gcloud compute tpus tpu-vm scp "$archive" "$name:elmo_jax.tar.gz" "${where[@]}" --worker=all
+  on_all_workers "$(install_command)"
+  rm -rf "$(dirname "$archive")"
+  local copy
+  for copy in "${copies[@]}"; do
+    on_all_workers "cd elmo_jax && mkdir -p $(quoted "${copy#*=}")&& gcloud storage rsync --recursive $(quoted "${copy%%=*}" "${copy#*=}")"
+  done
+}
+
+stop_command() { # ends what an earlier launch left on the workers; ssh does not, when its connection is lost
+  cat <<'END'
+pkill -TERM -f "[e]lmo-jax " || exit 0
+for _ in $(seq 120); do pgrep -f "[e]lmo-jax " >/dev/null || exit 0; sleep 1; done
+pkill -KILL -f "[e]lmo-jax " || true
+END
+}
+
+case $action in
+  stop) on_all_workers "$(stop_command)" && exit ;;
+  delete) delete && exit ;;
+esac
+trap 'trap - INT TERM; say "stopping the workers"; on_all_workers "$(stop_command)"; exit 130' INT TERM
+
+failures=0
+while true; do
+  get_slice
+  status=0
+  began=$SECONDS
+  if install_project && on_all_workers "$(stop_command)"; then
+    on_all_workers "cd elmo_jax && .venv/bin/elmo-jax $(quoted "$@")" || status=$?
+  else
+    status=255
+  fi
+  if $dry_run; then exit; fi
+  case $status in
+    0) say "complete; give the slice back with: $0 --name $name $(quoted "${where[@]/=/ }")--delete" && exit ;;
+    2) exit 2 ;;
+    75 | 130 | 143 | 255) if ((SECONDS - began >= ${QUICK_SECONDS:-600})); then failures=0; else failures=$((failures + 1)); fi ;;
+    *) failures=$((failures + 1)) ;;
+  esac
+  if ((failures > ${MAX_FAILURES:-5})); then
+    say "ended with $status, the ${failures}th failure in a row"
+    exit "$status"
+  fi
+  say "ended with $status; starting again"
+  sleep "${POLL_SECONDS:-30}"
+done
