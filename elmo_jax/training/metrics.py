@@ -34,7 +34,7 @@ class MetricsLog:
         self._file = None if self._scratch else self.path.open("a")
         board = self._scratch.name if self._scratch else str(self._board_folder)
         self._board = SummaryWriter(board, purge_step=step + 1 if step else None)
-        self._flushed = time.monotonic()
+        self._uploaded = time.monotonic()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds one record, unless it is there from a launch that was killed after it; names are joined by `/`."""
@@ -47,17 +47,20 @@ class MetricsLog:
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-        elif time.monotonic() - self._flushed > _UPLOAD_SECONDS:
+        elif time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Brings the files up to date."""
-        self._board.flush()
+        self._board.flush()  # its newest points are still with its own thread, and come with the next flush
         if self._scratch is not None:
-            write_text(self.path, self._text())
-            for path in Path(self._scratch.name).iterdir():
-                write_bytes(self._board_folder / path.name, path.read_bytes())
-        self._flushed = time.monotonic()
+            self._upload(Path(self._scratch.name))
+
+    def _upload(self, board: Path) -> None:
+        write_text(self.path, self._text())
+        for path in board.iterdir():
+            write_bytes(self._board_folder / path.name, path.read_bytes())
+        self._uploaded = time.monotonic()
 
     def _text(self) -> str:
         return "".join(json.dumps(record) + "\n" for record in self.records)
@@ -72,11 +75,11 @@ class MetricsLog:
 
     def close(self) -> None:
         """Writes out what is buffered."""
-        self.flush()
         self._board.close()
         if self._file is not None:
             self._file.close()
         if self._scratch is not None:
+            self._upload(Path(self._scratch.name))
             self._scratch.cleanup()
 
 

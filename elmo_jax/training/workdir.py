@@ -9,7 +9,7 @@ from etils import epath
 
 from elmo_jax.config import CHANGEABLE, Config, differences, from_dict, to_dict
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_text
+from elmo_jax.files import in_bucket, write_text
 
 
 def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
@@ -21,8 +21,23 @@ def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> 
       facts: what else must stay the same, such as the fingerprint of the corpus.
 
     Raises:
-      UserError: the folder holds something else, or a run with other settings; those that may change are `CHANGEABLE`.
+      UserError: the folder holds something else, or a run with other settings; those that may change are `CHANGEABLE`;
+        or it is in a bucket that cannot be read and written.
     """
+    try:
+        _claim(workdir, config, facts)
+    except UserError:
+        raise
+    except Exception as error:  # the clients of the stores raise what they like
+        if not in_bucket(workdir):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UserError(
+            f"{workdir}: cannot be read and written ({reason}); is there such a bucket, and may you write to it?"
+        ) from error
+
+
+def _claim(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     path = workdir / "config.json"
     if path.exists():
         written = read_config_file(workdir)

@@ -1,0 +1,119 @@
+"""Files in folders and in buckets; fsspec's in-memory files stand for a bucket here, `make test-gcs` takes a server."""
+
+import importlib
+import json
+from pathlib import Path
+
+import fsspec
+import pytest
+from etils import epath
+from fsspec.implementations.memory import MemoryFileSystem
+
+from elmo_jax import files
+from elmo_jax.config import Config
+from elmo_jax.errors import UserError
+from elmo_jax.training.metrics import MetricsLog, read_records
+from elmo_jax.training.workdir import open_workdir, read_config
+
+
+class Bucket(MemoryFileSystem):
+    """Objects that can be written whole, read, listed and removed; nothing else."""
+
+    protocol = ("gs", "gcs")
+    store: dict = {}
+    pseudo_dirs = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(path.removeprefix("gs://").removeprefix("gcs://"))
+
+    def _open(self, path, mode="rb", **options):
+        assert mode in ("rb", "wb"), "an object cannot grow"
+        return super()._open(path, mode, **options)
+
+    def mv(self, *arguments, **options):
+        raise AssertionError("an object cannot be renamed")
+
+    rename = mv
+
+
+registry = importlib.import_module("fsspec.registry")  # `fsspec.registry` is a dict of that module
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> epath.Path:
+    """An empty gs://bucket/run."""
+    for protocol in Bucket.protocol:
+        monkeypatch.setitem(registry._registry, protocol, Bucket)
+    Bucket.store.clear()
+    return files.place("gs://bucket/run")
+
+
+def test_a_place_in_a_bucket(bucket: epath.Path, tmp_path: Path) -> None:
+    assert str(bucket / "x") == "gs://bucket/run/x" == str(files.absolute(bucket / "x"))
+    assert files.absolute("a") == epath.Path(Path.cwd()) / "a"
+    assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
+    assert files.in_bucket(bucket) and not files.in_bucket(tmp_path)
+
+
+def test_whole_files(bucket: epath.Path, tmp_path: Path) -> None:
+    for folder in (bucket, epath.Path(tmp_path)):
+        for text in ("one\n", "zwei\n"):
+            files.write_text(folder / "file.txt", text)
+            assert (folder / "file.txt").read_text() == text
+        assert [path.name for path in folder.iterdir()] == ["file.txt"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.write_text(tmp_path / "file.txt", "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError):
+        files.write_text(tmp_path / "file.txt", "new")
+    assert (tmp_path / "file.txt").read_text() == "old"
+
+
+def test_a_run_in_a_bucket(bucket: epath.Path) -> None:
+    open_workdir(bucket, Config(), {"corpus_fingerprint": "f"})
+    open_workdir(bucket, Config(), {"corpus_fingerprint": "f"})
+    assert read_config(bucket) == Config()
+    with pytest.raises(UserError, match="other settings"):
+        open_workdir(bucket, Config(), {"corpus_fingerprint": "g"})
+
+    log = MetricsLog(bucket, 0)
+    log.write(10, {"train/loss": 3.0})
+    assert read_records(bucket / "metrics.jsonl") == []  # not uploaded at every report
+    log.flush()
+    assert read_records(bucket / "metrics.jsonl") == [{"step": 10, "train/loss": 3.0}]
+    log.write(20, {"train/loss": 2.0})
+    log.close()
+    boards = list((bucket / "tensorboard").iterdir())
+    assert len(boards) == 1 and boards[0].stat().length > 100
+
+    again = MetricsLog(bucket, 10)  # goes on from the checkpoint of step 10
+    again.write(20, {"train/loss": 1.5})
+    again.close()
+    lines = (bucket / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"step": 10, "train/loss": 3.0}, {"step": 20, "train/loss": 1.5}]
+
+
+def test_a_store_that_cannot_be_reached(bucket: epath.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise RuntimeError("403: no access\nto this bucket")
+
+    monkeypatch.setattr(Bucket, "_open", refuse)
+    with pytest.raises(
+        UserError, match=r"gs://bucket/run: cannot be read and written \(RuntimeError: 403: no access to"
+    ):
+        open_workdir(bucket, Config(), {})
+
+
+def test_without_the_package_for_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"class": "no_such_package.Files", "err": "Please install no_such_package"}
+    monkeypatch.setitem(registry.known_implementations, "gs", known)
+    monkeypatch.delitem(registry._registry, "gs", raising=False)
+    with pytest.raises(UserError, match=r"gs://bucket/run: cannot be reached: Please install .*elmo_jax\[gcs\]"):
+        files.place("gs://bucket/run")
