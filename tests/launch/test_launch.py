@@ -1,0 +1,347 @@
+"""The launch scripts: what they would do, and what they do with stand-ins for what is not here (gcloud, kubectl)."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+# blanks, quotes and dollars must reach elmo-jax as they were given
+ARGUMENTS = ["pretrain", "--config", "my run/a b.py", "--workdir", "gs://bucket/it's $HOME", '--config.x=$(y) "z"']
+TPU = ["--name", "elmo", "--zone", "us-west4-a", "--type", "v5litepod-64", "--runtime", "v2-alpha-tpuv5-lite"]
+GKE = ["--name", "elmo", "--image", "registry.example/me/elmo_jax:1", "--accelerator", "tpu-v5-lite-podslice"]
+GKE += ["--topology", "8x8", "--hosts", "16", "--chips", "4"]
+
+
+def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script, to its end."""
+    command = ["bash", str(LAUNCH / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=30)
+
+
+def program(path: Path, text: str) -> str:
+    """Makes an executable; returns its path."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in LAUNCH.iterdir() if path.suffix in (".sh", ".sbatch")))
+def test_shellcheck(script: str) -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    found = subprocess.run([str(shellcheck), str(LAUNCH / script)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("local.sh", []),
+        ("local.sh", ["0", "--", "pretrain"]),
+        ("local.sh", ["2", "pretrain"]),
+        ("slurm.sbatch", ["pretrain"]),
+        ("tpu_pod.sh", [*TPU[:4], "--", "pretrain"]),
+        ("tpu_pod.sh", [*TPU, "--colour", "red", "--", "pretrain"]),
+        ("tpu_pod.sh", [*TPU, "--copy", "corpus", "--", "pretrain"]),
+        ("gke.sh", [*GKE[2:], "--", "pretrain"]),
+        ("gke.sh", [*GKE[:-1], "four", "--", "pretrain"]),
+        ("gke.sh", GKE),
+    ],
+)
+def test_a_mistake_is_answered_with_the_usage(script: str, arguments: list[str]) -> None:
+    refused = run(script, *arguments)
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert f"launch/{script}" in refused.stderr
+
+
+def test_local_dry_run() -> None:
+    shown = run("local.sh", "--dry-run", "3", "--", *ARGUMENTS, ELMO_JAX="python -m elmo_jax", JAX_PLATFORMS="cpu")
+    lines = [shlex.split(line) for line in shown.stdout.splitlines()]
+    port = lines[0][-5]
+    assert port.startswith("127.0.0.1:")
+    head, found = ["python", "-m", "elmo_jax", *ARGUMENTS], ["--coordinator", port, "--processes", "3", "--process"]
+    assert lines == [[*head, *found, str(i)] for i in range(3)]
+
+
+def test_local_gives_each_process_a_gpu(tmp_path: Path) -> None:
+    program(tmp_path / "nvidia-smi", "#!/bin/sh\nprintf '0\\n1\\n'\n")
+    there = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JAX_PLATFORMS": ""}
+    shown = run("local.sh", "--dry-run", "2", "--", "pretrain", **there).stdout.splitlines()
+    assert [shlex.split(line)[:2] for line in shown] == [["env", f"CUDA_VISIBLE_DEVICES={i}"] for i in range(2)]
+    chosen = run("local.sh", "--dry-run", "2", "--", "pretrain", CUDA_VISIBLE_DEVICES="4,7", **there).stdout
+    assert "CUDA_VISIBLE_DEVICES=4 " in chosen and "CUDA_VISIBLE_DEVICES=7 " in chosen
+    refused = run("local.sh", "3", "--", "pretrain", **there)
+    assert refused.returncode == 2 and "3 processes for 2 GPUs" in refused.stderr
+
+
+# a stand-in for elmo-jax: says who it is and what it was given, then does what BEHAVIOUR says for its number
+STAND_IN = """\
+#!/usr/bin/env bash
+folder=$(dirname "$0")
+printf '%s\\n' "$@" >"$folder/arguments-${@: -1}"
+trap 'echo term >>"$folder/signals-${@: -1}"; exit 143' TERM
+trap 'echo int >>"$folder/signals-${@: -1}"; exit 130' INT
+read -ra behaviour <"$folder/behaviour"
+case ${behaviour[${@: -1}]} in
+  wait) touch "$folder/waiting-${@: -1}"; for _ in $(seq 600); do sleep 0.1; done ;;
+  deaf) trap '' TERM; touch "$folder/waiting-${@: -1}"; for _ in $(seq 600); do sleep 0.1; done ;;
+  kill) kill -KILL $$ ;;
+  *) exit "${behaviour[${@: -1}]}" ;;
+esac
+"""
+
+
+def local(folder: Path, behaviour: str, **environment: str) -> dict[str, str]:
+    """The environment in which local.sh starts the stand-in."""
+    (folder / "behaviour").write_text(behaviour)
+    return {"ELMO_JAX": program(folder / "elmo", STAND_IN), "JAX_PLATFORMS": "cpu", **environment}
+
+
+def test_local_runs_all_and_hands_on_the_arguments(tmp_path: Path) -> None:
+    done = run("local.sh", "2", "--", *ARGUMENTS, **local(tmp_path, "0 0"))
+    assert done.returncode == 0, done.stderr
+    for i in range(2):
+        given = (tmp_path / f"arguments-{i}").read_text().splitlines()
+        assert given[: len(ARGUMENTS)] == ARGUMENTS and given[-1] == str(i)
+
+
+@pytest.mark.parametrize(("behaviour", "status"), [("0 3", 3), ("2 2", 2), ("75 0", 75), ("0 kill", 137)])
+def test_local_hands_on_the_exit_code(tmp_path: Path, behaviour: str, status: int) -> None:
+    assert run("local.sh", "2", "--", "pretrain", **local(tmp_path, behaviour)).returncode == status
+
+
+def test_local_ends_the_others_when_one_dies(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = run("local.sh", "3", "--", "pretrain", **local(tmp_path, "wait kill deaf", GRACE_SECONDS="1"))
+    assert done.returncode == 137 and time.monotonic() - began < 30
+    assert (tmp_path / "signals-0").read_text() == "term\n"
+
+
+@pytest.mark.parametrize(("number", "word", "status"), [(signal.SIGINT, "int", 130), (signal.SIGTERM, "term", 143)])
+def test_local_passes_a_signal_on_once(tmp_path: Path, number: int, word: str, status: int) -> None:
+    environment = os.environ | local(tmp_path, "wait wait")
+    process = subprocess.Popen(["bash", str(LAUNCH / "local.sh"), "2", "--", "pretrain"], env=environment)
+    while not all((tmp_path / f"waiting-{i}").exists() for i in range(2)):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(30) == status
+    assert [(tmp_path / f"signals-{i}").read_text() for i in range(2)] == [f"{word}\n"] * 2
+
+
+def test_slurm_dry_run() -> None:
+    shown = run("slurm.sbatch", "--dry-run", "--", *ARGUMENTS, ELMO_JAX="elmo-jax").stdout.splitlines()
+    options = [line.removeprefix("#SBATCH ") for line in shown[:-1]]
+    for option in ("--ntasks-per-node=1", "--requeue", "--signal=TERM@180", "--open-mode=append"):
+        assert option in options
+    step = shlex.split(shown[-1])
+    assert step[0] == "srun" and step[step.index("elmo-jax") + 1 :] == ARGUMENTS
+
+
+@pytest.mark.parametrize(
+    ("statuses", "quick", "requeues"),
+    [
+        ([0], 600, 0),
+        ([2], 600, 0),
+        ([143, 130, 143, 143, 0], 600, 4),
+        ([75, 143, 0], 600, 2),
+        ([1, 1, 1, 0], 600, 2),
+        ([75, 75, 75, 0], 600, 2),  # lost at once, again and again
+        ([75, 75, 75, 0], 0, 3),
+    ],
+)
+def test_slurm_requeues(tmp_path: Path, statuses: list[int], quick: int, requeues: int) -> None:
+    program(tmp_path / "srun", '#!/bin/sh\nexit "$STATUS"\n')
+    program(tmp_path / "scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/requeues"\n')
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_SUBMIT_DIR": str(tmp_path), "MAX_FAILURES": "2"}
+    job |= {"QUICK_SECONDS": str(quick)}
+    job |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "FOLDER": str(tmp_path)}
+    found = []
+    for status in statuses:
+        run("slurm.sbatch", "--", "pretrain", STATUS=str(status), **job)
+        asked = (tmp_path / "requeues").read_text().splitlines() if (tmp_path / "requeues").exists() else []
+        found.append(len(asked))
+        if len(found) > 1 and found[-1] == found[-2] or not asked:
+            break
+    assert found[-1] == requeues
+    assert set(asked) <= {"requeue 7"}
+    assert not (tmp_path / ".elmo-failures-7").exists()  # nothing is left behind at the end
+
+
+GCLOUD = """\
+#!/usr/bin/env bash
+folder=$(dirname "$0")
+printf '%s\\x1f' "$@" >>"$folder/calls" # units, and a record
+printf '\\x1e' >>"$folder/calls"
+next() { # takes the first word out of a file of them
+  read -ra words <"$folder/$1"
+  echo "${words[*]:1}" >"$folder/$1"
+  echo "${words[0]}"
+}
+case "$*" in
+  *describe*) word=$(next states); [[ $word != ABSENT ]] && echo "$word" ;;
+  *--command=*bin/elmo-jax*) exit "$(next statuses)" ;;
+esac
+"""
+
+
+def pod(folder: Path, states: str, statuses: str) -> tuple[int, list[list[str]]]:
+    """Runs tpu_pod.sh against a gcloud that answers so; returns its exit code and what it asked for, but for states."""
+    program(folder / "gcloud", GCLOUD)
+    (folder / "states").write_text(states)
+    (folder / "statuses").write_text(statuses)
+    there = {"PATH": f"{folder}:{os.environ['PATH']}", "POLL_SECONDS": "0", "MAX_FAILURES": "2"}
+    done = run(
+        "tpu_pod.sh", *TPU, "--spot", "--copy", "gs://bucket/my corpus=data/my corpus", "--", *ARGUMENTS, **there
+    )
+    calls = [call.split("\x1f")[:-1] for call in (folder / "calls").read_text().split("\x1e")[:-1]]
+    return done.returncode, [call[2:] for call in calls if "describe" not in call]
+
+
+def kinds(calls: list[list[str]]) -> list[str]:
+    """One word for each call."""
+    words = []
+    for call in calls:
+        command = next((word for word in call if word.startswith("--command=")), "")
+        purposes = {"bin/elmo-jax": "run", "uv venv": "install", "rsync": "copy", "pkill": "stop"}
+        words.append(next((purpose for text, purpose in purposes.items() if text in command), call[1]))
+    return words
+
+
+LAUNCHED = ["scp", "install", "copy", "stop", "run"]
+
+
+def test_tpu_pod_from_nothing(tmp_path: Path) -> None:
+    status, calls = pod(tmp_path, "ABSENT WAITING_FOR_RESOURCES PROVISIONING ACTIVE", "0")
+    assert status == 0 and kinds(calls) == ["create", *LAUNCHED]
+    for flag in (
+        "--spot",
+        "--accelerator-type=v5litepod-64",
+        "--runtime-version=v2-alpha-tpuv5-lite",
+        "--node-id=elmo",
+    ):
+        assert flag in calls[0]
+    for call in calls[1:]:
+        assert call[0] == "tpu-vm" and "--worker=all" in call and "--zone=us-west4-a" in call
+    command = calls[-1][-1].removeprefix("--command=")
+    assert shlex.split(command) == ["cd", "elmo_jax", "&&", ".venv/bin/elmo-jax", *ARGUMENTS]
+
+
+def test_tpu_pod_takes_the_slice_that_is_there(tmp_path: Path) -> None:
+    assert kinds(pod(tmp_path, "ACTIVE", "0")[1]) == LAUNCHED
+
+
+def test_tpu_pod_after_a_preemption(tmp_path: Path) -> None:
+    status, calls = pod(tmp_path, "ACTIVE SUSPENDING SUSPENDED ABSENT ACTIVE", "255 0")
+    assert status == 0 and kinds(calls) == [*LAUNCHED, "delete", "create", *LAUNCHED]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status", "launches"),
+    [("2 0", 2, 1), ("143 75 0", 0, 3), ("1 1 1 0", 1, 3), ("255 255 255 0", 255, 3)],
+)
+def test_tpu_pod_restarts(tmp_path: Path, statuses: str, status: int, launches: int) -> None:
+    found, calls = pod(tmp_path, "ACTIVE " * 4, statuses)
+    assert found == status and kinds(calls) == LAUNCHED * launches
+
+
+def test_tpu_pod_dry_run_runs_nothing(tmp_path: Path) -> None:
+    program(tmp_path / "gcloud", GCLOUD)
+    shown = run("tpu_pod.sh", *TPU, "--dry-run", "--", *ARGUMENTS, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert shown.returncode == 0 and not (tmp_path / "calls").exists()
+    lines = [shlex.split(line) for line in shown.stdout.splitlines()]
+    assert lines[0][:5] == ["gcloud", "compute", "tpus", "queued-resources", "create"]
+    assert shlex.split(lines[-1][-1].removeprefix("--command="))[3:] == [".venv/bin/elmo-jax", *ARGUMENTS]
+
+
+def strict(properties: dict, **more: object) -> dict:
+    """Of an object: these fields and no others."""
+    return {"type": "object", "properties": properties, "additionalProperties": False, **more}
+
+
+# the documented fields of https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/ that the file uses
+WORDS = {"type": "array", "items": {"type": "string"}}
+REASONS = ["BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"]
+RULE = strict(
+    {
+        "name": {"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+        "action": {"enum": ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]},
+        "onJobFailureReasons": {"type": "array", "items": {"enum": REASONS}},
+        "targetReplicatedJobs": WORDS,
+    },
+    required=["name", "action"],
+)
+REPLICATED = {"name": {"type": "string"}, "replicas": {"type": "integer"}, "template": {"type": "object"}}
+JOBSET = strict(
+    {
+        "apiVersion": {"const": "jobset.x-k8s.io/v1alpha2"},
+        "kind": {"const": "JobSet"},
+        "metadata": strict({"name": {"type": "string"}, "annotations": {"type": "object"}}),
+        "spec": strict(
+            {
+                "failurePolicy": strict(
+                    {"maxRestarts": {"type": "integer"}, "rules": {"type": "array", "items": RULE}}
+                ),
+                "replicatedJobs": {"type": "array", "items": strict(REPLICATED, required=["name", "template"])},
+            },
+            required=["replicatedJobs"],
+        ),
+    },
+    required=["apiVersion", "kind", "metadata", "spec"],
+)
+
+
+@pytest.mark.parametrize("spot", [False, True])
+def test_gke_jobset(spot: bool) -> None:
+    rendered = run("gke.sh", *GKE, *["--spot"] * spot, "--dry-run", "--", *ARGUMENTS)
+    assert rendered.returncode == 0, rendered.stderr
+    jobset = yaml.safe_load(rendered.stdout)
+    jsonschema.validate(jobset, JOBSET)
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "elmo"}, **replicated["template"]}
+    kubernetes_validate.validate(job, "1.31", strict=True)
+
+    spec = job["spec"]
+    assert spec["parallelism"] == spec["completions"] == 16 and spec["completionMode"] == "Indexed"
+    pods = spec["template"]["spec"]
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "8x8",
+    }
+    assert pods["nodeSelector"] == selector | ({"cloud.google.com/gke-spot": "true"} if spot else {})
+    assert ("tolerations" in pods) == spot
+    (container,) = pods["containers"]
+    assert container["command"] == ["elmo-jax"] and container["image"] == "registry.example/me/elmo_jax:1"
+    assert container["args"] == [argument.replace("$", "$$") for argument in ARGUMENTS]  # $$ is Kubernetes' $
+    assert container["resources"]["limits"] == container["resources"]["requests"] == {"google.com/tpu": 4}
+    rules = [(r["action"], r["onExitCodes"]["values"]) for r in spec["podFailurePolicy"]["rules"] if "onExitCodes" in r]
+    assert rules == [("FailJob", [2]), ("Ignore", [75, 130, 143])]
+
+
+def test_gke_applies_what_it_shows(tmp_path: Path) -> None:
+    program(tmp_path / "kubectl", '#!/bin/sh\necho "$@" >"$(dirname "$0")/arguments"\ncat >"$(dirname "$0")/yaml"\n')
+    done = run("gke.sh", *GKE, "--", *ARGUMENTS, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "arguments").read_text() == "apply -f -\n"
+    assert (tmp_path / "yaml").read_text() == run("gke.sh", *GKE, "--dry-run", "--", *ARGUMENTS).stdout
+
+
+def test_the_schema_sees_a_mistake() -> None:
+    jobset = yaml.safe_load(run("gke.sh", *GKE, "--dry-run", "--", "pretrain").stdout)
+    broken = json.loads(json.dumps(jobset).replace("FailJobSet", "FailJobset"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, JOBSET)
+    template = json.loads(
+        json.dumps(jobset["spec"]["replicatedJobs"][0]["template"]).replace("onExitCodes", "onExitCode")
+    )
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({"apiVersion": "batch/v1", "kind": "Job", **template}, "1.31", strict=True)
