@@ -5,8 +5,8 @@
     elmo-jax pretrain --config experiments/pretrain_fiction.py --workdir runs/fiction
 
 hardware  2 CPU cores
-time      28 minutes of training at 7,600 tokens/s, and twice 2 for the held-out text; 57 in all with other jobs beside it
-figure    83.4 held-out perplexity (forward 83.2, backward 83.6; full softmax over 50,000 words; 5 novels); 50,161 before
+time      28 minutes of training at 7,600 tokens/s, and twice 2 for the held-out text; 57 beside other jobs
+figure    83.4 held-out perplexity (forward 83.2, backward 83.6; 50,000 words; 5 novels); 50,161 before
 measured  the figure; the speed over the 1,800 steps during which the machine was free
 """
 
