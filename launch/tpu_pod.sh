@@ -19,7 +19,8 @@
 # any time: it takes the slice NAME as it finds it. It needs gcloud, logged in. The work folder must be gs://.
 # Started again without end: after preemption, a stop (130, 143), a lost process (75), a lost connection (255). After other
 # failures, or one of these within QUICK_SECONDS, MAX_FAILURES times in a row. Never after a user's mistake (2).
-# Ctrl-C here stops the processes on the workers too: they save and end.
+# Ctrl-C here stops the processes on the workers too: they save and end. (--stop is for when nothing waits here any more:
+# a launcher that still runs would start them again.)
 #
 # To edit, as environment variables: QUICK_SECONDS, MAX_FAILURES, POLL_SECONDS.
 set -euo pipefail
