@@ -156,7 +156,7 @@ def test_slurm_dry_run() -> None:
         ([75, 143, 0], 600, 2),
         ([1, 1, 1, 0], 600, 2),
         ([75, 75, 75, 0], 600, 2),  # lost at once, again and again
-        ([75, 75, 75, 0], 0, 3),
+        ([75, 137, 75, 0], 0, 3),
     ],
 )
 def test_slurm_requeues(tmp_path: Path, statuses: list[int], quick: int, requeues: int) -> None:
