@@ -13,7 +13,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -54,13 +54,14 @@ class ReplicatedRows:
     """All devices share the negatives, so their gradients are averaged in place; targets differ, so each device sends
     the gradients of its own to all others, and all make the same update."""
 
-    def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, None]:
-        """The wanted rows [N + S, ...], targets first; None: all rows, in their order."""
+    def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, Any]:
+        """The wanted rows [N + S, ...], targets first, and what `collect` needs to know; for None all rows, in their
+        order."""
         if wanted is None:
             return softmax, None
         return jax.tree.map(lambda w: w[jnp.concatenate(wanted)], softmax), None
 
-    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: None, gradient: Tree) -> tuple[Any, Tree]:
+    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> tuple[Any, Tree]:
         """The means over devices of the gradients of fetched rows.
 
         Returns:
@@ -92,7 +93,7 @@ class ShardedRows:
 
     precision: Precision = Precision.FLOAT32
 
-    def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, _Fetched | None]:
+    def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, Any]:
         """As `ReplicatedRows.fetch`; `softmax` is the device's share, [r, ...]."""
         if wanted is None:  # for vocabularies so small that all rows are trained at every step
             return jax.tree.map(lambda w: lax.all_gather(w, AXIS, tiled=True), softmax), None
@@ -118,14 +119,12 @@ class ShardedRows:
         rows = jax.tree.map(lambda t, w: jnp.concatenate([t[requests.of], common(w)]), of_targets, softmax)
         return rows, _Fetched(requests, mine, touched)
 
-    def collect(
-        self, softmax: Tree, wanted: Wanted | None, fetched: _Fetched | None, gradient: Tree
-    ) -> tuple[Any, Tree]:
+    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> tuple[Any, Tree]:
         """As `ReplicatedRows.collect`, of the device's own rows."""
         devices = lax.axis_size(AXIS)
-        if wanted is None or fetched is None:
+        if wanted is None:
             return None, jax.tree.map(lambda g: lax.psum_scatter(g / devices, AXIS, tiled=True), gradient)
-        requests, mine, touched = fetched
+        requests, mine, touched = cast(_Fetched, fetched)
         split, share = requests.size, requests.share
         most = min(share, devices * split + wanted.negatives.shape[0])  # G: what any batch can touch
         # the touched rows in rising order, each with a slot

@@ -93,7 +93,7 @@ class TrainStep:
         words = (batch.window.targets, batch.negatives)
         return Wanted(*(rows_of(ids.reshape(-1), self.vocabulary_size) for ids in words))  # [2TB], [2S]
 
-    def _exchange(self) -> Any:
+    def _exchange(self) -> ReplicatedRows | ShardedRows:
         return ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
 
     def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
