@@ -94,6 +94,7 @@ class TrainConfig:
     steps: int = 0  # 0: as `epochs` says
     carry: str = "endless"  # a row's LSTM state: "endless", as the original, or "block": from zero with each block
     negatives: int = 8192  # of the sampled softmax; 0: the full softmax
+    softmax: str = "auto"  # its rows on every device, "replicated", or a share on each, "sharded"; the same numbers
     precision: str = "float32"  # "float32" or "bfloat16" (matrix products only; sums, state and updates stay float32)
     seed: int = 0  # of the initial parameters, dropout and negatives
     log_every: int = 100  # steps
@@ -148,6 +149,7 @@ CHANGEABLE = (
     "train.epochs",
     "train.steps",
     "train.log_every",
+    "train.softmax",  # but for rounding
     "evaluation.every",
     "evaluation.unroll_steps",
     "evaluation.vocabulary_chunk",
@@ -215,6 +217,7 @@ def check(config: Config) -> None:
     check_model(config.model)
     train, optimizer = config.train, config.train.optimizer
     _choice("train.carry", train.carry, ("endless", "block"))
+    _choice("train.softmax", train.softmax, ("auto", "replicated", "sharded"))
     _choice("train.precision", train.precision, ("float32", "bfloat16"))
     _choice("train.optimizer.name", optimizer.name, ("adagrad", "adam"))
     _choice("train.optimizer.schedule", optimizer.schedule, ("constant", "warmup_cosine"))

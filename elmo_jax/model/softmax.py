@@ -73,9 +73,19 @@ def full_softmax_losses(
     Returns:
       [N] losses in nats; differentiable.
     """
+    true = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
+    return log_normaliser(hidden, kernel, bias, chunk, precision) - true
+
+
+def log_normaliser(
+    hidden: jax.Array, kernel: jax.Array, bias: jax.Array, chunk: int, precision: Precision = Precision.FLOAT32
+) -> jax.Array:
+    """[N] log of the sum of exp of the logits of all rows, `chunk` at a time; the arguments are as above.
+
+    A row whose bias is -inf has no part in it.
+    """
     vocabulary = kernel.shape[0]
     chunk = min(chunk, vocabulary)
-    true = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
     operand = precision.operand(hidden)
 
     def step(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
@@ -89,4 +99,4 @@ def full_softmax_losses(
 
     start = jnp.full(hidden.shape[:1], -jnp.inf)
     total, _ = lax.scan(step, start, jnp.arange(0, vocabulary, chunk))
-    return total - true
+    return total

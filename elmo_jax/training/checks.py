@@ -9,13 +9,14 @@ import jax
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
-from elmo_jax.training.mesh import check_rows
+from elmo_jax.training.mesh import check_rows, softmax_placement
 
 
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
     """Raises `UserError`, one line, for sizes that cannot be trained with."""
     train = config.train
     check_rows(train.batch_size, mesh)
+    softmax_placement(config, corpus.vocabulary_size, mesh)  # raises where it cannot be as the config says
     if train.negatives >= corpus.vocabulary_size:
         raise UserError(
             f"config.train.negatives: {train.negatives} distinct negatives cannot be drawn from the vocabulary of"

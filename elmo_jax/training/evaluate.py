@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, PartitionSpec
 
@@ -27,10 +29,12 @@ from elmo_jax.data.batches import (
 from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
-from elmo_jax.model.softmax import full_softmax_losses
+from elmo_jax.model.precision import Precision
+from elmo_jax.model.softmax import full_softmax_losses, log_normaliser
+from elmo_jax.training.exchange import AXIS, Placement
 from elmo_jax.training.lanes import rows_of, without_padding
 from elmo_jax.training.mesh import EVERYWHERE, WINDOW_SPECS, local_rows, to_devices, to_host
-from elmo_jax.training.step import AXIS
+from elmo_jax.training.state import without_softmax
 from elmo_jax.training.throughput import exp
 
 CARRY_SPEC = PartitionSpec(None, AXIS)
@@ -69,30 +73,41 @@ class SentenceScores:
 class Evaluator:
     """Evaluates parameters on text; compiled once for all texts and all parameters of one model."""
 
-    def __init__(self, model: BiLM, config: EvaluationConfig, mesh: Mesh, vocabulary_size: int):
-        """`model` without softmax."""
+    def __init__(
+        self,
+        model: BiLM,
+        config: EvaluationConfig,
+        mesh: Mesh,
+        vocabulary_size: int,
+        placement: Placement = Placement.REPLICATED,
+    ):
+        """`model` without softmax; `placement` of its rows."""
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
         self._rows = -(-config.batch_size // mesh.size) * mesh.size  # some stay empty where devices do not divide them
-        specs = (EVERYWHERE, WINDOW_SPECS, CARRY_SPEC, EVERYWHERE)
+        self._softmax_losses = _losses_of_a_share if placement is Placement.SHARDED else _losses_of_all
+        specs = (EVERYWHERE, placement.spec, WINDOW_SPECS, CARRY_SPEC, EVERYWHERE)
         mapped = jax.shard_map(
             self._losses, mesh=mesh, in_specs=specs, out_specs=(LOSS_SPEC, CARRY_SPEC), check_vma=False
         )
-        self._step = jax.jit(mapped, donate_argnums=2)
+        self._step = jax.jit(
+            lambda params, *others: mapped(without_softmax(params), params["softmax"], *others), donate_argnums=2
+        )
 
-    def _losses(self, params: Tree, window: Window, carry: Tree, spellings: jax.Array) -> tuple[jax.Array, Tree]:
+    def _losses(
+        self, dense: Tree, softmax: Tree, window: Window, carry: Tree, spellings: jax.Array
+    ) -> tuple[jax.Array, Tree]:
         """[2, T, B] losses in nats of one device's rows."""
-        dense = {name: tree for name, tree in params.items() if name != "softmax"}
         characters = spellings[window.words]  # [U, W]
         applied: Any = self._model.apply(
             {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
         )
         layers, after = applied
         hidden = layers[-1]  # [2, T, B, P]
-        losses = full_softmax_losses(
+        losses = self._softmax_losses(
             hidden.reshape(-1, hidden.shape[-1]),
-            params["softmax"]["kernel"],
-            without_padding(params["softmax"]["bias"], self._vocabulary_size),
+            softmax,
             rows_of(window.targets, self._vocabulary_size).reshape(-1),
+            self._vocabulary_size,
             self._config.vocabulary_chunk,
             self._model.precision,
         )
@@ -108,7 +123,7 @@ class Evaluator:
         """Perplexities of a text and its sentences' log-probabilities, in the order of the text.
 
         Args:
-          params: with softmax, its rows in lanes; on every device of the mesh.
+          params: with softmax, its rows in lanes; on every device of the mesh, but for rows that are divided.
           blocks: the text. distinct, spellings [types, W]: of its lexicon; `spellings` on every device of the mesh.
         """
         if not len(blocks):
@@ -155,6 +170,31 @@ class Evaluator:
             unroll_steps=self._config.unroll_steps,
             devices=len(self._mesh.local_devices),
         )
+
+
+def _losses_of_all(
+    hidden: jax.Array, softmax: Tree, targets: jax.Array, vocabulary_size: int, chunk: int, precision: Precision
+) -> jax.Array:
+    """[N] losses of hidden vectors [N, P] where the device has all rows; `targets` [N] are rows."""
+    bias = without_padding(softmax["bias"], vocabulary_size)
+    return full_softmax_losses(hidden, softmax["kernel"], bias, targets, chunk, precision)
+
+
+def _losses_of_a_share(
+    hidden: jax.Array, softmax: Tree, targets: jax.Array, vocabulary_size: int, chunk: int, precision: Precision
+) -> jax.Array:
+    """The same where it has its share: each device scores the tokens of all against its own rows."""
+    number, share = hidden.shape[0], softmax["bias"].shape[0]
+    first = lax.axis_index(AXIS) * share
+    hidden, targets = lax.all_gather((hidden, targets), AXIS, tiled=True)  # [D * N, P], [D * N]
+    places = jnp.where((targets >= first) & (targets < first + share), targets - first, share)
+    row, its_bias = (softmax[name].at[places].get(mode="fill", fill_value=0) for name in ("kernel", "bias"))
+    true = lax.psum(jnp.sum(hidden * row, axis=-1) + its_bias, AXIS)
+    bias = without_padding(softmax["bias"], vocabulary_size, first)
+    part = log_normaliser(hidden, softmax["kernel"], bias, chunk, precision)
+    highest = lax.pmax(part, AXIS)
+    total = jnp.log(lax.psum(jnp.exp(part - highest), AXIS)) + highest
+    return lax.dynamic_slice_in_dim(total - true, lax.axis_index(AXIS) * number, number)
 
 
 class _Totals:

@@ -21,6 +21,7 @@ from elmo_jax.files import write_text
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
+from elmo_jax.training.exchange import choose_placement
 from elmo_jax.training.lanes import to_lanes
 from elmo_jax.training.run_folder import load_run_or_export
 
@@ -85,9 +86,11 @@ def evaluate_text(
         encoder_chunk=meshes.preferred_encoder_chunk(mesh),
     )
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
-    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, len(bilm.vocabulary))
+    vocabulary_size = len(bilm.vocabulary)
+    placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
+    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement)
     params = to_lanes(bilm.params)
-    params = meshes.to_devices(params, _everywhere(params), mesh)
+    params = meshes.divided(params, meshes.params_specs(params, placement), mesh)
     with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
         corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, errors)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
@@ -97,12 +100,6 @@ def evaluate_text(
         if per_sentence is not None:
             write_text(per_sentence, _sentence_lines(blocks, corpus.words(), scores))
     return TextEvaluation(perplexity, len(scores.tokens), len(bilm.vocabulary))
-
-
-def _everywhere(tree: Any) -> Any:
-    import jax
-
-    return jax.tree.map(lambda _: meshes.EVERYWHERE, tree)
 
 
 def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, format: str, errors: str) -> Corpus:

@@ -105,8 +105,10 @@ class _Run:
             directions=meshes.preferred_directions(mesh),
             encoder_chunk=meshes.preferred_encoder_chunk(mesh),
         )
-        self._step = TrainStep(model, config.train, total, corpus.vocabulary_size)
-        self._evaluator = Evaluator(model, config.evaluation, mesh, corpus.vocabulary_size)
+        words = corpus.vocabulary_size
+        placement = meshes.softmax_placement(config, words, mesh)
+        self._step = TrainStep(model, config.train, total, words, placement=placement)
+        self._evaluator = Evaluator(model, config.evaluation, mesh, words, placement)
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=config.checkpoint.keep)
         spellings = corpus.spellings(config.model.char_cnn.max_characters)
         self._distinct = DistinctWords(spellings, PADDING)
@@ -118,7 +120,7 @@ class _Run:
             return initial_state(config, model.clone(vocabulary_size=corpus.vocabulary_size), self._step.optimizer)
 
         self._shapes = jax.eval_shape(start)
-        self._shardings = meshes.shardings(meshes.state_specs(self._shapes), mesh)
+        self._shardings = meshes.shardings(meshes.state_specs(self._shapes, placement), mesh)
         self._fresh = jax.jit(start, out_shardings=self._shardings)
 
     def train(self) -> Finished | Stopped:
@@ -274,7 +276,7 @@ class _Run:
         after = self._evaluate(state, self._total, "after training")
         self._checkpoints.save(self._total, state, after.average)  # notes the figure
         self._checkpoints.wait()
-        params = from_lanes(jax.device_get(state.params), self._corpus.vocabulary_size)
+        params = from_lanes(meshes.whole(state.params), self._corpus.vocabulary_size)
         result = {
             "experiment": self._title,
             "steps": self._total,

@@ -1,6 +1,7 @@
 """Devices: the mesh, what is divided over it, and the training step mapped to it.
 
-There is one axis, `data`. Rows of the batch are divided over it; parameters, optimizer and lexicon are on every device.
+There is one axis, `data`. Rows of the batch are divided over it; parameters, optimizer and lexicon are on every device,
+but the softmax's rows, which may be divided too (`Placement`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch, Window
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import Directions
+from elmo_jax.training.exchange import AXIS, Placement, choose_placement
 from elmo_jax.training.state import TrainState
-from elmo_jax.training.step import AXIS, TrainStep
+from elmo_jax.training.step import TrainStep
 
 EVERYWHERE = PartitionSpec()
 ROWS = PartitionSpec(AXIS)
@@ -67,9 +71,25 @@ def preferred_encoder_chunk(mesh: Mesh) -> int:
     return 256 if mesh.devices.flat[0].platform == "cpu" else 1024
 
 
-def state_specs(state: Any) -> Any:
+def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Placement:
+    """Where a training on this mesh has the softmax's rows. Raises `UserError` where it cannot be as `config` says."""
+    train = config.train
+    targets = 2 * train.batch_size // mesh.size * train.unroll_steps
+    projection = config.model.lstm.projection
+    return choose_placement(train.softmax, mesh.size, vocabulary_size, projection, targets, 2 * train.negatives)
+
+
+def params_specs(params: Any, placement: Placement) -> Any:
+    """A `PartitionSpec` for every array of a parameter tree with a softmax."""
+    rows = jax.tree.map(lambda _: placement.spec, params["softmax"])
+    return jax.tree.map(lambda _: EVERYWHERE, params) | {"softmax": rows}
+
+
+def state_specs(state: Any, placement: Placement = Placement.REPLICATED) -> Any:
     """A `PartitionSpec` for every array of a `TrainState` (or of its shapes)."""
     specs = jax.tree.map(lambda _: EVERYWHERE, state)
+    specs.params = params_specs(state.params, placement)
+    specs.softmax_accumulator = specs.params["softmax"]
     specs.carry = jax.tree.map(lambda _: PartitionSpec(None, AXIS), state.carry)
     specs.position = ROWS
     return specs
@@ -84,7 +104,7 @@ def map_step(
     step: TrainStep, state: TrainState, mesh: Mesh
 ) -> Callable[[TrainState, TrainingBatch, jax.Array], tuple[TrainState, Any]]:
     """The step over all devices, compiled at its first call; the memory of the state that goes in is reused."""
-    specs = state_specs(state)
+    specs = state_specs(state, step.placement)
     # each device's program states itself what is averaged, so there is nothing for the replication check to insert
     mapped = jax.shard_map(
         step, mesh=mesh, in_specs=(specs, BATCH_SPECS, EVERYWHERE), out_specs=(specs, EVERYWHERE), check_vma=False
@@ -102,6 +122,26 @@ def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
         arrays,
         specs,
     )
+
+
+def divided(arrays: Any, specs: Any, mesh: Mesh) -> Any:
+    """Some arrays that every process has whole, as global arrays."""
+    return jax.tree.map(
+        lambda array, spec: jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda i: array[i]),
+        arrays,
+        specs,
+    )
+
+
+def whole(tree: Any) -> Any:
+    """All of some arrays on every host, divided or not. Every process calls it."""
+
+    def one(array: jax.Array) -> np.ndarray:
+        if array.is_fully_addressable or array.is_fully_replicated:
+            return np.asarray(jax.device_get(array))
+        return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+
+    return jax.tree.map(one, tree)
 
 
 def to_host(array: jax.Array, axis: int = 0) -> np.ndarray:

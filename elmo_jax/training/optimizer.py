@@ -89,6 +89,6 @@ def adagrad_rows(
     )
 
 
-def global_norm(*trees: Any) -> jax.Array:
-    """The norm over all numbers of all trees."""
-    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(trees)))
+def square_sum(tree: Any) -> jax.Array:
+    """The sum of the squares of all numbers of a tree."""
+    return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))

@@ -19,11 +19,10 @@ from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
+from elmo_jax.training.exchange import AXIS, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.lanes import rows_of, without_padding
-from elmo_jax.training.optimizer import adagrad_rows, combine_rows, dense_optimizer, global_norm, rate_shape
+from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, rate_shape, square_sum
 from elmo_jax.training.state import TrainState, without, without_softmax
-
-AXIS = "data"
 
 Tree = dict[str, Any]
 
@@ -45,6 +44,7 @@ class TrainStep:
     total_steps: int  # for the schedule
     vocabulary_size: int
     frozen: tuple[str, ...] = ()  # parts of the parameter tree that are not trained; never the softmax
+    placement: Placement = Placement.REPLICATED  # of the softmax's rows
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -54,14 +54,13 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
         """`spellings` [types, W] are the raw character ids of the lexicon."""
         trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
-        ids = self._rows(batch)
-        rows = softmax if ids is None else jax.tree.map(lambda w: w[ids], softmax)
+        wanted, exchange = self._wanted(batch), self._exchange()
+        rows, fetched = exchange.fetch(softmax, wanted)
         gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(trained, rows, state, batch, spellings)
-        dense_gradient, row_gradient, ids, losses = self._exchange(gradients, ids, losses)
-        if ids is not None:
-            ids, row_gradient = combine_rows(ids, row_gradient, softmax["bias"].shape[0])
+        dense_gradient, losses = lax.pmean((gradients[0], losses), AXIS)
+        ids, row_gradient = exchange.collect(softmax, wanted, fetched, gradients[1])
 
-        norm = global_norm(dense_gradient, row_gradient)
+        norm = jnp.sqrt(square_sum(dense_gradient) + exchange.total(square_sum(row_gradient)))
         clip = self.config.optimizer.clip_norm
         scale = clip / jnp.maximum(norm, clip) if clip else jnp.ones(())
         dense_gradient, row_gradient = jax.tree.map(lambda g: g * scale, (dense_gradient, row_gradient))
@@ -87,12 +86,15 @@ class TrainStep:
         )
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
-    def _rows(self, batch: TrainingBatch) -> jax.Array | None:
-        """[2TB + 2S] rows of the softmax that this device's loss reads: targets, then negatives. None: all of them."""
+    def _wanted(self, batch: TrainingBatch) -> Wanted | None:
+        """Rows of the softmax that this device's loss reads, of both directions; None: all of them."""
         if not self.config.negatives:
             return None
-        words = jnp.concatenate([batch.window.targets.reshape(-1), batch.negatives.reshape(-1)])
-        return rows_of(words, self.vocabulary_size)
+        words = (batch.window.targets, batch.negatives)
+        return Wanted(*(rows_of(ids.reshape(-1), self.vocabulary_size) for ids in words))  # [2TB], [2S]
+
+    def _exchange(self) -> ReplicatedRows | ShardedRows:
+        return ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
 
     def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
         """The loss times the steps (as the original differentiates it), and the losses [2] and the new carry."""
@@ -115,22 +117,6 @@ class TrainStep:
             losses = _full_losses(hidden, rows, batch, self.vocabulary_size, self.model.precision)
         losses = losses.mean(axis=1)  # [2]
         return losses.mean() * self.config.unroll_steps, (losses, carry)
-
-    def _exchange(
-        self, gradients: tuple[Tree, Tree], ids: jax.Array | None, losses: jax.Array
-    ) -> tuple[Tree, Tree, jax.Array | None, jax.Array]:
-        """Means over devices. All devices share the negatives, so their rows are averaged in place; targets differ, so
-        each device sends its rows to all others."""
-        dense, rows = gradients
-        if ids is None:
-            return *lax.pmean((dense, rows), AXIS), None, lax.pmean(losses, AXIS)
-        split = ids.shape[0] - 2 * self.config.negatives
-        of_negatives = jax.tree.map(lambda g: g[split:], rows)
-        dense, of_negatives, losses = lax.pmean((dense, of_negatives, losses), AXIS)
-        devices = lax.axis_size(AXIS)
-        of_targets = jax.tree.map(lambda g: lax.all_gather(g[:split] / devices, AXIS, tiled=True), rows)
-        ids = jnp.concatenate([lax.all_gather(ids[:split], AXIS, tiled=True), ids[split:]])
-        return dense, jax.tree.map(lambda t, n: jnp.concatenate([t, n]), of_targets, of_negatives), ids, losses
 
 
 def _sampled_losses(

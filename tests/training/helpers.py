@@ -11,6 +11,7 @@ from elmo_jax.data.batches import DistinctWords, TrainingBatches
 from elmo_jax.data.characters import spell
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training import mesh as meshes
+from elmo_jax.training.exchange import Placement
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
 
@@ -28,8 +29,8 @@ def small_config(**train):
 class SmallTraining:
     """A step on some of the devices, its batches and its state."""
 
-    def __init__(self, config, devices, chunk=16):
-        self.config = config
+    def __init__(self, config, devices, chunk=16, placement=Placement.REPLICATED, vocabulary=VOCABULARY):
+        self.config, self.vocabulary = config, vocabulary
         self.mesh = meshes.make_mesh(jax.devices()[:devices])
         rng = np.random.default_rng(0)
         letters = np.array(list("abcdefgh"))
@@ -38,10 +39,8 @@ class SmallTraining:
         sentences = [np.append(0, rng.integers(3, TYPES, rng.integers(2, 12))) for _ in range(200)]
         self.blocks = [np.concatenate(sentences[i : i + 5]).astype(np.int32) for i in range(0, 200, 5)]
         self.distinct = DistinctWords(np.asarray(self.spellings), PADDING)
-        self.model = BiLM(config.model, VOCABULARY, encoder_chunk=chunk)
-        self.step = TrainStep(
-            self.model.clone(vocabulary_size=0), config.train, total_steps=20, vocabulary_size=VOCABULARY
-        )
+        self.model = BiLM(config.model, vocabulary, encoder_chunk=chunk)
+        self.step = TrainStep(self.model.clone(vocabulary_size=0), config.train, 20, vocabulary, placement=placement)
         self.state = initial_state(config, self.model, self.step.optimizer)
         self.program = meshes.map_step(self.step, self.state, self.mesh)
 
@@ -49,12 +48,12 @@ class SmallTraining:
         return TrainingBatches(
             self.blocks,
             self.distinct,
-            vocabulary_size=VOCABULARY,
+            vocabulary_size=self.vocabulary,
             rows=range(ROWS),
             total_rows=ROWS,
             position=np.zeros((ROWS, 2)),
             step=0,
-            unroll_steps=STEPS,
+            unroll_steps=self.config.train.unroll_steps,
             devices=self.mesh.size,
             negatives=self.config.train.negatives,
             data_seed=0,
@@ -62,7 +61,7 @@ class SmallTraining:
         )
 
     def placed(self, state):
-        return jax.device_put(state, meshes.shardings(meshes.state_specs(state), self.mesh))
+        return jax.device_put(state, meshes.shardings(meshes.state_specs(state, self.step.placement), self.mesh))
 
     def run(self, steps):
         """The state after some steps, and the metrics of each."""

@@ -1,7 +1,6 @@
 """The step: rows against the dense update, devices against each other, and what is exchanged where."""
 
 import dataclasses
-import re
 from functools import partial
 
 import jax
@@ -15,11 +14,12 @@ from elmo_jax.config import OptimizerConfig
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.lanes import from_lanes
-from elmo_jax.training.optimizer import adagrad_rows, combine_rows, global_norm, rate_shape
+from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
 from elmo_jax.training.state import without_softmax
 from elmo_jax.training.step import AXIS
 
 from .helpers import ROWS, VOCABULARY, SmallTraining, small_config, with_dropout
+from .programs import COLLECTIVE, loop_computations
 
 
 @partial(jax.jit, static_argnums=0)
@@ -62,7 +62,7 @@ def plain_step(training, state, batch):
         gradient, state.get("optimizer", optimizer.init(state["params"])), state["params"]
     )
     params = optax.apply_updates(state["params"], updates)
-    return {"params": params, "carry": carry, "optimizer": optimizer_state}, losses, global_norm(gradient)
+    return {"params": params, "carry": carry, "optimizer": optimizer_state}, losses, optax.global_norm(gradient)
 
 
 def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
@@ -132,28 +132,6 @@ def test_the_same_function_under_pmap_gives_the_same():
         mapped, found = program(mapped, batch, spellings)
         assert_allclose(found.loss[0], metrics[n].loss, atol=1e-6)
     jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
-
-
-def loop_computations(program: str) -> dict[str, str]:
-    """All computations that a `while` runs, directly or through calls, in a compiled program."""
-    bodies = dict(re.findall(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", program, re.M | re.S))
-    one = re.compile(r"(?:body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
-    several = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
-    calls = {
-        name: [*one.findall(text), *(n for group in several.findall(text) for n in re.findall(r"[\w.\-]+", group))]
-        for name, text in bodies.items()
-    }
-    found: set[str] = set()
-    waiting = [name for text in bodies.values() for name in re.findall(r"body=%?([\w.\-]+)", text)]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += calls.get(name, ())
-    return {name: bodies[name] for name in found if name in bodies}
-
-
-COLLECTIVE = re.compile(r"\b(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
 
 def test_nothing_is_exchanged_inside_a_loop():
