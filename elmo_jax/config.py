@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
+import operator
 import typing
 from typing import Any
 
@@ -125,8 +125,9 @@ class FinetuneConfig:
 
     vocabulary: str = "keep"  # the model's, as the paper does; "extend": with the domain's words behind them
     min_count: int = 2  # words added are used this often in the domain's training text
-    vocabulary_size: int = 0  # words of the softmax at most, those of the model included; 0: as `min_count` says
+    vocabulary_size: int = 0  # words of the softmax at most, the model's included; 0: as `min_count` says
     trainable: str = "all"  # "all", "all_but_token_encoder" or "softmax"; all else stays bit-equal
+    evaluations: int = 4  # an epoch, whatever `evaluation.every` says; 0: as that says
     patience: int = 3  # held-out evaluations without a lower perplexity that end the training; 0: never
     softmax_epochs: float = 1.0  # on the softmax alone, where the model comes without one
 
@@ -151,6 +152,7 @@ CHANGEABLE = (
     "train.log_every",
     "train.softmax",  # but for rounding
     "evaluation.every",
+    "finetune.evaluations",
     "evaluation.unroll_steps",
     "evaluation.vocabulary_chunk",
     "checkpoint.every",
@@ -160,10 +162,7 @@ CHANGEABLE = (
 
 
 def default_config() -> ConfigDict:
-    """The defaults as a `ConfigDict`, for an experiment file to edit and return from its `get_config()`.
-
-    It is locked: setting a key that is not there is an error in the experiment's own line.
-    """
+    """The defaults, for an experiment's `get_config()` to edit and return; locked, so a misspelt key fails there."""
     return ConfigDict(dataclasses.asdict(Config())).lock()
 
 
@@ -212,6 +211,16 @@ def _converted(value: Any, expected: Any, where: str) -> Any:
     return value
 
 
+_AT_LEAST_ONE = (
+    *("train.batch_size", "train.unroll_steps", "train.log_every", "finetune.min_count", "checkpoint.every"),
+    *("evaluation.batch_size", "evaluation.unroll_steps", "evaluation.vocabulary_chunk", "checkpoint.keep"),
+)
+_NOT_NEGATIVE = (
+    *("train.negatives", "train.steps", "train.epochs", "train.optimizer.warmup_steps", "evaluation.every"),
+    *("finetune.vocabulary_size", "finetune.evaluations", "finetune.patience", "finetune.softmax_epochs"),
+)
+
+
 def check(config: Config) -> None:
     """Raises `UserError` for settings that cannot be trained with; one line that names the key."""
     check_model(config.model)
@@ -228,12 +237,8 @@ def check(config: Config) -> None:
             "config.train.optimizer.softmax_learning_rate: give the rate of the softmax rows' Adagrad (the original's"
             " is 0.2); with 'adam' it cannot be the same as learning_rate"
         )
-    one = ("train.batch_size", "train.unroll_steps", "train.log_every", "finetune.min_count", "checkpoint.every")
-    one += ("evaluation.batch_size", "evaluation.unroll_steps", "evaluation.vocabulary_chunk", "checkpoint.keep")
-    zero = ("train.negatives", "train.steps", "train.epochs", "train.optimizer.warmup_steps", "evaluation.every")
-    zero += ("finetune.vocabulary_size", "finetune.patience", "finetune.softmax_epochs")
-    for key in one + zero:
-        _at_least(1 if key in one else 0, functools.reduce(getattr, key.split("."), config), key)
+    for key in _AT_LEAST_ONE + _NOT_NEGATIVE:
+        _at_least(1 if key in _AT_LEAST_ONE else 0, operator.attrgetter(key)(config), key)
     for key, rate in (
         ("learning_rate", optimizer.learning_rate),
         ("initial_accumulator", optimizer.initial_accumulator),

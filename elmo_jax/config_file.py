@@ -11,23 +11,27 @@ from pathlib import Path
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from elmo_jax.config import Config, from_dict
+from elmo_jax.config import Config, from_dict, to_dict
 from elmo_jax.errors import UserError
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
     """The config of an experiment file.
 
     Args:
       path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`.
       overrides: as on the command line, `--config.train.batch_size=64`.
+      base: the settings to override where there is no file.
 
     Raises:
       UserError: no such file, an error in it, a misspelt key (with the near miss) or a value of the wrong type.
     """
-    if not path.is_file():
+    if path is None:
+        loaded = ConfigDict(to_dict(base or Config())).lock()
+    elif path.is_file():
+        loaded = _get_config(path)
+    else:
         raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
-    loaded = _get_config(path)
     values = flags.FlagValues()
     arguments = ["elmo-jax", *overrides]
     try:

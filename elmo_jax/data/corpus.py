@@ -74,6 +74,11 @@ class Corpus:
         lines = (self.path / LEXICON).read_bytes().decode().split("\n")
         return [line.partition("\t")[0] for line in lines if line]
 
+    def counts(self) -> np.ndarray:
+        """Uses of every word in the training text, by id: int64 `[types]`."""
+        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
+        return np.array([int(line.rpartition("\t")[2]) for line in lines if line], np.int64)
+
     def vocabulary(self) -> list[str]:
         """The words of the softmax, by id."""
         return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")

@@ -23,6 +23,7 @@ def encode(
     vocabulary: list[str] | None,
     vocabulary_size: int | None,
     min_count: int | None,
+    base: list[str] | None,
     progress: bool,
 ) -> dict[str, Any]:
     """Write lexicon, vocabulary and blocks, and remove the spools.
@@ -30,7 +31,7 @@ def encode(
     Args:
         folder: where to.
         splits: the text of `train` and `heldout`, either of which may be empty.
-        vocabulary, vocabulary_size, min_count: see `lexicon.build_lexicon`.
+        vocabulary, vocabulary_size, min_count, base: see `lexicon.build_lexicon`.
         progress: show it.
 
     Returns:
@@ -46,11 +47,11 @@ def encode(
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
         raise UserError("no words in the text; its lines are all blank")
-    if vocabulary is None and not words["train"]:
+    if vocabulary is None and base is None and not words["train"]:
         raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
     uses = counts["train"].copy()
     uses[[BEGIN_SENTENCE_ID, END_SENTENCE_ID]] = train.sentences
-    lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count)
+    lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count, base)
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
     def encoded(part: Part) -> Iterator[tuple[np.ndarray, np.ndarray]]:

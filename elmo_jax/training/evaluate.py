@@ -40,6 +40,8 @@ from elmo_jax.training.throughput import exp
 CARRY_SPEC = PartitionSpec(None, AXIS)
 LOSS_SPEC = PartitionSpec(None, None, AXIS)
 
+FIGURES = ("forward", "backward", "average")  # of a perplexity
+
 Tree = dict[str, Any]
 
 
@@ -59,7 +61,7 @@ class Perplexity:
 
     def as_dict(self) -> dict[str, float]:
         """`forward`, `backward` and `average`."""
-        return {"forward": self.forward, "backward": self.backward, "average": self.average}
+        return {name: getattr(self, name) for name in FIGURES}
 
 
 @dataclasses.dataclass

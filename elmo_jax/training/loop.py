@@ -1,6 +1,7 @@
-"""Pretraining, from an empty folder or from where a run stopped.
+"""Training, from an empty folder or from where a run stopped.
 
-Where the state comes from, in this order: the run's own newest good checkpoint; else fresh parameters.
+Where the state comes from, in this order: the run's own newest good checkpoint; else the model to fine-tune (`tuning`
+adds it); else fresh parameters.
 At a step boundary the order is: fetch the step's figures and refuse what is not finite; evaluate; save. Where the
 rows stand in the text is part of the state, so a batch that was drawn ahead of a save is drawn again after a restart.
 """
@@ -8,9 +9,6 @@ rows stand in the text is part of the state, so a batch that was drawn ahead of 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +17,6 @@ import jax
 import numpy as np
 from etils import epath
 
-from elmo_jax import files
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.config import PADDING, Config
@@ -29,75 +26,45 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.training import mesh as meshes
-from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.evaluate import Evaluator, Perplexity
+from elmo_jax.training.history import history
 from elmo_jax.training.lanes import from_lanes
 from elmo_jax.training.metrics import MetricsLog, Progress
-from elmo_jax.training.report import draw_curve, summary, write_result
-from elmo_jax.training.signals import StopSignals
+from elmo_jax.training.report import Finished, draw_curve, summary, write_result
+from elmo_jax.training.signals import Stopped, StopSignals
 from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import Metrics, TrainStep
 from elmo_jax.training.throughput import Interval, Work
-from elmo_jax.training.workdir import open_workdir
 
 
 @dataclasses.dataclass(frozen=True)
-class Finished:
-    """A run that has come to its end, in this launch or an earlier one."""
+class Chosen:
+    """What a finished run exports."""
 
-    result: dict[str, Any]  # the contents of `result.json`
-    already: bool  # whether this launch found it finished
-
-
-@dataclasses.dataclass(frozen=True)
-class Stopped:
-    """A run that was asked to stop, and has saved its state."""
-
-    signal: signal.Signals
+    state: TrainState
     step: int
+    heldout: Perplexity
 
 
-def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
-    """Trains to the end, or until SIGTERM or SIGINT.
-
-    Args:
-      config: the experiment.
-      workdir: the run's folder; a run that was stopped or killed there goes on.
-      title: what the run is called in its picture and its export.
-
-    Raises:
-      UserError: a setting, a file or a loss that training cannot go on with.
-    """
-    folder = files.place(workdir)
-    corpus = Corpus.open(config.data.corpus)
-    mesh = meshes.make_mesh()
-    check_sizes(config, corpus, mesh)
-    facts = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
-    open_workdir(folder, config, facts)
-    total = total_steps(config, corpus)
-    done = folder / "result.json"
-    if done.exists() and (result := json.loads(done.read_text()))["steps"] == total:
-        return Finished(result, already=True)
-    _use_compilation_cache(folder)
-    return _Run(config, corpus, mesh, folder, title, total).train()
-
-
-def _use_compilation_cache(workdir: epath.Path) -> None:
-    """Keeps compiled programs in the run's folder, unless the user has a place for them."""
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-class _Run:
+class Run:
     """One launch of a run."""
 
+    _predecessor: dict[str, Any] | None = None  # of the model that is fine-tuned, for the history of the export
+    _frozen: tuple[str, ...] = ()  # parts of the parameter tree that are not trained
+
     def __init__(
-        self, config: Config, corpus: Corpus, mesh: jax.sharding.Mesh, workdir: epath.Path, title: str, total: int
+        self,
+        config: Config,
+        corpus: Corpus,
+        mesh: jax.sharding.Mesh,
+        workdir: epath.Path,
+        title: str,
+        total: int,
     ) -> None:
         self._launched = time.perf_counter()
         self._config, self._corpus, self._mesh = config, corpus, mesh
         self._workdir, self._title, self._total = workdir, title, total
+        self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out figure of this launch, and its step
         self._step_tokens = config.train.batch_size * config.train.unroll_steps
         model = BiLM(
             config.model,
@@ -107,7 +74,8 @@ class _Run:
         )
         words = corpus.vocabulary_size
         placement = meshes.softmax_placement(config, words, mesh)
-        self._step = TrainStep(model, config.train, total, words, placement=placement)
+        self._model = model
+        self._step = TrainStep(model, config.train, total, words, self._frozen, placement)
         self._evaluator = Evaluator(model, config.evaluation, mesh, words, placement)
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=config.checkpoint.keep)
         spellings = corpus.spellings(config.model.char_cnn.max_characters)
@@ -116,28 +84,29 @@ class _Run:
         # the filters are put on every position that holds a character, and on one of padding
         self._work = Work(config, corpus.vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
 
-        def start() -> TrainState:
-            return initial_state(config, model.clone(vocabulary_size=corpus.vocabulary_size), self._step.optimizer)
+        def start(params: dict[str, Any] | None) -> TrainState:
+            with_softmax = model.clone(vocabulary_size=corpus.vocabulary_size)
+            return initial_state(config, with_softmax, self._step.optimizer, params, self._frozen)
 
-        self._shapes = jax.eval_shape(start)
+        self._shapes = jax.eval_shape(lambda: start(None))
         self._shardings = meshes.shardings(meshes.state_specs(self._shapes, placement), mesh)
-        self._fresh = jax.jit(start, out_shardings=self._shardings)
+        self._start_from = jax.jit(start, out_shardings=self._shardings)
 
     def train(self) -> Finished | Stopped:
+        """Trains to the end or to a signal."""
         state, step = self._start()
         self._log = MetricsLog(self._workdir, step)
         self._wall_before = self._log.latest("wall_seconds")
         self._progress = Progress(self._total, step)
         try:
-            if self._log.first("heldout/perplexity/average") is None:
-                self._evaluate(state if step == 0 else self._fresh(), 0, "before training")
+            self._before(state, step)
             with StopSignals() as signals:
                 state, step = self._loop(state, step, signals)
-            if signals.received is not None and step < self._total:
+            if signals.received is not None and step < self._total and not self._is_enough():
                 self._checkpoints.save(step, state)
                 self._checkpoints.wait()
                 return Stopped(signals.received, step)
-            return self._finish(state)
+            return self._finish(state, step)
         finally:
             self._progress.close()
             self._log.close()
@@ -145,15 +114,9 @@ class _Run:
 
     def _start(self) -> tuple[TrainState, int]:
         """The state to go on from, and its step."""
-        found = self._checkpoints.restore(
-            jax.tree.map(
-                lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-                self._shapes,
-                self._shardings,
-            )
-        )
+        found = self._checkpoints.restore(self._abstract_state())
         if found is None:
-            return self._fresh(), 0
+            return self._first_state(), 0
         state, step = found
         if step > self._total:
             raise UserError(
@@ -161,6 +124,23 @@ class _Run:
                 " a run can be trained longer, not shorter"
             )
         return state, step
+
+    def _first_state(self) -> TrainState:
+        """The state of step 0."""
+        return self._start_from(None)
+
+    def _abstract_state(self) -> Any:
+        """Shapes and shardings, as a restore wants them."""
+        return jax.tree.map(
+            lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+            self._shapes,
+            self._shardings,
+        )
+
+    def _before(self, state: TrainState, step: int) -> None:
+        """The figures before training, unless an earlier launch wrote them; `state` is that of `step`."""
+        if self._log.first("heldout/perplexity/average") is None:
+            self._evaluate(state if step == 0 else self._first_state(), 0, "before training")
 
     def _batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int]]:
         """Batches on the devices, and their numbers of distinct words, from the state's position on."""
@@ -192,7 +172,7 @@ class _Run:
         # figures are fetched one step late: the device has its next step by then
         pending: tuple[int, Metrics] | None = None
         with jax.transfer_guard("disallow"):
-            while step < self._total and signals.received is None:
+            while step < self._total and signals.received is None and not self._is_enough():
                 waiting = time.perf_counter()
                 batch, distinct = next(batches)
                 interval.waited(time.perf_counter() - waiting, distinct)
@@ -218,6 +198,10 @@ class _Run:
             if interval.steps:  # stopped between two reports
                 self._report(interval, step, metrics)
         return state, step
+
+    def _is_enough(self) -> bool:
+        """Whether to end before the last step."""
+        return False
 
     def _is_due(self, step: int) -> bool:
         """Whether to evaluate or save here; the last step is for `_finish`."""
@@ -263,6 +247,7 @@ class _Run:
         """Held-out perplexity, written and shown."""
         blocks = self._corpus.blocks("heldout")
         found = self._evaluator.perplexity(state.params, blocks, self._distinct, self._spellings)
+        self._evaluated = step, found
         self._write(step, {f"heldout/perplexity/{name}": value for name, value in found.as_dict().items()})
         self._progress.say(
             f"held-out perplexity {when}: forward {found.forward:,.1f} · backward {found.backward:,.1f}"
@@ -270,25 +255,41 @@ class _Run:
         )
         return found
 
-    def _finish(self, state: TrainState) -> Finished:
+    def _finish(self, state: TrainState, step: int) -> Finished:
         """Evaluates, saves, exports and reports."""
-        self._checkpoints.save(self._total, state)  # so that a kill during the evaluation costs no training
-        after = self._evaluate(state, self._total, "after training")
-        self._checkpoints.save(self._total, state, after.average)  # notes the figure
+        self._checkpoints.save(step, state)  # so that a kill during the evaluation costs no training
+        if self._evaluated is not None and self._evaluated[0] == step:
+            after = self._evaluated[1]
+        else:
+            after = self._evaluate(state, step, "after training")
+        self._checkpoints.save(step, state, after.average)  # notes the figure
         self._checkpoints.wait()
-        params = from_lanes(meshes.whole(state.params), self._corpus.vocabulary_size)
+        chosen = self._choose(Chosen(state, step, after))
+        params = from_lanes(meshes.whole(chosen.state.params), self._corpus.vocabulary_size)
         result = {
             "experiment": self._title,
-            "steps": self._total,
-            "tokens_seen": self._total * self._step_tokens,
-            **summary(self._log.records, after, params),
+            "steps": step,
+            "tokens_seen": step * self._step_tokens,
+            **summary(self._log.records, chosen.heldout, params),
+            **self._more_findings(chosen, step),
             "wall_seconds": self._wall_before + time.perf_counter() - self._launched,
             "devices": f"{self._mesh.size} × {self._mesh.devices.flat[0].device_kind}",
         }
-        history = {key: result[key] for key in ("experiment", "steps", "tokens_seen", "heldout_perplexity")}
-        history["corpus_fingerprint"] = self._corpus.fingerprint
-        history["evaluation_batch_size"] = self._config.evaluation.batch_size
-        export_bilm(self._workdir / "export", self._config.model, params, self._corpus.vocabulary(), history)
-        draw_curve(self._workdir, self._log.records, self._title, bool(self._config.train.negatives))
+        heldout = chosen.heldout.as_dict()
+        info = history(self._title, chosen.step, heldout, self._config, self._corpus, self._predecessor)
+        export_bilm(self._workdir / "export", self._config.model, params, self._corpus.vocabulary(), info)
+        self._draw(result)
         write_result(self._workdir, result)  # last: it says that the run is complete
         return Finished(result, already=False)
+
+    def _choose(self, last: Chosen) -> Chosen:
+        """What to export."""
+        return last
+
+    def _more_findings(self, chosen: Chosen, step: int) -> dict[str, Any]:
+        """What this kind of run adds to `result.json`; its last step is `step`."""
+        return {}
+
+    def _draw(self, result: dict[str, Any]) -> None:
+        """Draws `curve.png`."""
+        draw_curve(self._workdir, self._log.records, self._title, bool(self._config.train.negatives))

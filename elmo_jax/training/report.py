@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from elmo_jax.files import write_bytes, write_text
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.training.evaluate import Perplexity
+from elmo_jax.training.evaluate import FIGURES, Perplexity
 from elmo_jax.training.state import without_softmax
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run that has come to its end, in this launch or an earlier one."""
+
+    result: dict[str, Any]  # the contents of `result.json`
+    already: bool  # whether this launch found it finished
 
 
 def summary(records: list[dict[str, Any]], after: Perplexity, params: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +52,13 @@ def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
     write_text(workdir / "result.json", json.dumps(result, indent=2) + "\n")
 
 
-def draw_curve(workdir: epath.Path, records: list[dict[str, Any]], title: str, sampled: bool) -> None:
+def draw_curve(
+    workdir: epath.Path,
+    records: list[dict[str, Any]],
+    title: str,
+    sampled: bool,
+    others: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+) -> None:
     """`curve.png`: the training loss and the held-out loss over the tokens seen.
 
     Args:
@@ -50,6 +66,7 @@ def draw_curve(workdir: epath.Path, records: list[dict[str, Any]], title: str, s
       records: of `metrics.jsonl`.
       title: of the picture.
       sampled: whether the training loss is that of the sampled softmax, which is not on the scale of the held-out one.
+      others: label -> (tokens seen, perplexity) of other texts.
     """
     # drawn without a screen; imported here, since only a finished run draws
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -62,11 +79,12 @@ def draw_curve(workdir: epath.Path, records: list[dict[str, Any]], title: str, s
     left.set_title("training loss" + (", sampled softmax" if sampled else ""))
     left.set_ylabel("nats a token")
     _lines(right, records, "heldout/perplexity", "o")
+    for label, points in (others or {}).items():
+        right.plot(*zip(*points, strict=True), color="tab:gray", label=label, marker="s", ms=4, lw=1.5, ls="--")
     right.set_title("held-out perplexity, full softmax")
     right.set_yscale("log")
-    ticks = _ticks(
-        [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
-    )
+    shown = [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
+    ticks = _ticks(shown + [value for points in (others or {}).values() for _, value in points])
     right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
     right.minorticks_off()
     for axes in (left, right):
@@ -118,12 +136,15 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
     rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
     for name, values in (("before training", before), ("after training", after)):
-        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in ("forward", "backward", "average")))
+        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in FIGURES))
+    rows.append("(full softmax over the vocabulary; average: exp of the mean of both losses)")
+    return "\n".join([*rows, "", *ending(result, workdir)])
+
+
+def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
+    """The lines that end the report of any run."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
-    lines = [
-        *rows,
-        "(full softmax over the vocabulary; average: exp of the mean of both losses)",
-        "",
+    return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
         f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters and"
         f" {result['softmax_parameters']:,} of the softmax",
@@ -136,4 +157,3 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
         "",
         f"next: elmo-jax evaluate {workdir} --data YOUR_TEXT.txt",
     ]
-    return "\n".join(lines)

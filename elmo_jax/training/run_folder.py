@@ -12,6 +12,8 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.files import place
+from elmo_jax.training.evaluate import FIGURES
+from elmo_jax.training.history import FINETUNED_FROM, history
 from elmo_jax.training.lanes import from_lanes, stored_rows
 from elmo_jax.training.metrics import read_records
 from elmo_jax.training.workdir import read_config, read_config_file
@@ -41,12 +43,7 @@ def load_run(run: str | os.PathLike[str], step: str = "last") -> PretrainedBiLM:
     else:
         raise UserError(f"--step: expected a number, 'last' or 'best', got {step!r}")
     params, made = checkpoints.restore_params(chosen)
-    corpus = Corpus.open(config.data.corpus)
-    if corpus.fingerprint != facts["corpus_fingerprint"]:
-        raise UserError(
-            f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
-            " say where that is: the run's config.json names data.corpus"
-        )
+    corpus = corpus_of(folder)
     if len(params["softmax"]["bias"]) != stored_rows(corpus.vocabulary_size):
         raise UserError(
             f"{run}: the softmax's rows of step {made} lie as another version of elmo_jax stores them; use that"
@@ -55,19 +52,21 @@ def load_run(run: str | os.PathLike[str], step: str = "last") -> PretrainedBiLM:
     heldout = [
         r for r in read_records(folder / "metrics.jsonl") if r["step"] == made and "heldout/perplexity/average" in r
     ]
-    info = {
-        "experiment": folder.name,
-        "steps": made,
-        "tokens_seen": made * config.train.batch_size * config.train.unroll_steps,
-        "corpus_fingerprint": corpus.fingerprint,
-        "evaluation_batch_size": config.evaluation.batch_size,
-        "heldout_perplexity": {
-            name: heldout[-1][f"heldout/perplexity/{name}"] for name in ("forward", "backward", "average")
-        }
-        if heldout
-        else None,
-    }
+    figures = {name: heldout[-1][f"heldout/perplexity/{name}"] for name in FIGURES} if heldout else None
+    info = history(folder.name, made, figures, config, corpus, facts.get(FINETUNED_FROM))
     return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
+
+
+def corpus_of(run: epath.Path) -> Corpus:
+    """The corpus that a run was trained on. Raises `UserError` where it is no longer there."""
+    inside = run / "corpus"  # of a run that fine-tunes, which may have moved with it
+    corpus = Corpus.open(str(inside) if inside.exists() else read_config(run).data.corpus)
+    if corpus.fingerprint != read_config_file(run)["facts"]["corpus_fingerprint"]:
+        raise UserError(
+            f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
+            " say where that is: the run's config.json names data.corpus"
+        )
+    return corpus
 
 
 def load_run_or_export(path: str | os.PathLike[str]) -> PretrainedBiLM:

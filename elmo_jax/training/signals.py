@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from types import FrameType
 from typing import Self
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopped:
+    """A run that was asked to stop, and has saved its state."""
+
+    signal: signal.Signals
+    step: int
 
 
 class StopSignals:

@@ -11,6 +11,9 @@ from elmo_jax.config import CHANGEABLE, Config, differences, from_dict, to_dict
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_text
 
+# what `finetune` makes before the run itself begins; the second is the first, half-made
+_BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache")
+
 
 def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     """Claims a folder for a run, or finds that it is this run's.
@@ -41,19 +44,35 @@ def _claim(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     path = workdir / "config.json"
     if path.exists():
         written = read_config_file(workdir)
-        old = {**written["config"], **written["facts"]}
+        # settings that an older version did not have are as they were then, which is what their defaults say
+        old = {**to_dict(from_dict(written["config"])), **written["facts"]}
         changed = differences(old, {**to_dict(config), **facts})
         refused = {key: values for key, values in changed.items() if key not in CHANGEABLE}
         if refused:
-            listed = "; ".join(f"{key} was {old!r} and is now {new!r}" for key, (old, new) in refused.items())
+            listed = "; ".join(
+                f"{key} was {_short(old)} and is now {_short(new)}" for key, (old, new) in refused.items()
+            )
             raise UserError(
                 f"{workdir}: this run was started with other settings: {listed}."
                 " Go on with its own, or give the new run a folder of its own with --workdir"
             )
-    elif workdir.exists() and (not workdir.is_dir() or any(not p.name.endswith(".tmp") for p in workdir.iterdir())):
-        raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
+    else:
+        check_vacant(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"config": to_dict(config), "facts": facts}, indent=2) + "\n")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def check_vacant(workdir: epath.Path) -> None:
+    """Raises `UserError` where a folder without a run holds anything but what the start of a run leaves."""
+    if not workdir.exists():
+        return
+    if not workdir.is_dir() or any(p.name not in _BEFORE and not p.name.endswith(".tmp") for p in workdir.iterdir()):
+        raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:

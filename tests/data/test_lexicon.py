@@ -77,3 +77,17 @@ def test_vocabulary_that_is_not_utf8_or_not_there(tmp_path: Path) -> None:
     path.write_bytes(b"<S>\n</S>\n<UNK>\ncaf\xe9\n")
     with pytest.raises(UserError, match="line 4: not UTF-8"):
         read_vocabulary(path)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "added"),
+    [(None, None, ["zebra", "Z", "é"]), (None, 4, ["zebra"]), (7, 1, ["zebra", "Z"]), (5, 1, []), (None, 8, [])],
+)
+def test_words_are_added_behind_a_base(size: int | None, count: int | None, added: list[str]) -> None:
+    """Those of the base stay where they are, seen or not; the others follow by count."""
+    base = [*MARKS, "b", "a"]
+    lexicon, ids = build_lexicon(WORDS, COUNTS, None, size, count, base)
+    assert lexicon.words[: lexicon.vocabulary_size] == [*base, *added]
+    assert sorted(lexicon.words) == sorted(WORDS)
+    assert [lexicon.words[i] for i in ids] == WORDS
+    assert [lexicon.counts[i] for i in ids] == COUNTS.tolist()

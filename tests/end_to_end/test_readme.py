@@ -1,7 +1,8 @@
 """Every command and every snippet of the README runs as it is written there.
 
-What a command would take hours for is made small: pretraining gets `SMALLER` settings and no other, and the biLM of
-`make pretrain`, which later lines use, is a small run. The targets of make that train or test are looked up, not run.
+What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, and the
+biLM of `make pretrain`, which later lines use, is a small run. The targets of make that train or test are looked up,
+not run.
 """
 
 import json
@@ -24,6 +25,7 @@ SMALLER = """
     --config.model.char_cnn.filters=((1,8),(2,8)) --config.model.lstm.cells=16 --config.model.lstm.projection=8
     --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
 """.split()
+TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
 
 # one process runs all commands, each as the console script would, and stops at the first that fails
 RUN_ALL = """
@@ -54,6 +56,7 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
     (folder / "corpus").symlink_to(commands.folder / "corpus")
     shutil.copytree(whole, folder / "runs" / "sotu_tiny")
     shutil.copytree(commands.folder / "text", folder / "my_texts")
+    shutil.copytree(commands.folder / "text", folder / "my_domain")
     shutil.copy(next((folder / "my_texts").iterdir()), folder / "my_text.txt")
     (folder / "sentences.txt").write_text("My fellow citizens\n\nPeace .\n")
     (folder / "vocab.txt").write_text("My\nfellow\nPeace\n")
@@ -103,14 +106,15 @@ def commands_ran(folder: Path) -> Path:
     lines = [words[1:] for words in command_lines() if words[0] == "elmo-jax"]
     others = sum(words[0] == "make" for words in command_lines()) + len(launches())
     assert len(lines) + others == len(command_lines()), "something else"
-    lines = [line + SMALLER * (line[0] == "pretrain") for line in lines]
+    lines = [line + SMALLER * (line[0] == "pretrain") + TUNING * (line[0] == "finetune") for line in lines]
     ended = run(folder, RUN_ALL, json.dumps(lines))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
 
 def test_commands(commands_ran: Path):
-    for made in ("data/mine/corpus.json", "runs/mine/result.json", "scores.tsv", "my_bilm/bilm.json"):
+    runs = ("runs/mine/result.json", "runs/my_domain/result.json")
+    for made in ("data/mine/corpus.json", *runs, "scores.tsv", "my_bilm/bilm.json"):
         assert (commands_ran / made).exists(), made
     figures = json.loads((commands_ran / "figures.json").read_text())
     assert figures["perplexity"]["average"] > 1

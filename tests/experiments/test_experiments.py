@@ -15,6 +15,7 @@ from elmo_jax.data.batches import TrainingBatch, Window
 from elmo_jax.model.bilm import BiLM, parameter_count
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.lanes import from_lanes
+from elmo_jax.training.source_model import with_architecture
 from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 
@@ -26,16 +27,20 @@ SIZES = {
     "pretrain_small": (100_000, 13_593_296, 100_000 * 129),
     "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
 }
+# fine-tuning -> the experiment whose model it takes, architecture and vocabulary included
+FINETUNED = {"finetune_legal": "pretrain_sotu_tiny", "finetune_biomedical": "pretrain_fiction"}
 
 
 def test_every_experiment_is_listed_here():
-    assert {path.stem for path in FOLDER.glob("*.py")} == set(SIZES)
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(SIZES) | set(FINETUNED)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [*SIZES, *FINETUNED])
 def test_builds_with_the_right_parameter_counts(name):
-    vocabulary, parameters, of_softmax = SIZES[name]
+    vocabulary, parameters, of_softmax = SIZES[FINETUNED.get(name, name)]
     config = load_config(FOLDER / f"{name}.py")
+    if name in FINETUNED:
+        config = with_architecture(config, load_config(FOLDER / f"{FINETUNED[name]}.py").model, FINETUNED[name])
     model = BiLM(config.model)
     step = TrainStep(model, config.train, total_steps=1000, vocabulary_size=vocabulary)
     state = jax.eval_shape(lambda: initial_state(config, model.clone(vocabulary_size=vocabulary), step.optimizer))
@@ -84,10 +89,15 @@ def test_1_billion_word_is_the_papers():
     assert optimizer.clip_norm == 10 and optimizer.schedule == "constant" and train.carry == "endless"
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [*SIZES, *FINETUNED])
 def test_the_docstring_says_what_a_user_needs(name):
     text = (FOLDER / f"{name}.py").read_text().split('"""')[1]
-    assert f"elmo-jax pretrain --config experiments/{name}.py" in text
+    if name in FINETUNED:
+        run = FINETUNED[name].removeprefix("pretrain_")
+        assert f"elmo-jax finetune --from runs/{run}" in text and f"{FINETUNED[name]}.py" in text
+        assert f"--config experiments/{name}.py" in text
+    else:
+        assert f"elmo-jax pretrain --config experiments/{name}.py" in text
     for word in ("hardware", "time", "figure", "measured"):
         assert re.search(rf"\b{word}\b", text), word
 

