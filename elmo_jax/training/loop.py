@@ -32,12 +32,13 @@ from elmo_jax.training import mesh as meshes
 from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.evaluate import Evaluator, Perplexity
 from elmo_jax.training.lanes import from_lanes
-from elmo_jax.training.metrics import MetricsLog, Progress
+from elmo_jax.training.metrics import MetricsLog, NoProgress, Progress, Records
 from elmo_jax.training.report import draw_curve, summary, write_result
 from elmo_jax.training.signals import StopSignals
 from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import Metrics, TrainStep
 from elmo_jax.training.throughput import Interval, Work
+from elmo_jax.training.together import StopAgreement, is_first, of_each, of_first
 from elmo_jax.training.workdir import open_workdir
 
 
@@ -45,7 +46,7 @@ from elmo_jax.training.workdir import open_workdir
 class Finished:
     """A run that has come to its end, in this launch or an earlier one."""
 
-    result: dict[str, Any]  # the contents of `result.json`
+    result: dict[str, Any]  # the contents of `result.json`, on process 0
     already: bool  # whether this launch found it finished
 
 
@@ -76,7 +77,8 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     open_workdir(folder, config, facts)
     total = total_steps(config, corpus)
     done = folder / "result.json"
-    if done.exists() and (result := json.loads(done.read_text()))["steps"] == total:
+    result = json.loads(done.read_text()) if is_first() and done.exists() else {}
+    if of_first(result.get("steps") == total):
         return Finished(result, already=True)
     _use_compilation_cache(folder)
     return _Run(config, corpus, mesh, folder, title, total).train()
@@ -96,6 +98,7 @@ class _Run:
         self, config: Config, corpus: Corpus, mesh: jax.sharding.Mesh, workdir: epath.Path, title: str, total: int
     ) -> None:
         self._launched = time.perf_counter()
+        self._stopping = 0  # the signal after which all processes stop
         self._config, self._corpus, self._mesh = config, corpus, mesh
         self._workdir, self._title, self._total = workdir, title, total
         self._step_tokens = config.train.batch_size * config.train.unroll_steps
@@ -123,18 +126,18 @@ class _Run:
 
     def train(self) -> Finished | Stopped:
         state, step = self._start()
-        self._log = MetricsLog(self._workdir, step)
+        self._log = MetricsLog(self._workdir, step) if is_first() else Records()
         self._wall_before = self._log.latest("wall_seconds")
-        self._progress = Progress(self._total, step)
+        self._progress = Progress(self._total, step) if is_first() else NoProgress()
         try:
-            if self._log.first("heldout/perplexity/average") is None:
+            if of_first(self._log.first("heldout/perplexity/average") is None):
                 self._evaluate(state if step == 0 else self._fresh(), 0, "before training")
             with StopSignals() as signals:
                 state, step = self._loop(state, step, signals)
-            if signals.received is not None and step < self._total:
+            if self._stopping and step < self._total:
                 self._checkpoints.save(step, state)
                 self._checkpoints.wait()
-                return Stopped(signals.received, step)
+                return Stopped(signal.Signals(self._stopping), step)
             return self._finish(state)
         finally:
             self._progress.close()
@@ -160,8 +163,8 @@ class _Run:
             )
         return state, step
 
-    def _batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int]]:
-        """Batches on the devices, and their numbers of distinct words, from the state's position on."""
+    def _batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
+        """Batches on the devices from the state's position on; distinct words of each, and blocks read until then."""
         train = self._config.train
         batches = TrainingBatches(
             self._corpus.blocks("train"),
@@ -177,29 +180,33 @@ class _Run:
             data_seed=self._config.data.seed,
             draw_seed=train.seed,
         )
-        return prefetched(
-            (meshes.to_devices(batch, meshes.BATCH_SPECS, self._mesh), int(batch.window.word_count.sum()))
-            for batch in batches
-        )
+
+        def ready(batch: TrainingBatch) -> tuple[TrainingBatch, int, int]:
+            counts = int(batch.window.word_count.sum()), batches.blocks_read
+            return meshes.to_devices(batch, meshes.BATCH_SPECS, self._mesh), *counts
+
+        return prefetched(map(ready, batches))
 
     def _loop(self, state: TrainState, step: int, signals: StopSignals) -> tuple[TrainState, int]:
         """Trains from `step` to the end or to a signal; returns the state and its step."""
         program = meshes.map_step(self._step, self._shapes, self._mesh)
         batches = self._batches(state, step)
+        agreement = StopAgreement(self._mesh)
         interval = Interval(self._work, self._step_tokens)
         # figures are fetched one step late: the device has its next step by then
-        pending: tuple[int, Metrics] | None = None
+        pending: tuple[int, Metrics, jax.Array | int] | None = None
         with jax.transfer_guard("disallow"):
-            while step < self._total and signals.received is None:
+            while step < self._total and not self._stopping:
                 waiting = time.perf_counter()
-                batch, distinct = next(batches)
-                interval.waited(time.perf_counter() - waiting, distinct)
+                batch, *counts = next(batches)
+                interval.waited(time.perf_counter() - waiting, *counts)
                 state, metrics = program(state, batch, self._spellings)
+                stopping = agreement.announce(signals.received)
                 step += 1
                 self._progress.step()
                 if pending is not None:
                     self._receive(interval, *pending)
-                pending = step, metrics
+                pending = step, metrics, stopping
                 reporting = step % self._config.train.log_every == 0 or step == self._total
                 if reporting or self._is_due(step):
                     self._receive(interval, *pending)
@@ -228,14 +235,16 @@ class _Run:
         self._log.flush()  # what stands there up to a checkpoint is kept when the run goes on from it
         self._checkpoints.save(step, state, heldout)
 
-    def _receive(self, interval: Interval, step: int, metrics: Metrics) -> None:
+    def _receive(self, interval: Interval, step: int, metrics: Metrics, stopping: jax.Array | int) -> None:
         """Takes in the figures of a step."""
-        losses, norm = jax.device_get((metrics.loss, metrics.gradient_norm))
+        waiting = time.perf_counter()
+        losses, norm, self._stopping = jax.device_get((metrics.loss, metrics.gradient_norm, stopping))
+        interval.blocked(time.perf_counter() - waiting)
         if not (np.isfinite(losses).all() and np.isfinite(norm)):
             self._checkpoints.wait()
             kept = self._checkpoints.steps()
             good = f"the last checkpoint is that of step {kept[-1]}" if kept else "no checkpoint was written yet"
-            last = self._log.records[-1]["step"]
+            last = int(self._log.latest("step"))
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
                 f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
@@ -245,10 +254,12 @@ class _Run:
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
         """Writes what the interval gave."""
-        values = interval.values() | {
+        of_processes = of_each(interval.of_process())
+        values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),
             "train/learning_rate": float(jax.device_get(metrics.learning_rate)),
             "train/seconds": self._log.latest("train/seconds") + interval.seconds,
+            **of_processes,
         }
         self._write(step, values)
         self._progress.show(values, step, (self._total - step) * interval.seconds / interval.steps)
@@ -274,6 +285,8 @@ class _Run:
         after = self._evaluate(state, self._total, "after training")
         self._checkpoints.save(self._total, state, after.average)  # notes the figure
         self._checkpoints.wait()
+        if not is_first():
+            return Finished({}, already=False)
         params = from_lanes(jax.device_get(state.params), self._corpus.vocabulary_size)
         result = {
             "experiment": self._title,

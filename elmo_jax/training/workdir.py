@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from etils import epath
@@ -10,6 +11,9 @@ from etils import epath
 from elmo_jax.config import CHANGEABLE, Config, differences, from_dict, to_dict
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_text
+from elmo_jax.training.together import is_first, of_first
+
+PATIENCE_SECONDS = 30.0  # for what one host writes to be seen by another
 
 
 def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
@@ -22,10 +26,14 @@ def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> 
 
     Raises:
       UserError: the folder holds something else, or a run with other settings; those that may change are `CHANGEABLE`;
-        or it is in a bucket that cannot be read and written.
+        it is in a bucket that cannot be read and written; or this host does not see what process 0 opened.
     """
     try:
-        _claim(workdir, config, facts)
+        if is_first():
+            _claim(workdir, config, facts)
+        of_first(0)  # the others look only now
+        if not is_first():
+            _follow(workdir, config, facts)
     except UserError:
         raise
     except Exception as error:  # the clients of the stores raise what they like
@@ -40,20 +48,50 @@ def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> 
 def _claim(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     path = workdir / "config.json"
     if path.exists():
-        written = read_config_file(workdir)
-        old = {**written["config"], **written["facts"]}
-        changed = differences(old, {**to_dict(config), **facts})
+        changed = _changed(workdir, config, facts)
         refused = {key: values for key, values in changed.items() if key not in CHANGEABLE}
         if refused:
-            listed = "; ".join(f"{key} was {old!r} and is now {new!r}" for key, (old, new) in refused.items())
             raise UserError(
-                f"{workdir}: this run was started with other settings: {listed}."
+                f"{workdir}: this run was started with other settings: {_listed(refused)}."
                 " Go on with its own, or give the new run a folder of its own with --workdir"
             )
     elif workdir.exists() and (not workdir.is_dir() or any(not p.name.endswith(".tmp") for p in workdir.iterdir())):
         raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
     workdir.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"config": to_dict(config), "facts": facts}, indent=2) + "\n")
+
+
+def _follow(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
+    """Finds what process 0 opened; through a shared file system that may take a while."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        opened = (workdir / "config.json").exists()
+        changed = _changed(workdir, config, facts) if opened else {}
+        changed.pop("data.corpus", None)  # each host may have a copy of its own
+        if opened and not changed:
+            return
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    if opened:
+        raise UserError(
+            f"{workdir}: not the settings that process 0 was started with: {_listed(changed)}; start the same command"
+            " on every host"
+        )
+    raise UserError(
+        f"{workdir}: process 0 has opened the run there, but this host does not see it; every host needs the same"
+        " --workdir, in a shared folder or a bucket"
+    )
+
+
+def _changed(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs from the settings and facts that the run was opened with: (then, now)."""
+    written = read_config_file(workdir)
+    return differences({**written["config"], **written["facts"]}, {**to_dict(config), **facts})
+
+
+def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{key} was {old!r} and is now {new!r}" for key, (old, new) in changed.items())
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
