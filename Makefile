@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain finetune test test-gcs test-slurm lint clean
+.PHONY: pretrain finetune test test-gcs test-slurm chaos lint clean
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -50,6 +50,10 @@ test-gcs: $(VENV)/installed-test
 # launch/slurm.sbatch under a real Slurm of two nodes on this machine: kills, requeues, the same end
 test-slurm: $(VENV)/installed-test
 	@$(BIN)/python tests/launch/check_slurm.py
+
+# twenty random kills of a run of two processes, restarted each time: the same parameters, bit for bit
+chaos: $(VENV)/installed-test
+	@$(BIN)/python -m tests.distributed.chaos
 
 clean:
 	rm -rf $(VENV) build *.egg-info

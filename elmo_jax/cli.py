@@ -12,8 +12,8 @@ from pathlib import Path
 from etils import epath
 
 from elmo_jax import cli_finetune, cli_vectors
-from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError
-from elmo_jax.training.processes import add_process_flags, connect
+from elmo_jax.errors import PeerLost, UserError, exit_status
+from elmo_jax.training.processes import add_process_flags, connected
 
 EPILOG = """\
 a whole training:
@@ -44,15 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
         return status
-    except UserError as error:
-        print(f"elmo-jax: {error}", file=sys.stderr)
-        return 2
-    except PeerLost as error:
-        print(f"elmo-jax: {error}", file=sys.stderr)
-        return TRY_AGAIN
-    except KeyboardInterrupt:
-        print("elmo-jax: interrupted", file=sys.stderr)
-        return 130
+    except (UserError, PeerLost, KeyboardInterrupt) as error:
+        print(f"elmo-jax: {str(error) or 'interrupted'}", file=sys.stderr)
+        return exit_status(error)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -191,23 +185,26 @@ def _pretrain(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_config
 
     config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
-    connect(options)
-    from elmo_jax.training.launch import pretrain
-    from elmo_jax.training.report import table
-    from elmo_jax.training.signals import Stopped
-
     name = options.config.stem.removeprefix("pretrain_")
     workdir = options.workdir or epath.Path("runs") / name
-    ended = pretrain(config, workdir, name)
+    with connected(options):
+        from elmo_jax.training.launch import pretrain
+        from elmo_jax.training.report import table
+        from elmo_jax.training.signals import Stopped
+        from elmo_jax.training.together import is_first
+
+        ended = pretrain(config, workdir, name)
     if isinstance(ended, Stopped):
-        print(
-            f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
-            " the same command goes on from there"
-        )
+        if is_first():
+            print(
+                f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
+                " the same command goes on from there"
+            )
         return 128 + ended.signal
-    if ended.already:
-        print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}")
-    print(f"\n{table(ended.result, workdir)}")
+    if is_first():
+        if ended.already:
+            print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}")
+        print(f"\n{table(ended.result, workdir)}")
     return 0
 
 

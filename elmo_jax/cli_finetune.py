@@ -9,7 +9,7 @@ from pathlib import Path
 from etils import epath
 
 from elmo_jax.errors import UserError
-from elmo_jax.training.processes import add_process_flags, connect
+from elmo_jax.training.processes import add_process_flags, connected
 
 Commands = argparse._SubParsersAction
 
@@ -68,28 +68,32 @@ def _finetune(options: argparse.Namespace) -> int:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     if options.epochs is not None and options.epochs < 0:
         raise UserError(f"--epochs: expected 0 or more, got {options.epochs:g}")
-    connect(options)
-    from elmo_jax.training.finetune import Text, finetune
-    from elmo_jax.training.signals import Stopped
-    from elmo_jax.training.source_model import open_source
-    from elmo_jax.training.tuning_report import tuning_table
+    with connected(options):
+        from elmo_jax.training.finetune import Text, finetune
+        from elmo_jax.training.signals import Stopped
+        from elmo_jax.training.source_model import open_source
+        from elmo_jax.training.together import is_first
+        from elmo_jax.training.tuning_report import tuning_table
 
-    source = open_source(options.model, options.options)
-    if config is None:
-        config = load_config(None, options.overrides, source.settings())
-    if options.epochs is not None:
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=options.epochs, steps=0))
-    text = Text(
-        options.data, options.format, options.errors, options.heldout_fraction, options.heldout, options.workers
-    )
-    ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
-    if isinstance(ended, Stopped):
-        print(
-            f"stopped by {ended.signal.name} at step {ended.step}, saved in {options.workdir};"
-            " the same command goes on from there"
+        source = open_source(options.model, options.options)
+        if config is None:
+            config = load_config(None, options.overrides, source.settings())
+        if options.epochs is not None:
+            train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
+            config = dataclasses.replace(config, train=train)
+        text = Text(
+            options.data, options.format, options.errors, options.heldout_fraction, options.heldout, options.workers
         )
+        ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
+    if isinstance(ended, Stopped):
+        if is_first():
+            print(
+                f"stopped by {ended.signal.name} at step {ended.step}, saved in {options.workdir};"
+                " the same command goes on from there"
+            )
         return 128 + ended.signal
-    if ended.already:
-        print(f"this run is complete: {ended.result['steps']:,} steps, in {options.workdir}")
-    print(f"\n{tuning_table(ended.result, options.workdir)}")
+    if is_first():
+        if ended.already:
+            print(f"this run is complete: {ended.result['steps']:,} steps, in {options.workdir}")
+        print(f"\n{tuning_table(ended.result, options.workdir)}")
     return 0

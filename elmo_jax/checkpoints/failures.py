@@ -11,6 +11,8 @@ import time
 import warnings
 from typing import Any
 
+import jax
+import orbax.checkpoint as ocp
 from etils import epath
 
 _NUMBER = re.compile(r"os_error_code='(\d+)'")  # TensorStore's way to tell the operating system's error
@@ -48,6 +50,25 @@ def remove_while_written(directory: epath.Path, prefix: str) -> None:
                 pass
         time.sleep(0.05)
     gc.collect()  # the coroutines that waited for those arrays: while modules are there for them to end with
+
+
+def barrier() -> ocp.multihost.BarrierSyncFn | None:
+    """What Orbax's threads of all processes meet with; None for a process that is alone.
+
+    Orbax goes to meet the others also where its own part could not be written, and would say so only when these have
+    not come for ten minutes. With this one it says so at once.
+    """
+    if jax.process_count() == 1:
+        return None
+    meet = ocp.multihost.get_barrier_sync_fn()
+
+    def meet_unless_failed(*, key: str, timeout_ms: int) -> None:
+        error = sys.exc_info()[1]  # on its way through the thread
+        if error is not None:
+            raise error
+        meet(key=key, timeout_ms=timeout_ms)
+
+    return meet_unless_failed
 
 
 def tell_once() -> None:

@@ -72,11 +72,11 @@ class Checkpoints:
         folder = self._directory / str(step)
         if step in self._failed:  # what is still under way of that save could end up among the files of this one
             raise UserError(f"{folder}: could not be saved before; save a later step, or start the run again")
-        if step in self.steps():
-            if step not in self._known:
-                raise UserError(f"{folder}: holds a checkpoint this run did not make; move it away first")
+        if step in self._known:  # not asked of the disk, which another process may see later than this one
             self._note(step, heldout)
             return
+        if step in self.steps():
+            raise UserError(f"{folder}: holds a checkpoint this run did not make; move it away first")
         try:
             self._saving = (step, heldout)
             manager = self._open()
@@ -191,7 +191,9 @@ class Checkpoints:
                 options=ocp.CheckpointManagerOptions(
                     preservation_policy=self,  # `should_preserve` below
                     cleanup_tmp_directories=True,
-                    async_options=ocp.AsyncOptions(post_finalization_callback=self._seal),
+                    async_options=ocp.AsyncOptions(
+                        post_finalization_callback=self._seal, barrier_sync_fn=failures.barrier()
+                    ),
                 ),
                 item_handlers=ocp.StandardCheckpointHandler(),
             )

@@ -128,7 +128,11 @@ class DistinctWords:
 
 
 class TrainingBatches(Iterator[TrainingBatch]):
-    """The batches of this process from a position on."""
+    """The batches of this process from a position on.
+
+    Attributes:
+        blocks_read: records read so far, those of this process's rows alone.
+    """
 
     def __init__(
         self,
@@ -157,11 +161,13 @@ class TrainingBatches(Iterator[TrainingBatch]):
         self._step, self._steps, self._devices = step, unroll_steps, devices
         self._negatives, self._draw_seed = negatives, draw_seed
         self._position = position.astype(np.int32).copy()
+        self.blocks_read = 0
         self._text = [self._block(row, slot) for row, (slot, _) in zip(rows, self._position.tolist(), strict=True)]
 
     def _block(self, row: int, slot: int) -> np.ndarray:
         """[5, n]: both directions, and a mark on the first place."""
         text = both_directions(self._blocks[slot * self._total_rows + row])
+        self.blocks_read += 1
         return np.concatenate([text, np.arange(text.shape[1])[None] == 0])
 
     def _read(self, index: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.loop import Run
 from elmo_jax.training.report import Finished
 from elmo_jax.training.signals import Stopped
+from elmo_jax.training.together import is_first, of_first
 from elmo_jax.training.workdir import open_workdir
 
 
@@ -55,10 +56,9 @@ def launch(
     open_workdir(workdir, config, {**facts, **(more_facts or {})})
     total = total_steps(config, corpus)
     done = workdir / "result.json"
-    if done.exists():
-        result = json.loads(done.read_text())
-        if result["steps"] == total or result.get("stopped_early"):
-            return Finished(result, already=True)
+    result = json.loads(done.read_text()) if is_first() and done.exists() else {}
+    if of_first(result.get("steps") == total or result.get("stopped_early", False)):
+        return Finished(result, already=True)
     use_compilation_cache(workdir)
     return kind(config, corpus, mesh, workdir, title, total).train()
 

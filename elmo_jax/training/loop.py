@@ -9,6 +9,7 @@ rows stand in the text is part of the state, so a batch that was drawn ahead of 
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -29,12 +30,13 @@ from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity
 from elmo_jax.training.history import history
 from elmo_jax.training.lanes import from_lanes
-from elmo_jax.training.metrics import MetricsLog, Progress
+from elmo_jax.training.metrics import MetricsLog, NoProgress, Progress, Records
 from elmo_jax.training.report import Finished, draw_curve, summary, write_result
 from elmo_jax.training.signals import Stopped, StopSignals
 from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import Metrics, TrainStep
 from elmo_jax.training.throughput import Interval, Work
+from elmo_jax.training.together import StopAgreement, is_first, of_each, of_first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Run:
         total: int,
     ) -> None:
         self._launched = time.perf_counter()
+        self._stopping = 0  # the signal after which all processes stop
         self._config, self._corpus, self._mesh = config, corpus, mesh
         self._workdir, self._title, self._total = workdir, title, total
         self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out figure of this launch, and its step
@@ -95,17 +98,17 @@ class Run:
     def train(self) -> Finished | Stopped:
         """Trains to the end or to a signal."""
         state, step = self._start()
-        self._log = MetricsLog(self._workdir, step)
+        self._log = MetricsLog(self._workdir, step) if is_first() else Records()
         self._wall_before = self._log.latest("wall_seconds")
-        self._progress = Progress(self._total, step)
+        self._progress = Progress(self._total, step) if is_first() else NoProgress()
         try:
             self._before(state, step)
             with StopSignals() as signals:
                 state, step = self._loop(state, step, signals)
-            if signals.received is not None and step < self._total and not self._is_enough():
+            if self._stopping and step < self._total and not self._is_enough():
                 self._checkpoints.save(step, state)
                 self._checkpoints.wait()
-                return Stopped(signals.received, step)
+                return Stopped(signal.Signals(self._stopping), step)
             return self._finish(state, step)
         finally:
             self._progress.close()
@@ -139,11 +142,15 @@ class Run:
 
     def _before(self, state: TrainState, step: int) -> None:
         """The figures before training, unless an earlier launch wrote them; `state` is that of `step`."""
-        if self._log.first("heldout/perplexity/average") is None:
+        if self._lacks("heldout/perplexity/average"):
             self._evaluate(state if step == 0 else self._first_state(), 0, "before training")
 
-    def _batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int]]:
-        """Batches on the devices, and their numbers of distinct words, from the state's position on."""
+    def _lacks(self, name: str) -> bool:
+        """Whether no record has this figure; process 0 keeps the records and says so to all."""
+        return bool(of_first(self._log.first(name) is None))
+
+    def _batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
+        """Batches on the devices from the state's position on; distinct words of each, and blocks read until then."""
         train = self._config.train
         batches = TrainingBatches(
             self._corpus.blocks("train"),
@@ -159,29 +166,33 @@ class Run:
             data_seed=self._config.data.seed,
             draw_seed=train.seed,
         )
-        return prefetched(
-            (meshes.to_devices(batch, meshes.BATCH_SPECS, self._mesh), int(batch.window.word_count.sum()))
-            for batch in batches
-        )
+
+        def ready(batch: TrainingBatch) -> tuple[TrainingBatch, int, int]:
+            counts = int(batch.window.word_count.sum()), batches.blocks_read
+            return meshes.to_devices(batch, meshes.BATCH_SPECS, self._mesh), *counts
+
+        return prefetched(map(ready, batches))
 
     def _loop(self, state: TrainState, step: int, signals: StopSignals) -> tuple[TrainState, int]:
         """Trains from `step` to the end or to a signal; returns the state and its step."""
         program = meshes.map_step(self._step, self._shapes, self._mesh)
         batches = self._batches(state, step)
+        agreement = StopAgreement(self._mesh)
         interval = Interval(self._work, self._step_tokens)
         # figures are fetched one step late: the device has its next step by then
-        pending: tuple[int, Metrics] | None = None
+        pending: tuple[int, Metrics, jax.Array | int] | None = None
         with jax.transfer_guard("disallow"):
-            while step < self._total and signals.received is None and not self._is_enough():
+            while step < self._total and not self._stopping and not self._is_enough():
                 waiting = time.perf_counter()
-                batch, distinct = next(batches)
-                interval.waited(time.perf_counter() - waiting, distinct)
+                batch, *counts = next(batches)
+                interval.waited(time.perf_counter() - waiting, *counts)
                 state, metrics = program(state, batch, self._spellings)
+                stopping = agreement.announce(signals.received)
                 step += 1
                 self._progress.step()
                 if pending is not None:
                     self._receive(interval, *pending)
-                pending = step, metrics
+                pending = step, metrics, stopping
                 reporting = step % self._config.train.log_every == 0 or step == self._total
                 if reporting or self._is_due(step):
                     self._receive(interval, *pending)
@@ -214,14 +225,16 @@ class Run:
         self._log.flush()  # what stands there up to a checkpoint is kept when the run goes on from it
         self._checkpoints.save(step, state, heldout)
 
-    def _receive(self, interval: Interval, step: int, metrics: Metrics) -> None:
+    def _receive(self, interval: Interval, step: int, metrics: Metrics, stopping: jax.Array | int) -> None:
         """Takes in the figures of a step."""
-        losses, norm = jax.device_get((metrics.loss, metrics.gradient_norm))
+        waiting = time.perf_counter()
+        losses, norm, self._stopping = jax.device_get((metrics.loss, metrics.gradient_norm, stopping))
+        interval.blocked(time.perf_counter() - waiting)
         if not (np.isfinite(losses).all() and np.isfinite(norm)):
             self._checkpoints.wait()
             kept = self._checkpoints.steps()
             good = f"the last checkpoint is that of step {kept[-1]}" if kept else "no checkpoint was written yet"
-            last = self._log.records[-1]["step"]
+            last = int(self._log.latest("step"))
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
                 f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
@@ -231,10 +244,12 @@ class Run:
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
         """Writes what the interval gave."""
-        values = interval.values() | {
+        of_processes = of_each(interval.of_process())
+        values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),
             "train/learning_rate": float(jax.device_get(metrics.learning_rate)),
             "train/seconds": self._log.latest("train/seconds") + interval.seconds,
+            **of_processes,
         }
         self._write(step, values)
         self._progress.show(values, step, (self._total - step) * interval.seconds / interval.steps)
@@ -266,12 +281,15 @@ class Run:
         self._checkpoints.wait()
         chosen = self._choose(Chosen(state, step, after))
         params = from_lanes(meshes.whole(chosen.state.params), self._corpus.vocabulary_size)
+        more = self._more_findings(chosen, step)
+        if not is_first():
+            return Finished({}, already=False)
         result = {
             "experiment": self._title,
             "steps": step,
             "tokens_seen": step * self._step_tokens,
             **summary(self._log.records, chosen.heldout, params),
-            **self._more_findings(chosen, step),
+            **more,
             "wall_seconds": self._wall_before + time.perf_counter() - self._launched,
             "devices": f"{self._mesh.size} × {self._mesh.devices.flat[0].device_kind}",
         }

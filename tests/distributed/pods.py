@@ -1,0 +1,104 @@
+"""Launches of one command as many processes on this machine, which find each other by the three flags."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.end_to_end.commands import (
+    ENOUGH_SECONDS,
+    Commands,
+    Ended,
+    prepare,
+    pretrain_arguments,
+    small_experiment,
+    wait,
+)
+
+STEPS = 60  # of every run that is not stopped
+
+
+def prepared(folder: Path, steps: int = STEPS) -> Commands:
+    """A folder with the small experiment and its corpus, to run commands in."""
+    commands = small_experiment(folder, steps)
+    done = prepare(commands)
+    assert done.status == 0, done.stderr
+    return commands
+
+
+def free_port() -> int:
+    """A port of this machine that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(
+    commands: Commands,
+    workdir: Path,
+    processes: int,
+    devices: int,
+    *overrides: str,
+    under: dict[int, Sequence[str]] | None = None,
+    only: dict[int, Sequence[str]] | None = None,
+) -> list[subprocess.Popen[str]]:
+    """Starts `processes` processes of `devices` devices each.
+
+    Some of them may be started `under` another command, or have arguments that `only` they have.
+    """
+    coordinator = f"127.0.0.1:{free_port()}"
+    return [
+        commands.start(
+            *pretrain_arguments(workdir, *overrides),
+            *(only or {}).get(index, ()),
+            *("--coordinator", coordinator, "--processes", str(processes), "--process", str(index)),
+            devices=devices,
+            under=(under or {}).get(index, ()),
+        )
+        for index in range(processes)
+    ]
+
+
+def ends(launched: Sequence[subprocess.Popen[str]]) -> list[Ended]:
+    """Of all processes of a launch."""
+    return [wait(process) for process in launched]
+
+
+def launch(commands: Commands, workdir: Path, processes: int, devices: int, *overrides: str) -> list[Ended]:
+    """A launch of as many processes, or of one alone without any flags, to its end, which must be a good one."""
+    if processes == 1:
+        ended = [commands.pretrain(workdir, *overrides, devices=devices)]
+    else:
+        ended = ends(start(commands, workdir, processes, devices, *overrides))
+    assert [e.status for e in ended] == [0] * processes, [e.stderr for e in ended]
+    return ended
+
+
+def signalled_when(
+    launched: Sequence[subprocess.Popen[str]], victims: Sequence[int], number: int, condition: Callable[[], bool]
+) -> bool:
+    """Sends a signal to some processes of a launch once a condition is seen; false where one has ended before."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while all(process.poll() is None for process in launched):
+        assert time.monotonic() < deadline, "the condition was never met"
+        if condition():
+            for victim in victims:
+                os.kill(launched[victim].pid, number)
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def said(ended: Ended) -> list[str]:
+    """What a process wrote, without the lines of Gloo, the library of collectives between CPUs."""
+    lines = (ended.stdout + ended.stderr).splitlines()
+    return [line for line in lines if not line.startswith("[Gloo]")]
+
+
+def last_words(ended: Ended) -> str:
+    """The line with which a process ended that could not go on."""
+    return [line for line in ended.stderr.splitlines() if line.startswith("elmo-jax: ")][-1]

@@ -1,0 +1,134 @@
+"""One, two and four processes train the same biLM; together they stop, fail, are lost, and go on."""
+
+import dataclasses
+import json
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+from etils import epath
+
+from elmo_jax.config import Config, DataConfig
+from elmo_jax.errors import UserError
+from elmo_jax.training import workdir
+from tests.distributed.chaos import chaos
+from tests.distributed.pods import STEPS, Commands, Ended, ends, last_words, launch, said, start
+from tests.end_to_end.commands import checkpoint_steps, losses, records, saved_arrays
+
+EVERY_STEP = "--config.train.log_every=1"
+
+
+def assert_same_training(run: Path, alone: Path, *, first: int = 1) -> None:
+    """Losses from step `first` on, all that the last checkpoint holds, and held-out perplexity."""
+    found, expected = losses(run), losses(alone)
+    for step in range(first, STEPS + 1):
+        np.testing.assert_allclose(found[step], expected[step], rtol=0, atol=1e-5, err_msg=f"step {step}")
+    arrays, wanted = saved_arrays(run, STEPS), saved_arrays(alone, STEPS)
+    assert {path: (a.shape, a.dtype) for path, a in arrays.items()} == {
+        path: (a.shape, a.dtype) for path, a in wanted.items()
+    }
+    for path in wanted:
+        np.testing.assert_allclose(arrays[path], wanted[path], rtol=0, atol=1e-5, err_msg=path)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (run, alone)]
+    for name, value in results[1]["heldout_perplexity"].items():
+        assert results[0]["heldout_perplexity"][name] == pytest.approx(value, rel=1e-5)
+    shapes = [json.loads((folder / "export" / "bilm.json").read_text())["shapes"] for folder in (run, alone)]
+    assert shapes[0] == shapes[1]
+
+
+def test_two_processes(two: tuple[Path, list[Ended]], alone: Path) -> None:
+    assert_same_training(two[0], alone)
+
+
+def test_four_processes(four: tuple[Path, list[Ended]], alone: Path) -> None:
+    assert_same_training(four[0], alone)
+
+
+def test_each_process_reads_its_own_rows(
+    alone: Path, two: tuple[Path, list[Ended]], four: tuple[Path, list[Ended]]
+) -> None:
+    (in_all,) = records(alone)[-2]["processes/blocks_read"]
+    for run, processes in ((two[0], 2), (four[0], 4)):
+        read = records(run)[-2]["processes/blocks_read"]
+        assert len(read) == processes and sum(read) == in_all
+        assert all(8 // processes <= number < in_all for number in read)  # of 8 rows, each has a block open
+
+
+def test_times_of_each_process(four: tuple[Path, list[Ended]]) -> None:
+    trained = [record for record in records(four[0]) if "train/loss/forward" in record]
+    assert len(trained) == STEPS
+    for record in trained:
+        wait, work = record["processes/data_wait"], record["processes/host_seconds"]
+        assert len(wait) == len(work) == 4
+        assert all(0 <= share < 1 for share in wait) and all(seconds > 0 for seconds in work)
+
+
+def test_only_process_0_speaks(two: tuple[Path, list[Ended]], four: tuple[Path, list[Ended]]) -> None:
+    for _, ended in (two, four):
+        assert any("held-out perplexity after training" in line for line in said(ended[0]))
+        for other in ended[1:]:
+            assert said(other) == []
+
+
+def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
+    run, ended = stopped
+    assert [e.status for e in ended] == [128 + signal.SIGTERM] * 2, [e.stderr for e in ended]
+    step = checkpoint_steps(run)[-1]
+    assert 15 < step < STEPS and saved_arrays(run, step)["step"] == step
+    assert f"stopped by SIGTERM at step {step}, saved in {run}" in ended[0].stdout.splitlines()[-1]
+    assert said(ended[1]) == []
+
+
+@pytest.mark.parametrize(("processes", "devices"), [(1, 4), (4, 1)])
+def test_goes_on_with_another_number(
+    commands: Commands, stopped: tuple[Path, list[Ended]], alone: Path, tmp_path: Path, processes: int, devices: int
+) -> None:
+    run = shutil.copytree(stopped[0], tmp_path / "run")
+    first = checkpoint_steps(run)[-1] + 1
+    before = [record for record in records(run) if record["step"] < first]
+    launch(commands, run, processes, devices, EVERY_STEP)
+    assert records(run)[: len(before)] == before
+    assert_same_training(run, alone, first=first)
+
+
+def test_kills_after_a_damaged_checkpoint(
+    commands: Commands,
+    two: tuple[Path, list[Ended]],
+    stopped: tuple[Path, list[Ended]],
+    tmp_path: Path,
+) -> None:
+    """Process 1 is killed, and then process 0, which JAX does not survive: the end is that of a run left alone."""
+    run = shutil.copytree(stopped[0], tmp_path / "run")
+    *_, newest = checkpoint_steps(run)
+    damaged = run / "checkpoints" / str(newest)
+    largest = max((path for path in damaged.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(bytes(largest.stat().st_size))
+    first, *_ = chaos(commands, run, two[0], [([1], newest - 3), ([0], newest + 15)])
+    warnings = [[line for line in e.stderr.splitlines() if "damaged" in line] for e in first]
+    assert len(warnings[0]) == 1 and str(damaged) in warnings[0][0] and warnings[1] == []
+
+
+def test_error_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
+    """A process that has no corpus: the others cannot know, and would wait."""
+    launched = start(commands, tmp_path / "run", 2, 1, only={1: ["--config.data.corpus=nowhere"]})
+    ended = ends(launched)
+    assert [e.status for e in ended] == [2, 2]
+    line = f"elmo-jax: process 1 on {socket.gethostname()}: nowhere: not a prepared corpus"
+    assert all(last_words(e).startswith(line) for e in ended)
+    assert "Traceback" not in ended[0].stderr + ended[1].stderr
+
+
+def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process other than 0 says to settings that are not process 0's, or to another folder."""
+    monkeypatch.setattr(workdir, "PATIENCE_SECONDS", 0)
+    config, facts = Config(), {"corpus_fingerprint": "a"}
+    with pytest.raises(UserError, match="this host does not see it; every host needs the same --workdir"):
+        workdir._follow(epath.Path(tmp_path), config, facts)
+    workdir.open_workdir(epath.Path(tmp_path), config, facts)
+    workdir._follow(epath.Path(tmp_path), dataclasses.replace(config, data=DataConfig("a copy here")), facts)
+    other = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=7))
+    with pytest.raises(UserError, match="process 0 was started with: train.steps was 0 and is now 7"):
+        workdir._follow(epath.Path(tmp_path), other, facts)

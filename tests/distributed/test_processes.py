@@ -1,0 +1,119 @@
+"""How processes find each other: by three flags, by what a launcher left in the environment, or not at all."""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmo_jax.errors import TRY_AGAIN, UserError
+from elmo_jax.training.processes import add_process_flags, connected
+from tests.distributed.pods import free_port
+
+PROGRAM = """
+import sys
+from elmo_jax.training import processes
+import argparse
+parser = argparse.ArgumentParser()
+processes.add_process_flags(parser)
+parser.add_argument("--patience", type=int, default=processes.START_SECONDS)
+options = parser.parse_args()
+processes.START_SECONDS = options.patience
+with processes.connected(options):
+    import jax
+    print("process", jax.process_index(), "of", jax.process_count(), jax.distributed.is_initialized())
+"""
+LAUNCHERS = ("SLURM_", "OMPI_", "KUBERNETES_", "TPU_", "MEGASCALE_", "JOB_COMPLETION_INDEX", "JAX_COORDINATOR")
+
+
+def start(*flags: str, **environment: str) -> subprocess.Popen[str]:
+    """A process that joins the others, says who it is, and ends."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *flags],
+        env=clean | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
+    """What it said of itself, and its last line of errors."""
+    out, errors = process.communicate(timeout=240)
+    assert process.returncode == status, (process.returncode, out, errors)
+    lines = [line for line in out.splitlines() if line.startswith("process")]
+    return "".join(lines), (errors.splitlines() or [""])[-1]
+
+
+def test_alone() -> None:
+    both = [start(), start("--processes", "1")]
+    assert [told(process)[0] for process in both] == ["process 0 of 1 False"] * 2
+
+
+def test_slurm() -> None:
+    """As srun starts two tasks of one node."""
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2"}
+    port = str(free_port())
+    both = [start(**slurm, SLURM_PROCID=rank, SLURM_LOCALID=rank, JAX_COORDINATOR_PORT=port) for rank in ("0", "1")]
+    assert [told(process)[0] for process in both] == ["process 0 of 2 True", "process 1 of 2 True"]
+
+
+def test_one_slurm_task_is_alone() -> None:
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "nowhere", "SLURM_NTASKS": "1"}
+    assert told(start(**slurm, SLURM_PROCID="0", SLURM_LOCALID="0"))[0] == "process 0 of 1 False"
+
+
+def test_tpu_pod(tmp_path: Path) -> None:
+    """As Kubernetes starts two hosts of a TPU slice; JAX looks for libtpu, and is told that there are chips."""
+    library = tmp_path / "libtpu.so"
+    library.touch()
+    pod = {"TPU_LIBRARY_PATH": str(library), "JAX_FORCE_TPU_INIT": "1", "TPU_WORKER_HOSTNAMES": "127.0.0.1,127.0.0.1"}
+    pod |= {"MEGASCALE_COORDINATOR_ADDRESS": "127.0.0.1", "MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
+    port = str(free_port())
+    both = [start(**pod, TPU_WORKER_ID=worker, JAX_COORDINATOR_PORT=port) for worker in ("0", "1")]
+    assert [told(process)[0] for process in both] == ["process 0 of 2 True", "process 1 of 2 True"]
+
+
+def test_pod_of_an_indexed_job_that_cannot_ask_kubernetes() -> None:
+    """It must not train for itself, as each of the others would."""
+    _, line = told(start(KUBERNETES_SERVICE_HOST="127.0.0.1", JOB_COMPLETION_INDEX="0"), status=1)
+    assert "UserError: a launcher of many processes was found" in line and "--processes 1" in line
+    assert told(start(KUBERNETES_SERVICE_HOST="127.0.0.1"))[0] == "process 0 of 1 False"
+
+
+def test_others_do_not_come() -> None:
+    """Two launches, of each of which one process is missing."""
+    flags = ("--processes", "2", "--patience", "3")
+    lonely = [
+        start(*flags, "--coordinator", f"127.0.0.1:{free_port()}", "--process", process) for process in ("0", "1")
+    ]
+    for process in lonely:
+        assert told(process, status=TRY_AGAIN)[1] == "elmo-jax: the other processes did not come within 3 seconds"
+
+
+def test_port_in_use() -> None:
+    with socket.create_server(("", 0)) as taken:
+        flags = ("--coordinator", f"127.0.0.1:{taken.getsockname()[1]}", "--processes", "2", "--process", "0")
+        _, line = told(start(*flags), status=TRY_AGAIN)
+    assert "cannot be had: [Errno 98] Address already in use" in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--processes", "2"], "missing: --coordinator, --process"),
+        (["--process", "0"], "missing: --coordinator, --processes"),
+        (["--coordinator", "host", "--processes", "2", "--process", "0"], "expected HOST:PORT, got 'host'"),
+        (["--coordinator", "host:1", "--processes", "2", "--process", "2"], "expected 0 to 1"),
+        (["--coordinator", "host:1", "--processes", "0", "--process", "0"], "--processes: expected at least 1"),
+    ],
+)
+def test_flags_that_do_not_fit(flags: list[str], words: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_process_flags(parser)
+    with pytest.raises(UserError, match=words), connected(parser.parse_args(flags)):
+        pass

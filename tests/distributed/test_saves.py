@@ -1,0 +1,65 @@
+"""A checkpoint of which one process cannot write its part."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.distributed.pods import ends, free_port, last_words
+from tests.end_to_end.commands import Commands
+
+PROGRAM = """
+import argparse
+from elmo_jax.training.processes import add_process_flags, connected
+
+parser = argparse.ArgumentParser()
+add_process_flags(parser)
+parser.add_argument("folder")
+options = parser.parse_args()
+with connected(options):
+    import numpy as np
+    from elmo_jax.checkpoints.manager import Checkpoints
+    from elmo_jax.training import mesh as meshes
+
+    mesh = meshes.make_mesh()
+    numbers = np.random.default_rng(0).normal(size=(1, 1 << 15))
+    state = {"carry": meshes.to_devices(numbers, meshes.ROWS, mesh)}
+    checkpoints = Checkpoints(options.folder)
+    checkpoints.save(1, state)
+    checkpoints.wait()
+    print("saved")
+"""
+ONLY_SMALL_FILES = ("sh", "-c", 'ulimit -f 20; exec "$@"', "sh")  # in blocks of 512 bytes: less than a process's part
+
+
+def save(folder: Path, under: tuple[str, ...] = ()) -> list[subprocess.Popen[str]]:
+    """Two processes that save one state; `under` is what starts process 1."""
+    flags = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2")
+    return [
+        subprocess.Popen(
+            [*starter, sys.executable, "-c", PROGRAM, str(folder), *flags, "--process", str(index)],
+            env=Commands(folder.parent).environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index, starter in enumerate(((), under))
+    ]
+
+
+def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
+    """The other waits for it to have written its part, and would wait for ten minutes."""
+    ended = ends(save(tmp_path / "checkpoints", ONLY_SMALL_FILES))
+    assert [e.status for e in ended] == [2, 2], [e.stderr for e in ended]
+    for e in ended:
+        assert f"process 1 on {socket.gethostname()}: " in last_words(e)
+        assert "step 1 could not be saved: File too large; there is no earlier checkpoint" in last_words(e)
+        assert "Traceback" not in e.stderr and "saved\n" not in e.stdout
+    assert not (tmp_path / "checkpoints" / "1").exists()
+
+
+def test_both_write(tmp_path: Path) -> None:
+    """The same without a full disk."""
+    ended = ends(save(tmp_path / "checkpoints"))
+    assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
+    assert (tmp_path / "checkpoints" / "1" / "manifest.json").exists()
