@@ -26,8 +26,6 @@ from elmo_jax.config import PADDING, Config
 from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.precision import Precision
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.evaluate import Evaluator, Perplexity
@@ -99,12 +97,7 @@ class _Run:
         self._config, self._corpus, self._mesh = config, corpus, mesh
         self._workdir, self._title, self._total = workdir, title, total
         self._step_tokens = config.train.batch_size * config.train.unroll_steps
-        model = BiLM(
-            config.model,
-            precision=Precision(config.train.precision),
-            directions=meshes.preferred_directions(mesh),
-            encoder_chunk=meshes.preferred_encoder_chunk(mesh),
-        )
+        model = meshes.model_for(config, mesh)
         self._step = TrainStep(model, config.train, total, corpus.vocabulary_size)
         self._evaluator = Evaluator(model, config.evaluation, mesh, corpus.vocabulary_size)
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=config.checkpoint.keep)
