@@ -7,6 +7,8 @@ and `elmo` for the Linen module `ELMo` of a task model.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from elmo_jax.environment import quiet_without_tpu
+
 if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
@@ -44,6 +46,8 @@ _HOMES = {
     "model.elmo": ("ELMo", "ELMoOutput"),
     "model.scalar_mix": ("LayerNorm", "Layers", "ScalarMix"),
 }
+
+quiet_without_tpu()  # before JAX looks for devices
 
 
 def __getattr__(name: str) -> Any:

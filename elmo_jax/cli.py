@@ -11,7 +11,7 @@ from pathlib import Path
 
 from etils import epath
 
-from elmo_jax import cli_finetune, cli_vectors
+from elmo_jax import cli_compile, cli_finetune, cli_vectors
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.training.processes import add_process_flags, connected
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, rest = parser.parse_known_args(arguments)
     overrides = [argument for argument in rest if argument.startswith("--config.")]
     strangers = [argument for argument in rest if argument not in overrides]
-    if strangers or (overrides and not hasattr(options, "config")):
+    if strangers or (overrides and not getattr(options, "takes_settings", False)):
         parser.error(f"not understood: {' '.join(strangers or overrides)}")
     options.overrides = overrides
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--workdir", type=epath.Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
     )
     add_process_flags(pretrain)
-    pretrain.set_defaults(run=_pretrain)
+    pretrain.set_defaults(run=_pretrain, takes_settings=True)
 
     finetune = cli_finetune.add_command(commands, SOURCES)
     add_split_options(finetune)
@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--out", type=epath.Path, metavar="DIR", help="where to (default: RUN/export)")
     export.set_defaults(run=_export)
     cli_vectors.add_commands(commands)
+    cli_compile.add_commands(commands)
     return parser
 
 

@@ -56,7 +56,7 @@ def add_command(commands: Commands[argparse.ArgumentParser], sources: str) -> ar
         help="text to measure on what is forgotten (default: the held-out text of the run that the model is of)",
     )
     add_process_flags(finetune)
-    finetune.set_defaults(run=_finetune)
+    finetune.set_defaults(run=_finetune, takes_settings=True)
     return finetune
 
 

@@ -10,8 +10,9 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "elmo_jax"
 # each part may import itself and what stands before it
 ORDER = [
-    *("errors", "files", "config", "config_file", "model", ("checkpoints", "data"), "embedding", "training"),
-    *(("cli_finetune", "cli_vectors"), "cli", "__main__"),
+    *("environment", "errors", "files", "config", "config_file", "model", ("checkpoints", "data"), "embedding"),
+    "training",
+    *(("cli_compile", "cli_finetune", "cli_vectors"), "cli", "__main__"),
 ]
 
 

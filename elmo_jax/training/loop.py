@@ -24,8 +24,6 @@ from elmo_jax.config import PADDING, Config
 from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.precision import Precision
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity
 from elmo_jax.training.history import history
@@ -69,12 +67,7 @@ class Run:
         self._workdir, self._title, self._total = workdir, title, total
         self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out figure of this launch, and its step
         self._step_tokens = config.train.batch_size * config.train.unroll_steps
-        model = BiLM(
-            config.model,
-            precision=Precision(config.train.precision),
-            directions=meshes.preferred_directions(mesh),
-            encoder_chunk=meshes.preferred_encoder_chunk(mesh),
-        )
+        model = meshes.model_for(config, mesh)
         words = corpus.vocabulary_size
         placement = meshes.softmax_placement(config, words, mesh)
         self._model = model

@@ -6,7 +6,7 @@ but the softmax's rows, which may be divided too (`Placement`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch, Window
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import Directions
+from elmo_jax.model.bilm import BiLM, Directions
+from elmo_jax.model.precision import Precision
 from elmo_jax.training.exchange import AXIS, Placement, choose_placement
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import TrainStep
@@ -71,6 +72,16 @@ def preferred_encoder_chunk(mesh: Mesh) -> int:
     return 256 if mesh.devices.flat[0].platform == "cpu" else 1024
 
 
+def model_for(config: Config, mesh: Mesh) -> BiLM:
+    """The biLM of an experiment, without softmax, as these devices run it best."""
+    return BiLM(
+        config.model,
+        precision=Precision(config.train.precision),
+        directions=preferred_directions(mesh),
+        encoder_chunk=preferred_encoder_chunk(mesh),
+    )
+
+
 def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Placement:
     """Where a training on this mesh has the softmax's rows. Raises `UserError` where it cannot be as `config` says."""
     train = config.train
@@ -100,10 +111,11 @@ def shardings(specs: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 
-def map_step(
-    step: TrainStep, state: TrainState, mesh: Mesh
-) -> Callable[[TrainState, TrainingBatch, jax.Array], tuple[TrainState, Any]]:
-    """The step over all devices, compiled at its first call; the memory of the state that goes in is reused."""
+def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
+    """The step over all devices, `(state, batch, spellings) -> (state, metrics)`, compiled at its first call.
+
+    The memory of the state that goes in is reused.
+    """
     specs = state_specs(state, step.placement)
     # each device's program states itself what is averaged, so there is nothing for the replication check to insert
     mapped = jax.shard_map(

@@ -1,0 +1,71 @@
+"""Published figures of the chips that a training step can be compiled for.
+
+From Google Cloud's pages cloud.google.com/tpu/docs/v4, v5e, v5p and v6e: bf16 rate, size and rate of the main memory,
+and the slices of up to 256 chips. `link_rate` is what a chip can send with all its links busy, in one direction: of
+v4, v5e and v6e the page's "all-reduce bandwidth per Pod" over the Pod's chips (which for v5e and v6e is half of their
+"bidirectional inter-chip interconnect bandwidth"), of v5p its 4,800 Gbit/s. `usable` is what the compiler leaves to a
+program, read from its out-of-memory errors (libtpu 0.0.42).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+
+from elmo_jax.errors import UserError
+
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """Rates of one chip."""
+
+    name: str
+    flops: float  # a second, of bf16 matrix products
+    memory: float  # bytes of main memory
+    usable: float  # of these, by a program
+    memory_rate: float  # bytes a second
+    link_rate: float  # bytes a second that it can send to other chips
+    slices: tuple[str, ...]
+    one_device: str | None = None  # libtpu's name for the setting that makes its two cores one device
+
+
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("v4", 275e12, 32 * 2**30, 30.75 * 2**30, 1200e9, 1.1e15 / 4096, _CUBES, "megacore"),
+        Chip("v5e", 197e12, 16 * 2**30, 15.75 * 2**30, 819e9, 200e9, _FLAT),
+        Chip("v5p", 459e12, 95.74 * 2**30, 95.74 * 2**30, 2765e9, 600e9, _CUBES),
+        Chip("v6e", 918e12, 32 * 2**30, 31.25 * 2**30, 1638e9, 400e9, _FLAT),
+    )
+}
+
+
+def find_slice(topology: str) -> tuple[Chip, tuple[int, ...]]:
+    """The chip and the shape of a slice such as `v5e:16x16`.
+
+    Raises:
+      UserError: no such slice; the message names those that are near.
+    """
+    name, _, shape = topology.partition(":")
+    chip = CHIPS.get(name)
+    if chip and shape in chip.slices:
+        return chip, _sizes(shape)
+    known = [f"{chip.name}:{slice}" for chip in ([chip] if chip else CHIPS.values()) for slice in chip.slices]
+    if chip and _sizes(shape):
+        wanted = math.log(max(1, math.prod(_sizes(shape))))
+        near = sorted(known, key=lambda slice: abs(math.log(math.prod(_sizes(slice.split(":")[1]))) - wanted))[:3]
+    else:
+        near = known if chip else difflib.get_close_matches(topology, known, 3, 0.0)
+    raise UserError(
+        f"--topology {topology}: no such slice; near are {', '.join(near)}"
+        f" (chips: {', '.join(CHIPS)}, up to 256 of them; or cpu:8 for a mesh of 8 CPU devices)"
+    )
+
+
+def _sizes(shape: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in re.findall(r"\d+", shape))
