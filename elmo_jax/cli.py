@@ -12,6 +12,7 @@ from pathlib import Path
 from etils import epath
 
 from elmo_jax import cli_vectors
+from elmo_jax.bench import command as bench
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError
 from elmo_jax.training.processes import add_process_flags, connect
 
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--out", type=epath.Path, metavar="DIR", help="where to (default: RUN/export)")
     export.set_defaults(run=_export)
     cli_vectors.add_commands(commands)
+    bench.add_command(commands)
     return parser
 
 

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "elmo_jax"
 # each part may import itself and what stands before it
 ORDER = [
     *("errors", "files", "config", "config_file", "model", ("checkpoints", "data"), "embedding", "training"),
-    *("cli_vectors", "cli", "__main__"),
+    *("bench", "cli_vectors", "cli", "__main__"),
 ]
 
 
