@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain finetune test test-gcs test-slurm chaos lint clean
+.PHONY: pretrain finetune bench levers test test-gcs test-slurm chaos lint clean
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -32,6 +32,16 @@ pretrain: $(VENV)/installed
 finetune: $(VENV)/installed-licenses
 	@test -f runs/sotu_tiny/result.json || $(MAKE) --no-print-directory pretrain
 	@$(BIN)/elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
+
+# how fast this machine trains, embeds, evaluates and makes batches, at three sizes: under 10 minutes on 2 cores
+bench: $(VENV)/installed
+	@$(BIN)/elmo-jax prepare sotu --out data/sotu
+	@$(BIN)/elmo-jax bench --corpus data/sotu --json bench.json
+
+# what each measure for speed gives alone, against the plain form: a few minutes
+levers: $(VENV)/installed-test
+	@$(BIN)/elmo-jax prepare sotu --out data/sotu
+	@$(BIN)/python -m tests.speed.levers data/sotu
 
 # lint, types and the whole suite
 test: lint

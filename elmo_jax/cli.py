@@ -12,6 +12,7 @@ from pathlib import Path
 from etils import epath
 
 from elmo_jax import cli_compile, cli_finetune, cli_vectors
+from elmo_jax.bench import command as bench
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.training.processes import add_process_flags, connected
 
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     export.set_defaults(run=_export)
     cli_vectors.add_commands(commands)
     cli_compile.add_commands(commands)
+    bench.add_command(commands)
     return parser
 
 

@@ -11,8 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "elmo_jax"
 # each part may import itself and what stands before it
 ORDER = [
     *("environment", "errors", "files", "config", "config_file", "model", ("checkpoints", "data"), "embedding"),
-    "training",
-    *(("cli_compile", "cli_finetune", "cli_vectors"), "cli", "__main__"),
+    *("training", "bench", ("cli_compile", "cli_finetune", "cli_vectors"), "cli", "__main__"),
 ]
 
 

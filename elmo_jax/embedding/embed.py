@@ -3,10 +3,11 @@
 Shapes: B sentences, T words of the longest, L LSTM layers, P projection, C cells, R rows of the carry, S steps of a
 window; a leading 2 is the direction, forward then backward.
 
-Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 8, 32 or
-128 steps, with the LSTM state carried from one to the next, which is exact; rows are filled up to a power of two, at
-most 128 of them. So no text asks for more than 24 programs of the LSTMs and 2 of the encoder, however batches shrink
-and grow, and a long sentence takes the memory of its vectors and of one window.
+Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 32, 8 or 2
+steps, with the LSTM state carried from one to the next, which is exact. Rows stand by falling length: the sentences
+that have ended are left out of the next window, but for filling up to a power of two, at most 128. So little is
+computed for padding, no text asks for more than 24 programs of the LSTMs and 2 of the encoder, however batches shrink
+and grow, and a long sentence takes the memory of its vectors and of two windows: one is placed while the next runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from elmo_jax.model.bilm import BiLM, Tree
 from elmo_jax.model.frozen import run_layers
 from elmo_jax.model.lstm import State
 
-WINDOWS = (128, 32, 8)  # S
+WINDOWS = (32, 8, 2)  # S
 ROWS = 128  # sentences run side by side at most
 
 
@@ -106,9 +107,11 @@ class _Group:
         self._model, self._params = model, params
         marked = [[BEGIN_SENTENCE_WORD, *sentence, END_SENTENCE_WORD] for sentence in sentences]
         flat = words([word for sentence in marked for word in sentence])
-        ends = np.cumsum([len(sentence) for sentence in marked])
-        self._vectors = np.split(flat, ends[:-1])  # of each sentence [length, P]
-        self._rows = 1 << (len(marked) - 1).bit_length()  # padded
+        lengths = np.asarray([len(sentence) for sentence in marked])
+        of_sentence = np.split(flat, np.cumsum(lengths)[:-1])  # each [length, P]
+        self._order = np.argsort(-lengths, kind="stable")  # sentence of each row
+        self._lengths = lengths[self._order]  # falling
+        self._vectors = [of_sentence[sentence] for sentence in self._order]
 
     def run(self, carry: Tree, row: int, out: np.ndarray | None) -> Tree:
         """Both streams from `carry`, whose rows from `row` on are these sentences'.
@@ -121,47 +124,69 @@ class _Group:
         Returns:
           The carry with the rows of this group replaced.
         """
-        count, longest = len(self._vectors), max(len(vectors) for vectors in self._vectors)
-        rows = slice(row, row + count)
         if out is not None:
-            for vectors, filled in zip(self._vectors, out, strict=True):
-                filled[0, : len(vectors) - 2] = np.tile(vectors[1:-1], 2)
-        pad = ((0, 0), (0, self._rows - count), (0, 0))
-        here: Any = jax.tree.map(lambda leaf: np.pad(leaf[:, rows], pad), carry)
-        start = 0
-        while start < longest:
-            # the largest window that fits, or the smallest that covers the rest
-            steps = next((size for size in WINDOWS if size <= longest - start), WINDOWS[-1])
-            layers, here = _window(self._model, self._params, *self._window(start, steps, here))
-            if out is not None:
-                self._place(np.asarray(layers), start, out)
-            start += steps
+            for vectors, sentence in zip(self._vectors, self._order, strict=True):
+                out[sentence, 0, : len(vectors) - 2] = np.tile(vectors[1:-1], 2)
         after = jax.tree.map(np.array, carry)
-        jax.tree.map(lambda leaf, new: leaf.__setitem__((slice(None), rows), np.asarray(new)[:, :count]), after, here)
+        rows, start = _power_of_two(len(self._order)), 0
+        pad = ((0, 0), (0, rows - len(self._order)), (0, 0))
+        here: Any = jax.tree.map(lambda leaf: np.pad(leaf[:, row + self._order], pad), carry)
+        running: tuple[jax.Array, int] | None = None
+        while start < self._lengths[0]:
+            left = self._lengths[0] - start
+            # the largest window that fits, or the smallest that covers the rest
+            steps = next((size for size in WINDOWS if size <= left), WINDOWS[-1])
+            needed = _power_of_two(int(np.sum(self._lengths > start)))
+            if needed < rows:
+                self._keep(after, row, here, needed)
+                here, rows = jax.tree.map(lambda leaf, rows=needed: leaf[:, :rows], here), needed
+            layers, here = _window(self._model, self._params, *self._window(start, steps, rows, here))
+            if running is not None and out is not None:
+                self._place(*running, out)
+            running = layers, start
+            start += steps
+        if running is not None and out is not None:
+            self._place(*running, out)
+        self._keep(after, row, here, 0)
         return after
 
-    def _window(self, start: int, steps: int, here: Tree) -> tuple[np.ndarray, Tree, np.ndarray]:
-        """Vectors [2, S, B, P], carry and mask [2, S, B] of the steps from `start`."""
-        vectors = np.zeros((2, steps, self._rows, self._vectors[0].shape[1]), np.float32)
-        mask = np.zeros((2, steps, self._rows), bool)
-        for b, words in enumerate(self._vectors):
+    def _keep(self, after: Tree, row: int, here: Tree, first: int) -> None:
+        """Writes the states of the rows from `first` on into the carry that will be returned."""
+
+        def write(leaf: np.ndarray, new: Any) -> None:
+            places = row + self._order[first : new.shape[1]]
+            leaf[:, places] = np.asarray(new)[:, first : first + len(places)]
+
+        jax.tree.map(write, after, here)
+
+    def _window(self, start: int, steps: int, rows: int, here: Tree) -> tuple[np.ndarray, Tree, np.ndarray]:
+        """Vectors [2, S, B, P], carry and mask [2, S, B] of the steps from `start`, of the first `rows` rows."""
+        vectors = np.zeros((2, steps, rows, self._vectors[0].shape[1]), np.float32)
+        mask = np.zeros((2, steps, rows), bool)
+        for b, words in enumerate(self._vectors[:rows]):
             for d, stream in enumerate((words, words[::-1])):
                 part = stream[start : start + steps]
                 vectors[d, : len(part), b] = part
                 mask[d, : len(part), b] = True
         return vectors, here, mask
 
-    def _place(self, layers: np.ndarray, start: int, out: np.ndarray) -> None:
+    def _place(self, window: jax.Array, start: int, out: np.ndarray) -> None:
         """The window's outputs [L, 2, S, B, P] into `out`, without the sentence marks, the backward ones turned."""
-        size, steps = layers.shape[-1], layers.shape[2]
-        for b, words in enumerate(self._vectors):
-            length = len(words)  # with the marks: word t of the sentence is at step t + 1 of both streams
+        layers = np.asarray(window)
+        size, steps, rows = layers.shape[-1], layers.shape[2], layers.shape[3]
+        for b, length in enumerate(self._lengths[:rows]):
+            # with the marks: word t of the sentence is at step t + 1 of both streams
             first, last = max(start, 1), min(start + steps, length - 1)
             if first >= last:
                 continue
-            part = layers[:, :, first - start : last - start, b]  # [L, 2, steps, P]
-            out[b, 1:, first - 1 : last - 1, :size] = part[:, 0]
-            out[b, 1:, length - 1 - last : length - 1 - first, size:] = part[:, 1, ::-1]
+            part, filled = layers[:, :, first - start : last - start, b], out[self._order[b]]  # [L, 2, steps, P]
+            filled[1:, first - 1 : last - 1, :size] = part[:, 0]
+            filled[1:, length - 1 - last : length - 1 - first, size:] = part[:, 1, ::-1]
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest one that is not below."""
+    return 1 << (number - 1).bit_length()
 
 
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import ModelConfig
-from elmo_jax.model.lstm import LSTMSettings, ProjectedLSTM, State, projected_lstm
+from elmo_jax.model.lstm import InputProducts, LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
 
@@ -25,10 +25,15 @@ Tree = dict[str, Any]
 
 
 class Directions(enum.Enum):
-    """How the two directions run. The numbers are the same."""
+    """How the two directions run. The numbers are the same, but for rounding."""
 
-    TOGETHER = "together"  # in one scan, as batched products: fewer, larger steps for an accelerator
-    APART = "apart"  # one after the other: faster on a CPU
+    TOGETHER = "together"  # in one scan, as batched products, the inputs' before it: large products for an accelerator
+    APART = "apart"  # one after the other, the inputs' products in the step: less memory to pass through, for a CPU
+
+    @property
+    def input_products(self) -> InputProducts:
+        """What goes with it."""
+        return InputProducts.BEFORE_SCAN if self is Directions.TOGETHER else InputProducts.IN_STEP
 
 
 class Softmax(nn.Module):
@@ -147,7 +152,7 @@ class BiLM(nn.Module):
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """One layer of both directions, [2, T, B, P] -> [2, T, B, P]."""
-        settings = LSTMSettings.of(self.config.lstm, self.precision)
+        settings = LSTMSettings.of(self.config.lstm, self.precision, self.directions.input_products)
         if self.directions is Directions.TOGETHER:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
             in_axes = (0, 0, 0, None if mask is None else 0)

@@ -2,13 +2,15 @@
 
 Shapes: T steps, B rows, D input, C cells, P projection. Gates i, j, f, o in that order along 4C, as the original.
 
-Forward, the products with the inputs of all steps are one product before the `lax.scan`. The backward pass is written
-out: it keeps the gates, and the gradients of the weights are one product after the scan instead of a sum at every step.
+Forward, an accelerator multiplies the inputs of all steps in one product before the `lax.scan`; a CPU does it step by
+step (`InputProducts`). The backward pass is written out: it keeps the gates, and the gradients of the weights are one
+product after the scan instead of a sum at every step.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +34,13 @@ class State(NamedTuple):
     hidden: jax.Array  # [B, P], before any residual
 
 
+class InputProducts(enum.Enum):
+    """When a step's input is multiplied with its weights. The numbers are the same, but for rounding."""
+
+    BEFORE_SCAN = "before the scan"  # all steps' in one large product, which an accelerator needs to be busy
+    IN_STEP = "in the step"  # in one product with the hidden state: no [T, B, 4C] in a CPU's slow memory
+
+
 @dataclasses.dataclass(frozen=True)
 class LSTMSettings:
     """What the program of a layer is built from, beside the arrays."""
@@ -39,11 +48,15 @@ class LSTMSettings:
     cell_clip: float
     projection_clip: float
     precision: Precision
+    input_products: InputProducts = InputProducts.BEFORE_SCAN
 
     @classmethod
-    def of(cls, config: LSTMConfig, precision: Precision) -> LSTMSettings:
+    def of(
+        cls, config: LSTMConfig, precision: Precision, input_products: InputProducts = InputProducts.BEFORE_SCAN
+    ) -> LSTMSettings:
         """Of a config; without a projection matrix there is nothing for its clip to act on."""
-        return cls(config.cell_clip, config.projection_clip if config.cells != config.projection else 0.0, precision)
+        projection_clip = config.projection_clip if config.cells != config.projection else 0.0
+        return cls(config.cell_clip, projection_clip, precision, input_products)
 
 
 def projected_lstm(
@@ -107,15 +120,22 @@ def _run_forward(
     settings: LSTMSettings,
 ) -> Any:
     product, operand = settings.precision.product, settings.precision.operand
-    size = inputs.shape[-1]
-    from_inputs = product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
-    kernel = operand(params["kernel"][size:])  # [P, 4C]
     projection = operand(params["projection"]) if "projection" in params else None
+    if settings.input_products is InputProducts.BEFORE_SCAN:
+        size = inputs.shape[-1]
+        read = product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
+        kernel = operand(params["kernel"][size:])  # [P, 4C]
+    else:
+        read, kernel = inputs, operand(params["kernel"])  # [D + P, 4C]
 
     def step(state: State, at: tuple[jax.Array, jax.Array | None, jax.Array | None]) -> tuple[State, Any]:
-        z, real, kept = at
+        x, real, kept = at
         state = _scaled(state, kept)
-        i, j, f, o = jnp.split(z + product(state.hidden, kernel), 4, axis=-1)
+        if settings.input_products is InputProducts.BEFORE_SCAN:
+            z = x + product(state.hidden, kernel)
+        else:
+            z = product(jnp.concatenate([x, state.hidden], axis=-1), kernel) + params["bias"]
+        i, j, f, o = jnp.split(z, 4, axis=-1)  # [B, C] each
         i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + FORGET_BIAS), jax.nn.sigmoid(o)
         cell = _clip(f * state.cell + i * j, settings.cell_clip)
         hidden = o * jnp.tanh(cell)  # [B, C]
@@ -126,7 +146,7 @@ def _run_forward(
             new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
         return new, (new.hidden, (i, j, f, o, new.cell))
 
-    last, (hidden, gates) = lax.scan(step, state, (from_inputs, mask, keep))
+    last, (hidden, gates) = lax.scan(step, state, (read, mask, keep))
     outputs = hidden if mask is None else hidden * mask
     return (outputs, last), (params, inputs, state, mask, keep, hidden, gates)
 

@@ -101,6 +101,25 @@ def test_directions_together_equal_apart(masked):
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), apart, together)
 
 
+@pytest.mark.parametrize("all_distinct", [False, True])
+def test_distinct_words_equal_every_token_encoded_by_itself(all_distinct):
+    bilm, params, characters, inputs, carry = problem()
+    if all_distinct:
+        characters = spell([f"word{i}" for i in range(inputs.size)], SMALL.char_cnn.max_characters)
+        inputs = np.random.default_rng(1).permutation(inputs.size).reshape(inputs.shape).astype(np.int32)
+
+    @jax.jit
+    def loss(params, characters, inputs):
+        layers, _ = bilm.apply({"params": params}, characters, inputs, carry)
+        return sum(jnp.sum(layer**2) for layer in layers)
+
+    once = jax.value_and_grad(loss)(params, jnp.asarray(characters), inputs)
+    every = jnp.asarray(characters)[inputs.reshape(-1)]  # [2TB, W]
+    plain = jax.value_and_grad(loss)(params, every, np.arange(inputs.size).reshape(inputs.shape))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), once, plain)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain[1]["token_encoder"]))
+
+
 def test_directions_do_not_see_each_other():
     bilm, params, characters, inputs, carry = problem()
     layers, _ = bilm.apply({"params": params}, characters, inputs, carry)

@@ -1,0 +1,40 @@
+"""One part at one size in this process: `python -m elmo_jax.bench train/tiny --corpus data/sotu`; prints JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+from elmo_jax.bench.machine import Machine
+from elmo_jax.bench.parts import measure
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+
+
+def main() -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser("python -m elmo_jax.bench", description=__doc__)
+    parser.add_argument("name", metavar="PART/SIZE")
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--profile", type=Path)
+    options = parser.parse_args()
+    part, size = options.name.split("/")
+    try:
+        corpus = Corpus.open(options.corpus)
+        with contextlib.redirect_stdout(sys.stderr):  # the figures alone go to the standard output
+            machine = Machine(options.seconds, options.rows, options.profile)
+            figures = measure(part, size, corpus, machine)
+    except UserError as error:
+        print(f"elmo-jax: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""The making of batches, on one core: all that the host does for a step, negatives included."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from elmo_jax.bench.machine import Machine
+from elmo_jax.bench.sizes import Size
+from elmo_jax.bench.train import host_batches
+from elmo_jax.data.corpus import Corpus
+
+AT_LEAST_SECONDS = 3.0
+
+
+def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Tokens a second, each counted once though both directions read it. There is no floating-point work to count."""
+    rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator)
+    batches = host_batches(size, corpus, corpus.spellings(), rows, devices=1)
+    machine.probe()
+    if hasattr(os, "sched_setaffinity"):  # this thread's; those that JAX has started keep theirs
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    next(batches)
+    made, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < min(AT_LEAST_SECONDS, machine.seconds) or not made:
+        next(batches)
+        made += 1
+    machine.probe()
+    return machine.figures(made * rows * 20, seconds, operations=0) | {"rows": rows, "time_share": {"data": 1.0}}

@@ -1,0 +1,72 @@
+"""Vectors of sentences, as a user makes them: `bilm.embed`, 64 sentences a call, the words and the copy included.
+
+The sentences are the first 1,024 of the held-out text, sorted by length, as `elmo-jax embed` takes them. The biLM is
+made in memory with random parameters, which take as long as trained ones. Its cache of words starts empty, so every
+distinct word is encoded once. `token_encoder` is measured afterwards: the same words through an empty cache;
+`lstm_and_copy` is the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from elmo_jax.bench.machine import Machine
+from elmo_jax.bench.sizes import Size
+from elmo_jax.bench.train import windows_of
+from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
+from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
+from elmo_jax.embedding.words import WordVectors
+from elmo_jax.model.bilm import BiLM, initial_params
+from elmo_jax.training.throughput import flops_per_token, flops_per_word
+
+SENTENCES, BATCH = 1024, 64
+
+
+def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Words a second, the sentence marks not counted."""
+    sentences = sorted(heldout_sentences(corpus), key=len)
+    batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
+    params = jax.device_get(jax.jit(lambda: initial_params(BiLM(size.model), jax.random.key(0)))())
+    bilm = EmbeddingBiLM.of(PretrainedBiLM(size.model, params, None, {}, ""), machine.precision)
+    _compile(bilm)
+
+    encoded = bilm.words.encoded
+    seconds = sum(machine.timed(lambda batch=batch: bilm.embed(batch)[0]) for batch in batches)  # type: ignore[misc]
+    encoded = bilm.words.encoded - encoded
+    tokens = sum(map(len, sentences))
+    if machine.profile:
+        with jax.profiler.trace(str(machine.profile)):
+            bilm.embed(batches[len(batches) // 2])
+    operations = tokens * flops_per_token(size.model, 0) + encoded * flops_per_word(
+        size.model, windows_of(corpus.spellings())
+    )
+    figures = machine.figures(tokens, seconds, operations)
+
+    words = WordVectors(bilm.model, frozen_tree(bilm))
+    started = time.perf_counter()
+    for batch in batches:
+        words([word for sentence in batch for word in sentence])
+    encoder = min(1.0, (time.perf_counter() - started) / seconds)
+    shares = {"token_encoder": encoder, "lstm_and_copy": 1 - encoder}
+    return figures | {"rows": BATCH, "distinct_words": encoded, "time_share": shares}
+
+
+def heldout_sentences(corpus: Corpus) -> list[list[str]]:
+    """The first 1,024 of the held-out text."""
+    blocks, words = corpus.blocks("heldout"), corpus.words()
+    text = np.concatenate([blocks[index] for index in range(len(blocks))])
+    starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)[1 : SENTENCES + 1]
+    return [[words[i] for i in ids[1:]] for ids in np.split(text, starts)[:SENTENCES]]
+
+
+def _compile(bilm: EmbeddingBiLM) -> None:
+    """Has every program made that batches of 64 sentences can ask for: 64, 32, … 1 rows, windows of 32, 8 and 2."""
+    bilm.words.encode([f"#{number}" for number in range(600)])
+    for rows in (64, 32, 16, 8, 4, 2, 1):
+        bilm.embed([["#"] * 40] * rows)

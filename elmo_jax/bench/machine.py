@@ -1,0 +1,114 @@
+"""What is measured of the machine itself, beside a part: matrix products, memory, compilation."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.model.precision import Precision
+
+
+class Machine:
+    """The devices of this process, and how a part is to be measured on them.
+
+    A machine that others use as well changes its speed from second to second. So the rate of a large matrix product
+    is measured again beside every piece of timed work (`probe`), and the median is what a part is divided by.
+    """
+
+    def __init__(self, seconds: float, rows: int | None, profile: Path | None):
+        """`seconds`: training is timed for at least. `rows`: of a training batch. `profile`: where a trace goes."""
+        self.seconds, self.rows, self.profile = seconds, rows, profile
+        self.is_cpu = jax.default_backend() == "cpu"
+        self.precision = Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16
+        # on a CPU the product whose rate the figures of the other trainers were divided by; else one that fills it
+        shape = (2048, 1024, 4096) if self.is_cpu else (8192, 8192, 8192)
+        self._work = 2 * shape[0] * shape[1] * shape[2]
+        keys = jax.random.split(jax.random.key(0))
+        self._operands = [
+            self.precision.operand(jax.random.normal(key, size))
+            for key, size in zip(keys, (shape[:2], shape[1:]), strict=True)
+        ]
+        self._product = jax.jit(self.precision.product)
+        jax.block_until_ready(self._product(*self._operands))
+        self._rates: list[float] = []
+        self._compiling = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._heard)
+
+    def _heard(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/"):  # tracing, lowering, and XLA
+            self._compiling += duration_secs
+
+    def probe(self) -> None:
+        """Measures the matrix product once."""
+        started = time.perf_counter()
+        jax.block_until_ready(self._product(*self._operands))
+        self._rates.append(self._work / (time.perf_counter() - started))
+
+    def timed(self, work: Callable[[], Any]) -> float:
+        """Seconds of some work, its results ready, between two probes."""
+        self.probe()
+        started = time.perf_counter()
+        jax.block_until_ready(work())
+        seconds = time.perf_counter() - started
+        self.probe()
+        return seconds
+
+    def peak_memory(self) -> int:
+        """Bytes so far: of the fullest accelerator; on a CPU, of this process."""
+        if not self.is_cpu:
+            stats = [device.memory_stats() or {} for device in jax.local_devices()]
+            return max(int(stat.get("peak_bytes_in_use", 0)) for stat in stats)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    def compile_seconds(self) -> float:
+        """Spent so far on making programs, this class's own included."""
+        return self._compiling
+
+    def figures(self, tokens: int, seconds: float, operations: float) -> dict[str, Any]:
+        """What every part reports.
+
+        Args:
+          tokens: of the text, each counted once.
+          seconds: they took.
+          operations: floating-point operations of the model for them, not of the program that runs it.
+        """
+        matmul = statistics.median(self._rates) / 1e9
+        # one device is probed; the rate is that of all
+        matmul *= 1 if self.is_cpu else jax.device_count()
+        return {
+            "tokens_per_second": tokens / seconds,
+            "matmul_gflops": matmul,
+            "tokens_per_second_per_matmul_gflops": tokens / seconds / matmul,
+            "model_gflops": operations / seconds / 1e9,
+            "share_of_matmul": operations / seconds / 1e9 / matmul,
+            "matmul_gflops_best": max(self._rates) / 1e9 * (1 if self.is_cpu else jax.device_count()),
+            "tokens": tokens,
+            "seconds": seconds,
+            "peak_memory_bytes": self.peak_memory(),
+            "compile_seconds": self.compile_seconds(),
+            "precision": self.precision.value,
+            "devices": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
+            "jax": jax.__version__,
+            "elmo_jax": importlib.metadata.version("elmo_jax"),
+        }
+
+
+def seconds_of(machine: Machine, function: Callable[..., Any], *arguments: Any, repeats: int = 2) -> float:
+    """The shortest of some runs of a jitted function, after one that compiles it. Used for shares of time."""
+    jax.block_until_ready(function(*arguments))
+    return min(machine.timed(lambda: function(*arguments)) for _ in range(repeats))
+
+
+def squares(tree: Any) -> jax.Array:
+    """The sum of the squares of all numbers of a tree: something to differentiate that no compiler works out ahead."""
+    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))

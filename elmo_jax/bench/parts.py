@@ -1,0 +1,23 @@
+"""The parts by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elmo_jax.bench import data, evaluate, infer, start, train
+from elmo_jax.bench.machine import Machine
+from elmo_jax.bench.sizes import SIZES
+from elmo_jax.data.corpus import Corpus
+
+_PARTS = {
+    "train": train.measure,
+    "infer": infer.measure,
+    "evaluate": evaluate.measure,
+    "data": data.measure,
+    "start": start.measure,
+}
+
+
+def measure(part: str, size: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """The figures of one part at one size."""
+    return _PARTS[part](SIZES[size], corpus, machine)

@@ -1,0 +1,34 @@
+"""What the command prints: a line a part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEADER = (
+    f"{'part':<17} {'tokens/s':>10} {'GFLOP/s':>8} {'of product':>10} {'product':>8} {'tok/s per':>9} {'memory':>8}"
+    f" {'compile':>8}  time\n"
+    f"{'':<17} {'':>10} {'(model)':>8} {'':>10} {'GFLOP/s':>8} {'GFLOP/s':>9} {'GB':>8} {'s':>8}"
+)
+
+
+def header(figures: dict[str, Any]) -> str:
+    """On what it was measured, and the columns."""
+    return f"{figures['devices']}, {figures['precision']}, JAX {figures['jax']}\n\n{HEADER}"
+
+
+def line(name: str, figures: dict[str, Any]) -> str:
+    """One part."""
+    if "seconds_cold" in figures:
+        cold, warm = figures["seconds_cold"], figures["seconds_warm"]
+        return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with compiled programs at hand"
+    shares = " ".join(f"{part} {share:.0%}" for part, share in figures["time_share"].items())
+    work = (
+        f"{figures['model_gflops']:>8,.0f} {figures['share_of_matmul']:>10.0%}"
+        if figures["model_gflops"]
+        else f"{'-':>8} {'-':>10}"
+    )
+    return (
+        f"{name:<17} {figures['tokens_per_second']:>10,.0f} {work} {figures['matmul_gflops']:>8,.0f}"
+        f" {figures['tokens_per_second_per_matmul_gflops']:>9,.2f} {figures['peak_memory_bytes'] / 1e9:>8.2f}"
+        f" {figures['compile_seconds']:>8.1f}  {shares}"
+    )

@@ -1,0 +1,195 @@
+"""Training steps, as `pretrain` makes them: batches of real text made ahead by a thread, state donated.
+
+Where the time goes is measured afterwards, forward and backward, by programs of the same shapes on the last batch:
+`token_encoder` (distinct words to vectors), `lstm` (their places in the text, both stacks, dropout) and `softmax` (the
+rows, both directions' losses). `update` is what is left of the step: norm, clip, Adagrad. `data` is the time the host
+takes to make a batch; it works while the device does, so the shares of the device add up to 1 without it. On several
+devices only `data` is told.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from elmo_jax.bench.machine import Machine, seconds_of, squares
+from elmo_jax.bench.sizes import Size
+from elmo_jax.config import PADDING, Config
+from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
+from elmo_jax.training import mesh as meshes
+from elmo_jax.training.lanes import rows_of
+from elmo_jax.training.state import TrainState, initial_state, without_softmax
+from elmo_jax.training.step import TrainStep
+from elmo_jax.training.throughput import Work
+
+TIMED_AT_LEAST, STEPS_A_PIECE_OF_ACCELERATOR = 3, 20
+
+
+def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
+    """The training batches of a size from the beginning of the text."""
+    return TrainingBatches(
+        corpus.blocks("train"),
+        DistinctWords(spellings, PADDING),
+        vocabulary_size=size.vocabulary_size,
+        rows=range(rows),
+        total_rows=rows,
+        position=np.zeros((rows, 2), np.int32),
+        step=0,
+        unroll_steps=20,
+        devices=devices,
+        negatives=size.negatives,
+        data_seed=0,
+        draw_seed=0,
+    )
+
+
+def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Tokens a second of training; see the module for the shares of time."""
+    mesh = meshes.make_mesh()
+    rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
+    meshes.check_rows(rows, mesh)
+    config = size.config(rows, machine.precision.value, str(corpus.path))
+    spellings = corpus.spellings()
+    step, state = _start(size, config, mesh, machine)
+    program = meshes.map_step(step, state, mesh)
+    on_devices = meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
+    batches = _placed(host_batches(size, corpus, spellings, rows, mesh.size), mesh)
+
+    batch, _ = next(batches)
+    state, _ = jax.block_until_ready(program(state, batch, on_devices))
+    steps = 1 if machine.is_cpu else STEPS_A_PIECE_OF_ACCELERATOR
+    distinct_words: list[int] = []
+
+    def piece() -> Any:
+        nonlocal state, batch
+        for _ in range(steps):
+            batch, distinct = next(batches)
+            distinct_words.append(distinct)
+            state, metrics = program(state, batch, on_devices)
+        return metrics
+
+    pieces: list[float] = []
+    while len(pieces) < TIMED_AT_LEAST or sum(pieces) < machine.seconds:
+        pieces.append(machine.timed(piece))
+    if machine.profile:
+        with jax.profiler.trace(str(machine.profile)):
+            jax.block_until_ready(piece())
+
+    # of the median piece, so that one hiccup of a shared machine does not count
+    seconds, tokens = statistics.median(pieces) / steps, rows * config.train.unroll_steps
+    work = Work(config, size.vocabulary_size, windows_of(spellings))
+    operations = work.operations(tokens, round(statistics.mean(distinct_words)))
+    figures = machine.figures(tokens, seconds, operations)
+    shares = {"data": _seconds_of_a_batch(size, corpus, spellings, rows, mesh.size) / seconds}
+    if mesh.size == 1:
+        shares |= _device_shares(step, state, batch, spellings, seconds, machine)
+    return figures | {"rows": rows, "steps": len(pieces) * steps, "time_share": shares}
+
+
+def windows_of(spellings: np.ndarray) -> float:
+    """Positions that the filters are put on for a word, on average: those with a character, and one of padding."""
+    return float((spellings != PADDING).sum(1).mean()) + 1
+
+
+def _start(size: Size, config: Config, mesh: Any, machine: Machine) -> tuple[TrainStep, TrainState]:
+    """The step and its first state, on the devices."""
+    model = BiLM(
+        config.model,
+        precision=machine.precision,
+        directions=meshes.preferred_directions(mesh),
+        encoder_chunk=meshes.preferred_encoder_chunk(mesh),
+    )
+    step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size)
+
+    def start() -> TrainState:
+        return initial_state(config, model.clone(vocabulary_size=size.vocabulary_size), step.optimizer)
+
+    shardings = meshes.shardings(meshes.state_specs(jax.eval_shape(start)), mesh)
+    state: TrainState = jax.jit(start, out_shardings=shardings)()
+    return step, state
+
+
+def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
+    """Batches on the devices, and their numbers of distinct words."""
+    return prefetched(
+        (meshes.to_devices(batch, meshes.BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches
+    )
+
+
+def _seconds_of_a_batch(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> float:
+    """On the host."""
+    batches, found = host_batches(size, corpus, spellings, rows, devices), []
+    for _ in range(6):
+        started = time.perf_counter()
+        next(batches)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found[1:])
+
+
+def _device_shares(
+    step: TrainStep, state: TrainState, batch: TrainingBatch, spellings: np.ndarray, seconds: float, machine: Machine
+) -> dict[str, float]:
+    """Each part's seconds over those of the step."""
+    model, vocabulary_size, window = step.model, step.vocabulary_size, batch.window
+    dense, softmax, targets = without_softmax(state.params), state.params["softmax"], window.targets.reshape(2, -1)
+    characters = jnp.asarray(spellings)[window.words]
+
+    @jax.jit
+    def encoder(dense: Any, characters: Any, count: Any) -> Any:
+        return jax.grad(lambda d: squares(model.apply({"params": d}, characters, count, method="encode")))(dense)
+
+    @jax.jit
+    def lstm(dense: Any, vectors: Any, inputs: Any, carry: Any) -> Any:
+        def loss(dense: Any, vectors: Any) -> Any:
+            key = {"dropout": jax.random.key(0)}
+            layers, _ = model.apply(
+                {"params": dense}, vectors[inputs], carry, deterministic=False, method="run_layers", rngs=key
+            )
+            return squares(layers[-1])
+
+        return jax.grad(loss, (0, 1))(dense, vectors)
+
+    @jax.jit
+    def losses(hidden: Any, softmax: Any, targets: Any, negatives: Any, tries: Any) -> Any:
+        def loss(hidden: Any, rows: Any) -> Any:
+            of_targets, of_negatives = rows
+            return squares(
+                [
+                    sampled_softmax_losses(
+                        hidden[d],
+                        (of_targets["kernel"][d], of_targets["bias"][d]),
+                        (of_negatives["kernel"][d], of_negatives["bias"][d]),
+                        targets[d],
+                        negatives[d],
+                        (
+                            log_expected_count(targets[d], tries[d], vocabulary_size),
+                            log_expected_count(negatives[d], tries[d], vocabulary_size),
+                        ),
+                        model.precision,
+                    )
+                    for d in range(2)
+                ]
+            )
+
+        ids = [rows_of(words, vocabulary_size) for words in (targets, negatives)]
+        rows = [jax.tree.map(lambda w, i=i: w[i], softmax) for i in ids]
+        return jax.grad(loss, (0, 1))(hidden, rows)
+
+    size = model.config.lstm.projection
+    vectors, hidden = jnp.ones((window.words.shape[0], size)), jnp.ones((*targets.shape, size))
+    found = {
+        "token_encoder": seconds_of(machine, encoder, dense, characters, window.word_count[0]),
+        "lstm": seconds_of(machine, lstm, dense, vectors, window.inputs, state.carry),
+        "softmax": seconds_of(machine, losses, hidden, softmax, targets, batch.negatives, batch.tries),
+    }
+    found["update"] = max(0.0, seconds - sum(found.values()))
+    return {name: value / seconds for name, value in found.items()}

@@ -1,0 +1,91 @@
+"""`elmo-jax bench` in a real process: every part, at the tiny size, on a little text."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from elmo_jax.bench import sizes
+from elmo_jax.bench.command import SIZES
+from elmo_jax.config import check
+from elmo_jax.data.prepare import prepare
+
+FIGURES = {
+    *("tokens_per_second", "matmul_gflops", "tokens_per_second_per_matmul_gflops", "tokens", "seconds"),
+    *("model_gflops", "share_of_matmul", "peak_memory_bytes", "compile_seconds", "rows"),
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    lines = [" ".join(f"w{(7 * i + 3 * j) % 400}" for j in range(3 + i % 40)) for i in range(400)]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+    (folder / "heldout.txt").write_text("\n".join(lines[:70]) + "\n")
+    prepare([str(folder / "text.txt")], folder / "corpus", heldout_sources=[str(folder / "heldout.txt")], workers=1)
+    return folder / "corpus"
+
+
+def bench(corpus, *arguments):
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    command = [sys.executable, "-m", "elmo_jax", "bench", "--corpus", str(corpus), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+
+
+def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
+    file = tmp_path / "bench.json"
+    parts = ("train", "infer", "evaluate", "data", "start")
+    ended = bench(corpus, "--sizes", "tiny", "--seconds", 0.1, "--json", file, "--profile", tmp_path / "traces")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(file.read_text())
+    assert list(found) == [f"{part}/tiny" for part in parts]
+    for name, figures in found.items():
+        assert figures.keys() >= FIGURES, name
+        uncounted = {"model_gflops", "share_of_matmul"} if name in ("data/tiny", "start/tiny") else set()
+        assert all(figures[key] > 0 for key in FIGURES - uncounted), figures
+        speed = figures["tokens"] / figures["seconds"]
+        assert figures["tokens_per_second"] == pytest.approx(speed)
+        assert figures["tokens_per_second_per_matmul_gflops"] == pytest.approx(speed / figures["matmul_gflops"])
+        assert figures["share_of_matmul"] == pytest.approx(figures["model_gflops"] / figures["matmul_gflops"])
+        assert name in ended.stdout
+    assert found["train/tiny"]["tokens"] == 64 * 20
+    assert set(found["train/tiny"]["time_share"]) == {"token_encoder", "lstm", "softmax", "update", "data"}
+    assert found["infer/tiny"]["tokens"] == sum(3 + i % 40 for i in range(70))
+    assert found["evaluate/tiny"]["tokens"] == sum(4 + i % 40 for i in range(70))  # each sentence's end mark too
+    assert found["start/tiny"]["seconds_warm"] > 0 and found["start/tiny"]["seconds_cold"] > 0
+    for part in ("train", "infer", "evaluate"):
+        assert list((tmp_path / "traces" / f"{part}_tiny").rglob("*.xplane.pb")), part
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--parts", "train,fly"), "--parts: 'fly' is none of train, infer, evaluate, data, start"),
+        (("--sizes", "huge"), "--sizes: 'huge' is none of tiny, small, original"),
+        (("--sizes", "small", "--parts", "start"), "start is measured at the tiny size only"),
+        (("--corpus", "nowhere"), "nowhere: not a prepared corpus; make one with: elmo-jax prepare"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(corpus, arguments, message):
+    ended = bench(corpus, *arguments)
+    assert ended.returncode == 2 and not ended.stdout
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("elmo-jax: ") and message in lines[0]
+
+
+def test_the_sizes_are_those_the_originals_were_measured_at():
+    assert tuple(sizes.SIZES) == SIZES
+    for name, cells, projection, rows, negatives in (
+        ("tiny", 256, 64, 64, 2048),
+        ("small", 1024, 128, 128, 8192),
+        ("original", 4096, 512, 128, 8192),
+    ):
+        size = sizes.SIZES[name]
+        config = size.config(size.rows, "float32", "data/sotu")
+        check(config)
+        assert (config.model.lstm.cells, config.model.lstm.projection) == (cells, projection)
+        assert (config.train.batch_size, config.train.negatives) == (rows, negatives)
+        assert (config.train.unroll_steps, config.model.dropout) == (20, 0.1)
+    assert sizes.SIZES["original"].vocabulary_size == 793_471
