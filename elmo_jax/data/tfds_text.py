@@ -78,26 +78,39 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
         raise UserError(f"{name}: expected tfds:NAME or tfds:NAME:SPLIT")
     split = match["split"] or "train"
     with quiet_tfds():
-        builder = _prepared_builder(name, match["dataset"])
+        builder = prepared_builder(name, match["dataset"])
         feature = _text_feature(name, builder.info.features)
-        try:
-            examples = builder.as_data_source(split)
-        except NotImplementedError:
-            raise UserError(
-                f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only "
-                "TensorFlow can read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
-            ) from None
-        except (ValueError, KeyError):
-            splits = ", ".join(builder.info.splits)
-            raise UserError(f"{name}: no split {split!r}; the dataset has {splits}") from None
+        examples = read_split(name, builder, split)
     if not len(examples):
         raise UserError(f"{name}: the split {split!r} has no examples")
     layout = format or (Format.LINES if builder.name == "lm1b" else Format.RAW)
     return TfdsText(name, layout, builder.info.full_name, split, feature, examples)
 
 
-def _prepared_builder(name: str, dataset: str) -> Any:
-    """Return the dataset's builder, its files made."""
+def read_split(name: str, builder: Any, split: str) -> Any:
+    """Return random access to the examples of a prepared split; `name` is for the messages.
+
+    Raises:
+        UserError: there is no such split, or only TensorFlow can read it.
+    """
+    try:
+        return builder.as_data_source(split)
+    except NotImplementedError:
+        raise UserError(
+            f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only "
+            "TensorFlow can read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
+        ) from None
+    except (ValueError, KeyError):
+        splits = ", ".join(builder.info.splits)
+        raise UserError(f"{name}: no split {split!r}; the dataset has {splits}") from None
+
+
+def prepared_builder(name: str, dataset: str) -> Any:
+    """Return the builder of TFDS's `dataset`, its files made; `name` is for the messages.
+
+    Raises:
+        UserError: there is no such dataset, or it cannot be prepared.
+    """
     import tensorflow_datasets as tfds
 
     try:
