@@ -64,8 +64,12 @@ def start(
 
 
 def ends(launched: Sequence[subprocess.Popen[str]]) -> list[Ended]:
-    """Of all processes of a launch."""
-    return [wait(process) for process in launched]
+    """Of all processes of a launch; none is left behind."""
+    try:
+        return [wait(process) for process in launched]
+    finally:
+        for process in launched:
+            process.kill()
 
 
 def launch(commands: Commands, workdir: Path, processes: int, devices: int, *overrides: str) -> list[Ended]:
@@ -84,7 +88,10 @@ def signalled_when(
     """Sends a signal to some processes of a launch once a condition is seen; false where one has ended before."""
     deadline = time.monotonic() + ENOUGH_SECONDS
     while all(process.poll() is None for process in launched):
-        assert time.monotonic() < deadline, "the condition was never met"
+        if time.monotonic() > deadline:
+            for process in launched:
+                process.kill()
+            raise AssertionError("the condition was never met")
         if condition():
             for victim in victims:
                 os.kill(launched[victim].pid, number)
