@@ -13,14 +13,13 @@ from typing import Any
 
 import jax
 from etils import epath
-from jax.experimental import multihost_utils
 
 from elmo_jax.checkpoints.export import load_bilm
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import REPORT, Corpus
 from elmo_jax.data.prepare import prepare
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket
+from elmo_jax.files import in_bucket, place
 from elmo_jax.training.checks import total_steps
 from elmo_jax.training.history import FINETUNED_FROM
 from elmo_jax.training.launch import launch, use_compilation_cache
@@ -52,23 +51,22 @@ class Text:
         return None
 
     def prepare(self, out: epath.Path, **vocabulary: Any) -> Corpus:
-        """Prepares it in `out`, or finds that this is done; on one process for all."""
-        if in_bucket(out):
-            raise UserError(f"{out}: text cannot be prepared in a bucket; prepare it first, and give --data CORPUS")
-        if jax.process_index() == 0:
-            prepare(
-                self.sources,
-                Path(out),
-                format=self.format,
-                errors=self.errors,
-                heldout_fraction=self.heldout_fraction,
-                heldout_sources=self.heldout_sources,
-                workers=self.workers,
-                **vocabulary,
+        """Prepares it in `out`, or finds that this is done."""
+        if in_bucket(out) or jax.process_count() > 1:
+            raise UserError(
+                f"{self.sources[0]}: text is prepared on the way by a single process and into a folder of its machine;"
+                " here prepare it first (elmo-jax prepare --vocab EXPORT/vocabulary.txt), and give --data CORPUS"
             )
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"elmo_jax: {out.name} is prepared")
-        return Corpus.open(out)
+        return prepare(
+            self.sources,
+            Path(out),
+            format=self.format,
+            errors=self.errors,
+            heldout_fraction=self.heldout_fraction,
+            heldout_sources=self.heldout_sources,
+            workers=self.workers,
+            **vocabulary,
+        )
 
 
 def finetune(
@@ -92,6 +90,7 @@ def finetune(
     Raises:
       UserError: a model, a text, a setting or a loss that training cannot go on with.
     """
+    workdir = place(workdir)
     config = with_architecture(config, source.bilm.config, source.name)
     if not (workdir / "config.json").exists():
         check_vacant(workdir)

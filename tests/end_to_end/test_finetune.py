@@ -376,6 +376,11 @@ def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, compla
     assert "holds a run of pretrain" in complaint(*finetune("whole", copy))
 
 
+def test_bucket_without_a_prepared_corpus(domain: Commands, complaint: Any) -> None:
+    line = complaint(*finetune("whole", "memory://runs/mine"))
+    assert "prepare it first" in line and "--data CORPUS" in line
+
+
 def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
     assert "--epochs: expected 0 or more, got -1" in complaint(*finetune("whole", tmp_path / "run", "--epochs", "-1"))
 
