@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
 from elmo_jax.config import PADDING, Config
 from elmo_jax.data.batches import DistinctWords
 from elmo_jax.training import mesh as meshes
@@ -15,7 +13,7 @@ from elmo_jax.training.evaluate import FIGURES, Evaluator, Perplexity
 from elmo_jax.training.lanes import to_lanes
 from elmo_jax.training.loop import Chosen, Run
 from elmo_jax.training.state import TrainState
-from elmo_jax.training.together import is_first, of_first
+from elmo_jax.training.together import is_first, of_each, of_first
 from elmo_jax.training.tuning_report import draw_tuning, findings
 from elmo_jax.training.vocabulary import OtherText
 
@@ -72,7 +70,9 @@ class TuningRun(Run):
         if tuning.kept is not None and self._lacks("kept/perplexity/average"):
             self._note("kept", "held-out perplexity before, over the kept vocabulary", self._of_kept(tuning.kept))
         if step == 0:
-            self._checkpoints.save(0, state, self._log.latest("heldout/perplexity/average"))
+            name = "heldout/perplexity/average"
+            heldout = of_each({name: self._log.latest(name)})[name][0]  # process 0 keeps the records
+            self._checkpoints.save(0, state, heldout)
         self._note_end()
 
     def _of_original(self, params: Tree) -> Perplexity:
@@ -84,9 +84,10 @@ class TuningRun(Run):
     def _of_kept(self, params: Tree) -> Perplexity:
         """Of the domain's held-out text, with the softmax as it was before it was extended."""
         size = len(params["softmax"]["bias"])
-        evaluator = Evaluator(self._model, self._config.evaluation, self._mesh, size)
+        placement = meshes.softmax_placement(self._config, size, self._mesh)
+        evaluator = Evaluator(self._model, self._config.evaluation, self._mesh, size, placement)
         params = to_lanes(params)
-        params = meshes.to_devices(params, jax.tree.map(lambda _: meshes.EVERYWHERE, params), self._mesh)
+        params = meshes.divided(params, meshes.params_specs(params, placement), self._mesh)
         return evaluator.perplexity(params, self._corpus.blocks("heldout"), self._distinct, self._spellings)
 
     def _note(self, name: str, what: str, found: Perplexity) -> None:
