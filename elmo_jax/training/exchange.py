@@ -26,6 +26,7 @@ from elmo_jax.training.lanes import LANES, stored_rows
 from elmo_jax.training.optimizer import combine_rows
 
 AXIS = "data"
+FURTHER_ROUNDS = "further_rounds"  # the name of their loop in a program, by which a reader of programs knows it
 
 Tree = dict[str, Any]
 Carry = TypeVar("Carry")
@@ -187,7 +188,8 @@ class _Requests:
     def in_rounds(self, body: Callable[[Any, Carry], Carry], carry: Carry) -> Carry:
         """The first round, which is all that most batches need, and as many more as any device needs."""
         first = body(0, carry)
-        _, last = lax.while_loop(lambda c: c[0] < self._rounds, lambda c: (c[0] + 1, body(c[0], c[1])), (1, first))
+        with jax.named_scope(FURTHER_ROUNDS):
+            _, last = lax.while_loop(lambda c: c[0] < self._rounds, lambda c: (c[0] + 1, body(c[0], c[1])), (1, first))
         return last
 
 

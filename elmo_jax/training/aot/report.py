@@ -12,6 +12,7 @@ from elmo_jax.training.aot.cost import Assume, Assumption, Collective, Cost, cos
 from elmo_jax.training.aot.hlo import Instruction, parse
 from elmo_jax.training.aot.step import Compiled, Memory, Target
 from elmo_jax.training.aot.words import BatchWords
+from elmo_jax.training.exchange import FURTHER_ROUNDS
 from elmo_jax.training.throughput import Work
 
 
@@ -195,7 +196,6 @@ class Report:
 
 
 _PARTS = ("matrix products", "main memory", "exchange")
-FURTHER_ROUNDS = "further_rounds"  # the name that such a loop has in a program
 
 
 def _short(op_name: str) -> str:
