@@ -138,9 +138,10 @@ def _advice(config: Config, target: Target, vocabulary_size: int, word_types: in
             fewer = _at_most(fewer // 2)
     softmax = error.parts["softmax rows"] + error.parts["softmax accumulator"]
     if config.train.softmax == "replicated" and len(target.devices) > 1:
+        share = softmax / len(target.devices) / 1e9
         yield (
-            f"--config.train.softmax=sharded leaves a chip {softmax / len(target.devices) / 1e9:.1f} GB of the softmax's"
-            f" rows and their accumulator instead of {softmax / 1e9:.1f}"
+            f"--config.train.softmax=sharded leaves a chip {share:.1f} GB of the softmax's rows and their accumulator"
+            f" instead of {softmax / 1e9:.1f}"
         )
     if softmax > 0.3 * error.usable:
         yield (
