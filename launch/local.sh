@@ -78,11 +78,15 @@ done
 
 status=0
 for ((left = ${#pids[@]}; left; left--)); do
-  code=0
-  wait -n -p ended "${pids[@]}" || code=$?
-  while [[ -z ${ended:-} ]]; do # a signal came between
+  ended=
+  until [[ -n ${ended:-} ]]; do # again where a signal came between
     code=0
-    wait -n -p ended "${pids[@]}" || code=$?
+    wait -n -p ended "${pids[@]}" 2>/dev/null || code=$?
+    if [[ -z ${ended:-} ]] && ((code == 127)); then # several ended at once, and bash has told of one of them already
+      for pid in "${pids[@]}"; do
+        if ! kill -0 "$pid" 2>/dev/null; then ended=$pid && code=0 && { wait "$pid" 2>/dev/null || code=$?; } && break; fi
+      done
+    fi
   done
   for i in "${!pids[@]}"; do
     if [[ ${pids[$i]} == "$ended" ]]; then unset "pids[$i]"; fi
