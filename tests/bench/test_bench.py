@@ -44,6 +44,8 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     for name, figures in found.items():
         assert figures.keys() >= FIGURES, name
         uncounted = {"model_gflops", "share_of_matmul"} if name in ("data/tiny", "start/tiny") else set()
+        if name == "data/tiny":  # the host's work, with nothing to compile
+            uncounted.add("compile_seconds")
         assert all(figures[key] > 0 for key in FIGURES - uncounted), figures
         speed = figures["tokens"] / figures["seconds"]
         assert figures["tokens_per_second"] == pytest.approx(speed)

@@ -63,7 +63,7 @@ def test_nothing_is_exchanged_inside_a_loop(paper):
     assert all(exchange.times == 1 for exchange in exchanges if exchange not in inside)
     reduced = sum(exchange.payload for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
     assert 4 * PARAMETERS <= reduced
-    assert found.sent == pytest.approx(sum(exchange.sent for exchange in exchanges))
+    assert found.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
 
 
 def test_the_programs_products_are_the_models(paper):
