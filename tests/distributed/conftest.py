@@ -32,8 +32,9 @@ def two(commands: Commands) -> tuple[Path, list[Ended]]:
 
 @pytest.fixture(scope="session")
 def four(commands: Commands) -> tuple[Path, list[Ended]]:
-    """The run of four processes with a device each."""
-    return commands.folder / "four", launch(commands, commands.folder / "four", 4, 1, EVERY_STEP)
+    """The run of four processes with a device each, which share out the softmax's rows."""
+    divided = "--config.train.softmax=sharded"
+    return commands.folder / "four", launch(commands, commands.folder / "four", 4, 1, EVERY_STEP, divided)
 
 
 @pytest.fixture(scope="session")
