@@ -18,6 +18,7 @@ from pathlib import Path
 
 from elmo_jax.errors import TRY_AGAIN
 from tests.distributed.pods import ends, last_words, launch, prepared, signalled_when, start
+from tests.end_to_end import commands as commands_module
 from tests.end_to_end.commands import Commands, Ended, assert_same_end, checkpoint_steps, steps_trained
 
 PROCESSES, DEVICES = 2, 2
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    commands_module.ENOUGH_SECONDS = 3600  # not a test's few steps, and the machine may be busy
     chance = random.Random(options.seed)
     steps = 20 * (options.kills + 1)
     moments = [

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.end_to_end import commands as commands_module
 from tests.end_to_end.commands import (
-    ENOUGH_SECONDS,
     Commands,
     Ended,
     prepare,
@@ -86,7 +86,7 @@ def signalled_when(
     launched: Sequence[subprocess.Popen[str]], victims: Sequence[int], number: int, condition: Callable[[], bool]
 ) -> bool:
     """Sends a signal to some processes of a launch once a condition is seen; false where one has ended before."""
-    deadline = time.monotonic() + ENOUGH_SECONDS
+    deadline = time.monotonic() + commands_module.ENOUGH_SECONDS
     while all(process.poll() is None for process in launched):
         if time.monotonic() > deadline:
             for process in launched:
