@@ -32,9 +32,8 @@ def two(commands: Commands) -> tuple[Path, list[Ended]]:
 
 @pytest.fixture(scope="session")
 def four(commands: Commands) -> tuple[Path, list[Ended]]:
-    """The run of four processes with a device each, which share out the softmax's rows."""
-    divided = "--config.train.softmax=sharded"
-    return commands.folder / "four", launch(commands, commands.folder / "four", 4, 1, EVERY_STEP, divided)
+    """The run of four processes with a device each."""
+    return commands.folder / "four", launch(commands, commands.folder / "four", 4, 1, EVERY_STEP)
 
 
 @pytest.fixture(scope="session")
