@@ -1,6 +1,6 @@
 """Part-of-speech tagging of the English Web Treebank (Universal Dependencies), without ELMo and with it.
 
-    git clone --branch r2.10 https://github.com/UniversalDependencies/UD_English-EWT
+    git clone https://github.com/UniversalDependencies/UD_English-EWT
     python experiments/pos_ewt.py --bilm runs/fiction --data UD_English-EWT
 
 (or `--data tfds:universal_dependencies/en_ewt`). Word vectors and a small char CNN under a biLSTM and a softmax; the
@@ -67,6 +67,7 @@ class Recipe:
     characters: int = 20  # W: a word's first bytes, its marks among them
     dropout: float = 0.5
     regularization: float = 1e-3  # of the mix's weights
+    layer_norm: str = "without_marks"  # of the layers that are mixed; the top layer alone has none
 
 
 # ---- the treebank
@@ -232,7 +233,13 @@ def make_tagger(variant: str, recipe: Recipe, vocabulary_size: int, bilm: elmo_j
     if variant == "without":
         return Tagger(recipe, vocabulary_size)
     layers = elmo_jax.Layers.TOP if variant == "top" else elmo_jax.Layers.ALL
-    elmo = bilm.elmo(num_mixes=2, layers=layers, dropout=recipe.dropout, regularization=recipe.regularization)
+    elmo = bilm.elmo(
+        num_mixes=2,
+        layers=layers,
+        layer_norm=elmo_jax.LayerNorm(recipe.layer_norm),
+        dropout=recipe.dropout,
+        regularization=recipe.regularization,
+    )
     return Tagger(recipe, vocabulary_size, elmo)
 
 
