@@ -1,6 +1,6 @@
 """Part-of-speech tagging of the English Web Treebank (Universal Dependencies), without ELMo and with it.
 
-    git clone --branch r2.10 https://github.com/UniversalDependencies/UD_English-EWT
+    git clone https://github.com/UniversalDependencies/UD_English-EWT
     python experiments/pos_ewt.py --bilm runs/fiction --data UD_English-EWT
 
 (or `--data tfds:universal_dependencies/en_ewt`). Word vectors and a small char CNN under a biLSTM and a softmax; the
@@ -61,12 +61,13 @@ class Recipe:
     batch_size: int = 64
     learning_rate: float = 3e-3  # Adam; 100 steps of warm-up, cosine to 0
     clip_norm: float = 5.0
-    hidden: int = 128  # of each direction of the biLSTM
+    hidden: int = 100  # of each direction of the biLSTM
     word_features: int = 100
     character_features: int = 64
     characters: int = 20  # W: a word's first bytes, its marks among them
     dropout: float = 0.5
     regularization: float = 1e-3  # of the mix's weights
+    layer_norm: str = "without_marks"  # of the layers that are mixed; the top layer alone has none
 
 
 # ---- the treebank
@@ -145,7 +146,7 @@ def read_tfds(name: str, part: str) -> Iterator[Sentence]:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """words, tags [B, T]; characters [B, T, W]; layers [B, L+1, T, 2P]; mask [B, T], true on words."""
+    """words, tags [B, T]; characters [B, T, W]; layers [B, T, L+1, 2P]; mask [B, T], true on words."""
 
     words: Any
     tags: Any
@@ -169,7 +170,7 @@ def encode(
                 np.asarray([vocabulary.get(word.lower(), 0) for word in words], np.int32),
                 np.asarray(sentences[i].tags, np.int32),
                 elmo_jax.character_ids([words], recipe.characters)[0],
-                vectors[:, : len(words)].copy(),
+                vectors[:, : len(words)].swapaxes(0, 1).copy(),
                 np.ones(len(words), bool),
             )
     return [encoded[i] for i in range(len(sentences))]
@@ -179,22 +180,14 @@ def make_batch(sentences: Sequence[Batch], rows: int) -> Batch:
     """Fills up with zeros: rows where there are fewer sentences, and steps."""
     longest = max(len(sentence.words) for sentence in sentences)
     steps = next(width << power for power in range(32) for width in WIDTHS if width << power >= longest)
-    depth, _, size = sentences[0].layers.shape
-    batch = Batch(
-        words=np.zeros((rows, steps), np.int32),
-        tags=np.zeros((rows, steps), np.int32),
-        characters=np.zeros((rows, steps, sentences[0].characters.shape[1]), np.int32),
-        layers=np.zeros((rows, depth, steps, size), np.float32),
-        mask=np.zeros((rows, steps), bool),
-    )
-    for row, sentence in enumerate(sentences):
-        length = len(sentence.words)
-        batch.words[row, :length] = sentence.words
-        batch.tags[row, :length] = sentence.tags
-        batch.characters[row, :length] = sentence.characters
-        batch.layers[row, :, :length] = sentence.layers
-        batch.mask[row, :length] = True
-    return batch
+
+    def stack(*arrays: np.ndarray) -> np.ndarray:
+        filled = np.zeros((rows, steps, *arrays[0].shape[1:]), arrays[0].dtype)
+        for row, array in enumerate(arrays):
+            filled[row, : len(array)] = array
+        return filled
+
+    return jax.tree.map(stack, *sentences)
 
 
 def batches(sentences: Sequence[Batch], rows: int, random: np.random.Generator | None = None) -> Iterator[Batch]:
@@ -226,7 +219,8 @@ class Tagger(nn.Module):
         known = nn.Embed(self.vocabulary_size, recipe.word_features, name="words")(batch.words)
         inputs, mixes, penalty = drop(jnp.concatenate([known, spelling], -1)), [], jnp.zeros(())
         if self.elmo:
-            mixes, _, penalty = self.elmo.mix(batch.layers, batch.mask, deterministic=not train)
+            layers = batch.layers.swapaxes(1, 2)  # [B, L+1, T, 2P], as `embed` gives them
+            mixes, _, penalty = self.elmo.mix(layers, batch.mask, deterministic=not train)
         forward, backward = (nn.RNN(nn.OptimizedLSTMCell(recipe.hidden)) for _ in range(2))
         hidden = nn.Bidirectional(forward, backward)(
             jnp.concatenate([inputs, *mixes[:1]], -1), seq_lengths=batch.mask.sum(-1)
@@ -239,7 +233,13 @@ def make_tagger(variant: str, recipe: Recipe, vocabulary_size: int, bilm: elmo_j
     if variant == "without":
         return Tagger(recipe, vocabulary_size)
     layers = elmo_jax.Layers.TOP if variant == "top" else elmo_jax.Layers.ALL
-    elmo = bilm.elmo(num_mixes=2, layers=layers, dropout=recipe.dropout, regularization=recipe.regularization)
+    elmo = bilm.elmo(
+        num_mixes=2,
+        layers=layers,
+        layer_norm=elmo_jax.LayerNorm(recipe.layer_norm),
+        dropout=recipe.dropout,
+        regularization=recipe.regularization,
+    )
     return Tagger(recipe, vocabulary_size, elmo)
 
 

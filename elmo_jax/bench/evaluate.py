@@ -1,7 +1,7 @@
 """Held-out evaluation with the full softmax, as `evaluate` and the reports of a training make it.
 
 `softmax` is measured afterwards: the full softmax's losses of as many hidden vectors as a window has;
-`token_encoder_and_lstm` is the rest.
+`token_encoder_and_lstm` is the rest. On one device only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from elmo_jax.config import PADDING
 from elmo_jax.data.batches import DistinctWords
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
-from elmo_jax.model.bilm import BiLM, initial_params
+from elmo_jax.model.bilm import initial_params
 from elmo_jax.model.softmax import full_softmax_losses
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator
@@ -30,16 +30,16 @@ from elmo_jax.training.throughput import flops_per_token, flops_per_word
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Tokens a second: the targets of one direction, each counted once."""
     mesh = meshes.make_mesh()
-    model = BiLM(
-        size.model,
-        directions=meshes.preferred_directions(mesh),
-        encoder_chunk=meshes.preferred_encoder_chunk(mesh),
-        precision=machine.precision,
-    )
+    config = size.config(mesh.size, machine.precision.value, str(corpus.path))
+    model, placement = meshes.model_for(config, mesh), meshes.softmax_placement(config, size.vocabulary_size, mesh)
     whole = model.clone(vocabulary_size=size.vocabulary_size)
-    everywhere = meshes.shardings(meshes.EVERYWHERE, mesh)
-    params = jax.jit(lambda: to_lanes(initial_params(whole, jax.random.key(0))), out_shardings=everywhere)()
-    evaluator = Evaluator(model, size.evaluation, mesh, size.vocabulary_size)
+
+    def start() -> Any:
+        return to_lanes(initial_params(whole, jax.random.key(0)))
+
+    shardings = meshes.shardings(meshes.params_specs(jax.eval_shape(start), placement), mesh)
+    params = jax.jit(start, out_shardings=shardings)()
+    evaluator = Evaluator(model, size.evaluation, mesh, size.vocabulary_size, placement)
     spellings = corpus.spellings()
     distinct, on_devices = DistinctWords(spellings, PADDING), meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
     text, short = _text(corpus, size.evaluated_tokens if machine.is_cpu else None)
@@ -58,19 +58,24 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         len(text), seconds, operations + words * flops_per_word(size.model, windows_of(spellings))
     )
 
-    hidden = jnp.ones((2 * size.evaluation.batch_size * size.evaluation.unroll_steps, size.model.lstm.projection))
-    softmax = jax.jit(
-        lambda hidden, rows, targets: full_softmax_losses(
-            hidden, rows["kernel"], rows["bias"], targets, size.evaluation.vocabulary_chunk, machine.precision
-        )
-    )
+    found = {} if mesh.size > 1 else {"time_share": _shares(size, params["softmax"], len(text), seconds, machine)}
+    return figures | {"rows": size.evaluation.batch_size, "time_share": {}} | found
+
+
+def _shares(size: Size, softmax: Any, tokens: int, seconds: float, machine: Machine) -> dict[str, float]:
+    """Of one device."""
+    settings = size.evaluation
+
+    @jax.jit
+    def losses(hidden: jax.Array, softmax: Any, targets: jax.Array) -> jax.Array:
+        rows, biases = softmax["kernel"], softmax["bias"]
+        return full_softmax_losses(hidden, rows, biases, targets, settings.vocabulary_chunk, machine.precision)
+
+    hidden = jnp.ones((2 * settings.batch_size * settings.unroll_steps, size.model.lstm.projection))
     targets = jnp.zeros(hidden.shape[0], jnp.int32)
-    window = seconds_of(machine, softmax, hidden, params["softmax"], targets, repeats=1)
-    share = min(1.0, window * 2 * len(text) / hidden.shape[0] / seconds)
-    return figures | {
-        "rows": size.evaluation.batch_size,
-        "time_share": {"softmax": share, "token_encoder_and_lstm": 1 - share},
-    }
+    window = seconds_of(machine, losses, hidden, softmax, targets, repeats=1)
+    share = min(1.0, window * 2 * tokens / hidden.shape[0] / seconds)
+    return {"softmax": share, "token_encoder_and_lstm": 1 - share}
 
 
 def _text(corpus: Corpus, tokens: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,6 @@ from elmo_jax.bench.sizes import Size
 from elmo_jax.config import PADDING, Config
 from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import mesh as meshes
 from elmo_jax.training.lanes import rows_of
@@ -59,7 +58,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     meshes.check_rows(rows, mesh)
     config = size.config(rows, machine.precision.value, str(corpus.path))
     spellings = corpus.spellings()
-    step, state = _start(size, config, mesh, machine)
+    step, state = _start(size, config, mesh)
     program = meshes.map_step(step, state, mesh)
     on_devices = meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
     batches = _placed(host_batches(size, corpus, spellings, rows, mesh.size), mesh)
@@ -100,20 +99,16 @@ def windows_of(spellings: np.ndarray) -> float:
     return float((spellings != PADDING).sum(1).mean()) + 1
 
 
-def _start(size: Size, config: Config, mesh: Any, machine: Machine) -> tuple[TrainStep, TrainState]:
+def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState]:
     """The step and its first state, on the devices."""
-    model = BiLM(
-        config.model,
-        precision=machine.precision,
-        directions=meshes.preferred_directions(mesh),
-        encoder_chunk=meshes.preferred_encoder_chunk(mesh),
-    )
-    step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size)
+    model = meshes.model_for(config, mesh)
+    placement = meshes.softmax_placement(config, size.vocabulary_size, mesh)
+    step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size, placement=placement)
 
     def start() -> TrainState:
         return initial_state(config, model.clone(vocabulary_size=size.vocabulary_size), step.optimizer)
 
-    shardings = meshes.shardings(meshes.state_specs(jax.eval_shape(start)), mesh)
+    shardings = meshes.shardings(meshes.state_specs(jax.eval_shape(start), placement), mesh)
     state: TrainState = jax.jit(start, out_shardings=shardings)()
     return step, state
 
