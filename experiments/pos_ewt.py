@@ -8,10 +8,10 @@ same with the top layer of a biLM, and with all of its layers mixed, at the inpu
 seeds each, 15 trainings; the epoch is chosen by the accuracy on dev. A run that was stopped goes on: finished
 trainings are kept.
 
-hardware  (measuring)
-time      (measuring)
-figure    (measuring)
-measured  (measuring)
+hardware  2 CPU cores
+time      about half an hour, estimated from trainings of 1.5 to 4 minutes each beside other jobs
+figure    94.68 / 95.55 / 95.57 percent of UPOS on test: without, top layer, all layers; 5 seeds
+measured  the figure, with the biLM of pretrain_fiction.py; layer norm was chosen on dev, from two seeds
 
 Shapes: B sentences of a batch, T words of the longest, W characters of a word, K tags, L LSTM layers of the biLM,
 P its projection.
