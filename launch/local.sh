@@ -77,29 +77,22 @@ for ((i = 0; i < processes; i++)); do
 done
 
 status=0
-for ((left = ${#pids[@]}; left; left--)); do
-  ended=
-  until [[ -n ${ended:-} ]]; do # again where a signal came between
-    code=0
-    wait -n -p ended "${pids[@]}" 2>/dev/null || code=$?
-    if [[ -z ${ended:-} ]] && ((code == 127)); then # several ended at once, and bash has told of one of them already
-      for pid in "${pids[@]}"; do
-        if ! kill -0 "$pid" 2>/dev/null; then ended=$pid && code=0 && { wait "$pid" 2>/dev/null || code=$?; } && break; fi
-      done
-    fi
-  done
+while ((${#pids[@]})); do
   for i in "${!pids[@]}"; do
-    if [[ ${pids[$i]} == "$ended" ]]; then unset "pids[$i]"; fi
-  done
-  if ((code && !status)); then
-    status=$code
-    if ((left > 1)); then
+    # asked of each: `wait -n` misses some that end at once, and returns at once, again and again, while one is stopped
+    if kill -0 "${pids[$i]}" 2>/dev/null; then continue; fi
+    code=0
+    wait "${pids[$i]}" || code=$?
+    unset "pids[$i]"
+    if ((code && !status)); then
+      status=$code
       # after a stop all of them are saving, and a second signal would cut that short
       if ((code != 130 && code != 143)); then to_all TERM; fi
       (sleep "${GRACE_SECONDS:-60}" && to_all KILL) &
       watch=$!
     fi
-  fi
+  done
+  sleep 0.2
 done
 if [[ -n ${watch:-} ]]; then kill -- "-$watch" 2>/dev/null || true; fi
 exit "$status"

@@ -103,6 +103,7 @@ case ${behaviour[${@: -1}]} in
       case ${behaviour[$other]} in wait | deaf) until [ -e "$folder/waiting-$other" ]; do sleep 0.02; done ;; esac
     done
     kill -KILL $$ ;;
+  pause) (sleep 0.5; kill -CONT $$) & kill -STOP $$ ;;  # as Ctrl-Z would, and fg
   *) exit "${behaviour[${@: -1}]}" ;;
 esac
 """
@@ -122,7 +123,9 @@ def test_local_runs_all_and_hands_on_the_arguments(tmp_path: Path) -> None:
         assert given[: len(ARGUMENTS)] == ARGUMENTS and given[-1] == str(i)
 
 
-@pytest.mark.parametrize(("behaviour", "status"), [("0 3", 3), ("2 2", 2), ("75 0", 75), ("0 kill", 137)])
+@pytest.mark.parametrize(
+    ("behaviour", "status"), [("0 3", 3), ("2 2", 2), ("75 0", 75), ("0 kill", 137), ("0 pause", 0)]
+)
 def test_local_hands_on_the_exit_code(tmp_path: Path, behaviour: str, status: int) -> None:
     assert run("local.sh", "2", "--", "pretrain", **local(tmp_path, behaviour)).returncode == status
 
