@@ -13,6 +13,7 @@ from etils import epath
 
 from elmo_jax import cli_compile, cli_finetune, cli_vectors
 from elmo_jax.bench import command as bench
+from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.training.processes import add_process_flags, connected
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"not understood: {' '.join(strangers or overrides)}")
     options.overrides = overrides
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    keep_freed_memory()
     try:
         status: int = options.run(options)
         return status

@@ -11,6 +11,7 @@ from pathlib import Path
 from elmo_jax.bench.machine import Machine
 from elmo_jax.bench.parts import measure
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import UserError
 
 
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
+    keep_freed_memory()  # as the commands do
     part, size = options.name.split("/")
     try:
         corpus = Corpus.open(options.corpus)

@@ -9,6 +9,7 @@ devices only `data` is told.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from elmo_jax.training.state import TrainState, initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work
 
-TIMED_AT_LEAST, STEPS_A_PIECE_OF_ACCELERATOR = 3, 20
+TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
 
 
 def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
@@ -64,9 +65,9 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     batches = _placed(host_batches(size, corpus, spellings, rows, mesh.size), mesh)
 
     batch, _ = next(batches)
-    state, _ = jax.block_until_ready(program(state, batch, on_devices))
-    steps = 1 if machine.is_cpu else STEPS_A_PIECE_OF_ACCELERATOR
+    state, _ = jax.block_until_ready(program(state, batch, on_devices))  # compiles
     distinct_words: list[int] = []
+    steps = 1
 
     def piece() -> Any:
         nonlocal state, batch
@@ -76,6 +77,8 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
             state, metrics = program(state, batch, on_devices)
         return metrics
 
+    # a piece is several steps: what a step leaves to do (memory to be freed) is to fall on the next one, as in training
+    steps = max(2, math.ceil(SECONDS_OF_A_PIECE / machine.timed(piece)))
     pieces: list[float] = []
     while len(pieces) < TIMED_AT_LEAST or sum(pieces) < machine.seconds:
         pieces.append(machine.timed(piece))

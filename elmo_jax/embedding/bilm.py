@@ -16,7 +16,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.words import WordVectors
-from elmo_jax.model.bilm import BiLM, Directions, Tree
+from elmo_jax.model.bilm import BiLM, LSTMForm, Tree
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.precision import Precision
 
@@ -40,9 +40,7 @@ class EmbeddingBiLM(PretrainedBiLM):
     @functools.cached_property
     def model(self) -> BiLM:
         """The Linen module that runs it."""
-        together = jax.default_backend() != "cpu"
-        directions = Directions.TOGETHER if together else Directions.APART
-        return BiLM(self.config, 0, self.precision, directions)
+        return BiLM(self.config, 0, self.precision, LSTMForm.of(jax.default_backend()))
 
     @functools.cached_property
     def words(self) -> WordVectors:
@@ -90,7 +88,7 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     def elmo(self, **settings: Any) -> ELMo:
         """The module for a task model; `settings` are the attributes of `ELMo` (`num_mixes`, `dropout`, …)."""
-        chosen = {"precision": self.precision, "directions": self.model.directions} | settings
+        chosen: dict[str, Any] = {"precision": self.precision, "form": self.model.form} | settings
         return ELMo(self.config, self.fingerprint, **chosen)
 
 

@@ -7,6 +7,7 @@ after.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import Any
 
@@ -25,15 +26,29 @@ Tree = dict[str, Any]
 
 
 class Directions(enum.Enum):
-    """How the two directions run. The numbers are the same, but for rounding."""
+    """How the two directions run."""
 
-    TOGETHER = "together"  # in one scan, as batched products, the inputs' before it: large products for an accelerator
-    APART = "apart"  # one after the other, the inputs' products in the step: less memory to pass through, for a CPU
+    TOGETHER = "together"  # in one scan, as batched products: half as many steps, for an accelerator
+    APART = "apart"  # one after the other: less memory to pass through, for a CPU
 
-    @property
-    def input_products(self) -> InputProducts:
-        """What goes with it."""
-        return InputProducts.BEFORE_SCAN if self is Directions.TOGETHER else InputProducts.IN_STEP
+
+@dataclasses.dataclass(frozen=True)
+class LSTMForm:
+    """How the LSTMs run. The numbers are the same, but for rounding."""
+
+    directions: Directions = Directions.APART
+    input_products: InputProducts = InputProducts.IN_STEP
+
+    @classmethod
+    def of(cls, platform: str) -> LSTMForm:
+        """As the devices of a platform ("cpu", "gpu", "tpu") run them best.
+
+        In the step, both directions' kernels are read at every step, 67 MB in bfloat16 at the paper's size. A TPU keeps
+        them in its own memory (as compiled for v5e; WORKSPACE.md has the figures). A GPU's cache is too small for that.
+        """
+        if platform == "cpu":
+            return cls(Directions.APART, InputProducts.IN_STEP)
+        return cls(Directions.TOGETHER, InputProducts.IN_STEP if platform == "tpu" else InputProducts.BEFORE_SCAN)
 
 
 class Softmax(nn.Module):
@@ -72,7 +87,7 @@ class BiLM(nn.Module):
     config: ModelConfig
     vocabulary_size: int = 0  # 0: no softmax, as in the published weights
     precision: Precision = Precision.FLOAT32
-    directions: Directions = Directions.APART
+    form: LSTMForm = LSTMForm()
     encoder_chunk: int = 512  # distinct words encoded at a time
 
     def setup(self) -> None:
@@ -152,8 +167,8 @@ class BiLM(nn.Module):
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """One layer of both directions, [2, T, B, P] -> [2, T, B, P]."""
-        settings = LSTMSettings.of(self.config.lstm, self.precision, self.directions.input_products)
-        if self.directions is Directions.TOGETHER:
+        settings = LSTMSettings.of(self.config.lstm, self.precision, self.form.input_products)
+        if self.form.directions is Directions.TOGETHER:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
             in_axes = (0, 0, 0, None if mask is None else 0)
             run = jax.vmap(lambda p, x, s, m: projected_lstm(p, x, s, settings, m, restart), in_axes=in_axes)

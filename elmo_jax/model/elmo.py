@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import PADDING, ModelConfig
-from elmo_jax.model.bilm import BiLM, Directions, Tree, initial_carry
+from elmo_jax.model.bilm import BiLM, LSTMForm, Tree, initial_carry
 from elmo_jax.model.frozen import encode, run_layers, stop_gradient
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
@@ -52,7 +52,7 @@ class ELMo(nn.Module):
       dropout: on the mixes, when not deterministic (needs a `dropout` key). The biLM itself has none.
       regularization: lambda of the `penalty`. 0: none.
       precision: of the biLM's matrix products.
-      directions: how the biLM's two directions run.
+      form: how the biLM's LSTMs run.
       axis_name: under `shard_map` or `pmap` with a layer norm: the axis the batch is spread over.
     """
 
@@ -64,7 +64,7 @@ class ELMo(nn.Module):
     dropout: float = 0.5
     regularization: float = 0.0
     precision: Precision = Precision.FLOAT32
-    directions: Directions = Directions.APART
+    form: LSTMForm = LSTMForm()
     axis_name: str | None = None
 
     def setup(self) -> None:
@@ -109,7 +109,7 @@ class ELMo(nn.Module):
             return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection)), mask
         if not self.has_variable("bilm", "tree"):
             raise ValueError("no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply")
-        model = BiLM(self.config, 0, self.precision, self.directions, parent=None)
+        model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         tree = stop_gradient(self.get_variable("bilm", "tree"))
         vectors = self._vectors(model, tree, characters, words)  # [B, T+2, P]
         length = mask.sum(-1, keepdims=True)  # [B, 1]

@@ -2,9 +2,9 @@
 
 Shapes: T steps, B rows, D input, C cells, P projection. Gates i, j, f, o in that order along 4C, as the original.
 
-Forward, an accelerator multiplies the inputs of all steps in one product before the `lax.scan`; a CPU does it step by
-step (`InputProducts`). The backward pass is written out: it keeps the gates, and the gradients of the weights are one
-product after the scan instead of a sum at every step.
+The backward pass is written out: it keeps the gates and the cells, and the gradients of the weights are one product
+after the scan instead of a sum at every step. Gates, and what only products read, are kept as operands of products: in
+bfloat16 that halves their memory and the time to write and read it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class State(NamedTuple):
 
 
 class InputProducts(enum.Enum):
-    """When a step's input is multiplied with its weights. The numbers are the same, but for rounding."""
+    """When a step's input is multiplied with its weights."""
 
-    BEFORE_SCAN = "before the scan"  # all steps' in one large product, which an accelerator needs to be busy
-    IN_STEP = "in the step"  # in one product with the hidden state: no [T, B, 4C] in a CPU's slow memory
+    BEFORE_SCAN = "before the scan"  # all steps' in one large product, and [T, B, 4C] written and read again
+    IN_STEP = "in the step"  # in one product with the hidden state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +48,11 @@ class LSTMSettings:
     cell_clip: float
     projection_clip: float
     precision: Precision
-    input_products: InputProducts = InputProducts.BEFORE_SCAN
+    input_products: InputProducts = InputProducts.IN_STEP
 
     @classmethod
     def of(
-        cls, config: LSTMConfig, precision: Precision, input_products: InputProducts = InputProducts.BEFORE_SCAN
+        cls, config: LSTMConfig, precision: Precision, input_products: InputProducts = InputProducts.IN_STEP
     ) -> LSTMSettings:
         """Of a config; without a projection matrix there is nothing for its clip to act on."""
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
@@ -144,27 +144,29 @@ def _run_forward(
         new = State(cell, hidden)
         if real is not None:
             new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
-        return new, (new.hidden, (i, j, f, o, new.cell))
+        return new, (new.hidden, (operand(i), operand(j), operand(f), operand(o)), new.cell)
 
-    last, (hidden, gates) = lax.scan(step, state, (read, mask, keep))
+    last, (hidden, gates, cells) = lax.scan(step, state, (read, mask, keep))
     outputs = hidden if mask is None else hidden * mask
-    return (outputs, last), (params, inputs, state, mask, keep, hidden, gates)
+    return (outputs, last), (params, inputs, state, mask, keep, hidden, gates, cells)
 
 
 def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None, None]:
-    params, inputs, state, mask, keep, hidden, gates = residuals
+    params, inputs, state, mask, keep, hidden, gates, cells = residuals
     d_outputs, d_last = gradients
     product, operand = settings.precision.product, settings.precision.operand
     size = inputs.shape[-1]
     kernel = operand(params["kernel"][size:])
     projection = operand(params["projection"]) if "projection" in params else None
-    i, j, f, o, cells = gates
-    before = State(jnp.concatenate([state.cell[None], cells[:-1]]), jnp.concatenate([state.hidden[None], hidden[:-1]]))
-    before = _scaled(before, keep)  # what each step started from
 
-    def step(carry: State, at: Any) -> tuple[State, Any]:
-        d_output, i, j, f, o, cell, cell_before, hidden, real, kept = at
-        d_hidden, d_cell = carry.hidden, carry.cell
+    def step(carry: Any, at: Any) -> tuple[Any, Any]:
+        d_state, cell, d_bias = carry
+        t, d_output, gates, hidden, real, kept = at
+        d_hidden, d_cell = d_state.hidden, d_state.cell
+        i, j, f, o = (gate.astype(jnp.float32) for gate in gates)
+        # the cell before is read in its place: a shifted copy of all cells would be written and read once more
+        before = jnp.where(t > 0, lax.dynamic_index_in_dim(cells, jnp.maximum(t - 1, 0), keepdims=False), state.cell)
+        started = before if kept is None else before * kept
         if real is not None:
             stay = State(d_cell * (1 - real), d_hidden * (1 - real))
             d_output, d_hidden, d_cell = d_output * real, d_hidden * real, d_cell * real
@@ -180,7 +182,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             [
                 d_cell * j * i * (1 - i),
                 d_cell * i * (1 - j**2),
-                d_cell * cell_before * f * (1 - f),
+                d_cell * started * f * (1 - f),
                 d_inner * squashed * o * (1 - o),
             ],
             axis=-1,
@@ -188,22 +190,21 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
         d_before = State(d_cell * f, product(d_z, kernel, (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
-        return _scaled(d_before, kept), (d_z, d_hidden)
+        inner = None if projection is None else operand(o * squashed)  # [B, C], what was projected
+        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), (operand(d_z), operand(d_hidden), inner)
 
-    at = (d_outputs, i, j, f, o, cells, before.cell, hidden, mask, keep)
-    d_state, (d_z, d_hidden) = lax.scan(step, State(*d_last), at, reverse=True)
+    at = (jnp.arange(len(cells)), d_outputs, gates, hidden, mask, keep)
+    start = (State(*d_last), cells[-1], jnp.zeros_like(params["bias"]))
+    (d_state, _, d_bias), (d_z, d_hidden, inner) = lax.scan(step, start, at, reverse=True)
 
     def flat(x: jax.Array) -> jax.Array:
         return x.reshape(-1, x.shape[-1])  # [T * B, ...]
 
-    d_params = {
-        "kernel": jnp.concatenate(
-            [product(flat(inputs), flat(d_z), (0, 0)), product(flat(before.hidden), flat(d_z), (0, 0))]
-        ),
-        "bias": d_z.sum((0, 1)),
-    }
+    read = jnp.concatenate([state.hidden[None], hidden[:-1]])
+    read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]
+    d_params = {"kernel": product(flat(read), flat(d_z), (0, 0)), "bias": d_bias}
     if projection is not None:
-        d_params["projection"] = product(flat(o * jnp.tanh(cells)), flat(d_hidden), (0, 0))
+        d_params["projection"] = product(flat(inner), flat(d_hidden), (0, 0))
     return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None, None
 
 

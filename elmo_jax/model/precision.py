@@ -2,7 +2,7 @@
 
 float32 products are pinned to full precision, since accelerators round their operands by default; bfloat16 products
 round the operands and sum in float32. Everything between products (gates, states, normalisers, updates) is float32 in
-both.
+both; the LSTM's backward pass reads gates that were rounded like operands.
 """
 
 from __future__ import annotations

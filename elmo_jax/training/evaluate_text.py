@@ -82,7 +82,7 @@ def evaluate_text(
     mesh = meshes.make_mesh()
     program = BiLM(
         bilm.config,
-        directions=meshes.preferred_directions(mesh),
+        form=meshes.preferred_form(mesh),
         encoder_chunk=meshes.preferred_encoder_chunk(mesh),
     )
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch, Window
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import BiLM, Directions
+from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.exchange import AXIS, Placement, choose_placement
 from elmo_jax.training.state import TrainState
@@ -62,9 +62,9 @@ def local_rows(rows: int, mesh: Mesh) -> range:
     return range(places[0] * share, (places[-1] + 1) * share)
 
 
-def preferred_directions(mesh: Mesh) -> Directions:
-    """Both directions in one scan on an accelerator; one after the other on a CPU."""
-    return Directions.APART if mesh.devices.flat[0].platform == "cpu" else Directions.TOGETHER
+def preferred_form(mesh: Mesh) -> LSTMForm:
+    """How these devices run the LSTMs best."""
+    return LSTMForm.of(mesh.devices.flat[0].platform)
 
 
 def preferred_encoder_chunk(mesh: Mesh) -> int:
@@ -77,7 +77,7 @@ def model_for(config: Config, mesh: Mesh) -> BiLM:
     return BiLM(
         config.model,
         precision=Precision(config.train.precision),
-        directions=preferred_directions(mesh),
+        form=preferred_form(mesh),
         encoder_chunk=preferred_encoder_chunk(mesh),
     )
 

@@ -105,7 +105,7 @@ def test_launches():
 def commands_ran(folder: Path) -> Path:
     lines = [words[1:] for words in command_lines() if words[0] == "elmo-jax"]
     others = sum(words[0] == "make" for words in command_lines()) + len(launches())
-    others += sum(words[0] == "python" for words in command_lines())  # run by tests/experiments/test_pos_ewt.py
+    others += sum(words[0] == "python" for words in command_lines())  # run by tests/experiments/
     assert len(lines) + others == len(command_lines()), "something else"
     lines = [line + SMALLER * (line[0] == "pretrain") + TUNING * (line[0] == "finetune") for line in lines]
     ended = run(folder, RUN_ALL, json.dumps(lines))

@@ -36,6 +36,7 @@ COMMANDS = {
     **{name: f"elmo-jax pretrain --config experiments/{name}.py" for name in SIZES},
     **{name: f"elmo-jax finetune --from runs/{of.removeprefix('pretrain_')}" for name, of in FINETUNED.items()},
     "pos_ewt": "python experiments/pos_ewt.py --bilm",
+    "pos_ewt_layers": "python experiments/pos_ewt_layers.py --bilm",
 }
 
 

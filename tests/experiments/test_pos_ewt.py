@@ -17,57 +17,12 @@ import orbax.checkpoint as ocp
 import pytest
 
 import elmo_jax
-from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
-from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
+from tests.experiments.treebank import PECULIAR, make_bilm, plain_sentences, run_experiment, write_folder
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = ROOT / "experiments" / "pos_ewt.py"
 README_COMMAND = ["python", "experiments/pos_ewt.py", "--bilm", "runs/fiction", "--data", "UD_English-EWT"]
-ENOUGH_SECONDS = 600  # a process that needs more hangs
-CONFIG = ModelConfig(CharCNNConfig(4, ((1, 4), (2, 6)), 1), LSTMConfig(cells=9, projection=6))
 Capture: TypeAlias = pytest.CaptureFixture[str]
-# two sentences with all that CoNLL-U has beside words: comments, a word of two, a word that is not in the text
-PECULIAR = """\
-# newdoc id = made-up
-# text = I don't row.
-1\tI\tI\tPRON\tPRP\t_\t4\tnsubj\t_\t_
-2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
-2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_
-3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
-4\trow\trow\tVERB\tVB\t_\t0\troot\t_\tSpaceAfter=No
-5\t.\t.\tPUNCT\t.\t_\t4\tpunct\t_\t_
-
-# text = You row, and I fish.
-1\tYou\tyou\tPRON\tPRP\t_\t2\tnsubj\t_\t_
-2\trow\trow\tVERB\tVBP\t_\t0\troot\t_\t_
-3\t,\t,\tPUNCT\t,\t_\t5\tpunct\t_\t_
-4\tand\tand\tCCONJ\tCC\t_\t5\tcc\t_\t_
-4.1\trow\trow\tVERB\tVBP\t_\t_\t_\t2:conj\t_
-5\tI\tI\tPRON\tPRP\t_\t2\tconj\t_\t_
-6\tfish\tfish\tNOUN\tNN\t_\t5\torphan\t_\t_
-"""
-WORDS = {"NOUN": "boat lake oar shore", "VERB": "drifts sinks waits", "ADJ": "old wet green", "DET": "the a this"}
-
-
-def plain_sentences(number: int, seed: int) -> str:
-    """Sentences of a determiner, maybe an adjective, a noun and a verb."""
-    random, text = np.random.default_rng(seed), ""
-    for _ in range(number):
-        tags = ["DET", "ADJ", "NOUN", "VERB"] if random.random() < 0.5 else ["DET", "NOUN", "VERB"]
-        for place, tag in enumerate(tags, 1):
-            word = random.choice(WORDS[tag].split())
-            text += f"{place}\t{word}\t{word}\t{tag}\t_\t_\t0\t_\t_\t_\n"
-        text += "\n"
-    return text
-
-
-def make_bilm(path: Path, seed: int) -> None:
-    """An export with random parameters."""
-    random = np.random.default_rng(seed)
-    shapes = parameter_shapes(CONFIG)
-    elmo_jax.export_bilm(
-        path, CONFIG, unflatten({name: random.normal(0, 0.4, shape).astype("f4") for name, shape in shapes.items()})
-    )
 
 
 @pytest.fixture(scope="module")
@@ -84,32 +39,12 @@ def experiment() -> ModuleType:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds the treebank and the biLM that the README's command names."""
-    folder = tmp_path_factory.mktemp("pos")
-    (folder / "UD_English-EWT").mkdir()
-    for seed, (part, number) in enumerate({"train": 70, "dev": 9, "test": 8}.items()):
-        text = PECULIAR + "\n" + plain_sentences(number, seed)
-        (folder / "UD_English-EWT" / f"en_ewt-ud-{part}.conllu").write_text(text)
-    (folder / "runs").mkdir()
-    make_bilm(folder / "runs" / "fiction", 0)
-    (folder / "experiments").symlink_to(ROOT / "experiments")
-    return folder
+    return write_folder(tmp_path_factory.mktemp("pos"))
 
 
 def run(folder: Path) -> str:
-    """What the README's command prints, with two epochs and one seed; the processes share compiled programs."""
-    settings = {
-        "PYTHONPATH": str(ROOT),
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # sooner compiled
-    }
-    command = [sys.executable, *README_COMMAND[1:], "--epochs", "2", "--seeds", "1"]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | settings, capture_output=True, text=True, timeout=ENOUGH_SECONDS
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    """What the README's command prints, with two epochs and one seed."""
+    return run_experiment(folder, *README_COMMAND[1:], "--epochs", "2", "--seeds", "1")
 
 
 @pytest.fixture(scope="module")

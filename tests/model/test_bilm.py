@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.model.bilm import BiLM, Directions, initial_carry, initial_params, parameter_count
-from elmo_jax.model.lstm import State
+from elmo_jax.model.bilm import BiLM, Directions, LSTMForm, initial_carry, initial_params, parameter_count
+from elmo_jax.model.lstm import InputProducts, State
 from elmo_jax.model.precision import Precision
 
 ORACLES = Path(__file__).parents[1] / "oracles" / "embedding"
@@ -85,19 +85,20 @@ def problem(config=SMALL, vocabulary=0):
     return bilm, params, characters, inputs, carry
 
 
+@pytest.mark.parametrize("input_products", InputProducts)
 @pytest.mark.parametrize("masked", [False, True])
-def test_directions_together_equal_apart(masked):
+def test_directions_together_equal_apart(masked, input_products):
     bilm, params, characters, inputs, carry = problem()
     params = {name: tree for name, tree in params.items() if name != "softmax"}
     mask = np.arange(4)[None, :, None] < np.array([4, 2, 3]) if masked else None
     mask = None if mask is None else np.broadcast_to(mask, inputs.shape)
 
-    def loss(params, directions):
-        layers, last = bilm.clone(directions=directions).apply({"params": params}, characters, inputs, carry, mask=mask)
+    def loss(params, form):
+        layers, last = bilm.clone(form=form).apply({"params": params}, characters, inputs, carry, mask=mask)
         return sum(jnp.sum(layer**2) for layer in layers) + sum(jnp.sum(x) for x in jax.tree.leaves(last))
 
-    apart = jax.value_and_grad(loss)(params, Directions.APART)
-    together = jax.value_and_grad(loss)(params, Directions.TOGETHER)
+    apart = jax.value_and_grad(loss)(params, LSTMForm(Directions.APART))
+    together = jax.value_and_grad(loss)(params, LSTMForm(Directions.TOGETHER, input_products))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), apart, together)
 
 

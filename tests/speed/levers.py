@@ -32,7 +32,7 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.model import lstm
-from elmo_jax.model.bilm import BiLM, Directions, initial_carry, initial_params
+from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows
 from tests.model.test_char_cnn import plain_encoder
@@ -180,8 +180,8 @@ def lstm_levers(batch: Batch, turns: int) -> None:
     vectors = jax.random.normal(jax.random.key(2), (2, STEPS, rows, config.projection))
     carry = initial_carry(batch.size.model, rows)
 
-    def stack(directions: Directions) -> Form:
-        model = batch.model.clone(directions=directions)
+    def stack(form: LSTMForm) -> Form:
+        model = batch.model.clone(form=form)
 
         @jax.jit
         def run(params: Any, vectors: jax.Array) -> Any:
@@ -194,8 +194,8 @@ def lstm_levers(batch: Batch, turns: int) -> None:
 
     compare(
         "directions",
-        ("together, products before", stack(Directions.TOGETHER)),
-        ("apart, products in the step", stack(Directions.APART)),
+        ("together, products before", stack(LSTMForm.of("gpu"))),
+        ("apart, products in the step", stack(LSTMForm.of("cpu"))),
         turns,
     )
 
