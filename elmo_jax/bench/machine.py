@@ -14,7 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from elmo_jax.bench.product import ON_ACCELERATOR, own_product, product_beside
 from elmo_jax.model.precision import Precision
+
+REST_SECONDS = 0.25  # after some work, in which memory is freed that would be in the product's way
 
 
 class Machine:
@@ -29,16 +32,7 @@ class Machine:
         self.seconds, self.rows, self.profile = seconds, rows, profile
         self.is_cpu = jax.default_backend() == "cpu"
         self.precision = Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16
-        # on a CPU the product whose rate the figures of the other trainers were divided by; else one that fills it
-        shape = (2048, 1024, 4096) if self.is_cpu else (8192, 8192, 8192)
-        self._work = 2 * shape[0] * shape[1] * shape[2]
-        keys = jax.random.split(jax.random.key(0))
-        self._operands = [
-            self.precision.operand(jax.random.normal(key, size))
-            for key, size in zip(keys, (shape[:2], shape[1:]), strict=True)
-        ]
-        self._product = jax.jit(self.precision.product)
-        jax.block_until_ready(self._product(*self._operands))
+        self._rate = product_beside() if self.is_cpu else own_product(self.precision, ON_ACCELERATOR)
         self._rates: list[float] = []
         self._compiling = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._heard)
@@ -49,9 +43,7 @@ class Machine:
 
     def probe(self) -> None:
         """Measures the matrix product once."""
-        started = time.perf_counter()
-        jax.block_until_ready(self._product(*self._operands))
-        self._rates.append(self._work / (time.perf_counter() - started))
+        self._rates.append(self._rate())
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Seconds of some work, its results ready, between two probes."""
@@ -59,8 +51,7 @@ class Machine:
         started = time.perf_counter()
         jax.block_until_ready(work())
         seconds = time.perf_counter() - started
-        # the devices may still be giving memory back, which is no fault of the product's
-        jax.block_until_ready(self._product(*self._operands))
+        time.sleep(REST_SECONDS)
         self.probe()
         return seconds
 

@@ -114,3 +114,19 @@ def test_bfloat16_is_near_float32_and_keeps_float32_states(input_products):
     assert rounded.dtype == last.cell.dtype == jnp.float32
     difference = np.abs(exact - rounded).max()
     assert 1e-4 < difference < 0.1  # rounded, but not far off
+
+
+def test_bfloat16_gradients_are_near_those_of_float32():
+    """Gates are rounded for the backward pass, cells and the sum of the bias's gradient are not."""
+    params, inputs, state, weights = problem(4)
+
+    def gradients(precision):
+        settings = LSTMSettings(3.0, 3.0, precision)
+        return jax.grad(lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0]), (0, 1))(
+            params, inputs
+        )
+
+    exact, rounded = gradients(Precision.FLOAT32), gradients(Precision.BFLOAT16)
+    for a, b in zip(jax.tree.leaves(rounded), jax.tree.leaves(exact), strict=True):
+        assert a.dtype == jnp.float32
+        assert 1e-4 < np.linalg.norm(a - b) / np.linalg.norm(b) < 0.03

@@ -150,7 +150,8 @@ def lstm_levers(batch: Batch, turns: int) -> None:
             return squares(lstm.projected_lstm(params, inputs, state, settings)[0])
 
         run = jax.jit(jax.grad(loss, (0, 1)) if backward else loss)
-        scan = SimpleNamespace(scan=lambda *a, **k: jax.lax.scan(*a, **k, unroll=unroll))
+        unrolled = {"scan": lambda *a, **k: jax.lax.scan(*a, **k, unroll=unroll)}
+        scan = SimpleNamespace(**{**vars(jax.lax), **unrolled})
         with mock.patch.object(lstm, "lax", scan):
             jax.block_until_ready(run(params, inputs))  # compiled so, and kept
         return lambda: run(params, inputs)
