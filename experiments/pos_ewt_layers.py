@@ -7,8 +7,9 @@ its input, a classifier that sees one word's vector and nothing else: what `pos_
 the char CNN and the biLSTM of its tagger.
 
 hardware  2 CPU cores
-time      TIME
-figure    FIGURE
+time      84 s
+figure    85.8 / 90.8 / 90.6 percent of UPOS on test for the characters' layer and LSTM layers 1 and 2; 91.0 for all
+          mixed, 92.3 for all side by side; 5 seeds
 measured  all of it, with the biLM of pretrain_fiction.py
 
 Shapes: N words, L LSTM layers of the biLM, P its projection, F features of a classifier, K tags.

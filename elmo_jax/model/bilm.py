@@ -43,8 +43,8 @@ class LSTMForm:
     def of(cls, platform: str) -> LSTMForm:
         """As the devices of a platform ("cpu", "gpu", "tpu") run them best.
 
-        In the step, both directions' kernels are read at every step, 67 MB in bfloat16 at the paper's size. A TPU keeps
-        them in its own memory (as compiled for v5e; WORKSPACE.md has the figures). A GPU's cache is too small for that.
+        In the step, both directions' kernels are read at every step, 67 MB in bfloat16 at the paper's size. Programs
+        for TPUs come out faster so (estimates for v5e and v5p, WORKSPACE.md); a GPU's cache is too small for them.
         """
         if platform == "cpu":
             return cls(Directions.APART, InputProducts.IN_STEP)

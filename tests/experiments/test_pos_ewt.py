@@ -95,6 +95,17 @@ def test_an_interrupted_run_goes_on(folder: Path, printed: str) -> None:
     assert re.search(r"^top layer only +12.50", again, re.MULTILINE)
 
 
+def test_elmo_alone_has_no_words_of_its_own(folder: Path) -> None:
+    command = (*README_COMMAND[1:], "--elmo-alone", "--epochs", "1", "--seeds", "1", "--workdir", "runs/alone")
+    printed = run_experiment(folder, *command)
+    assert "top layer only" in printed and "without ELMo" not in printed
+    with ocp.CheckpointManager(folder / "runs" / "alone" / "all_0" / "checkpoints") as manager:
+        stored = manager.restore(manager.latest_step(), args=ocp.args.StandardRestore())
+    assert stored["params"].keys() & {"words", "characters", "char_cnn"} == set()
+    inputs = {layer["ii"]["kernel"].shape[0] for name, layer in stored["params"].items() if "LSTM" in name}
+    assert inputs == {12}  # 2P of the biLM
+
+
 def test_another_bilm_is_refused(folder: Path, printed: str, experiment: ModuleType, capsys: Capture) -> None:
     make_bilm(folder / "other", 1)
     arguments = ["--data", folder / "UD_English-EWT", "--workdir", folder / "runs" / "pos_ewt", "--epochs", "2"]
