@@ -4,8 +4,8 @@
     elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
 
 hardware  2 CPU cores
-time      3.5 minutes at 12,600 tokens/s (4 minutes with the installation; 6 on a busy machine)
-figure    108.8 held-out perplexity (forward 109.5, backward 108.1; full softmax over 21,644 words); 21,554 before
+time      3 minutes at 14,900 tokens/s (3 min 40 s with the installation; 6 on a busy machine)
+figure    108.4 held-out perplexity (forward 109.0, backward 107.7; full softmax over 21,644 words); 21,554 before
 measured  both; but the recipe was chosen on these held-out speeches, among five (one of them stopped half-way)
 """
 
