@@ -6,19 +6,23 @@ import sys
 
 import pytest
 
-# page faults of forty pieces of 60 MB, one after the other
+# page faults of forty pieces of 100 MB, one after the other, in a thread, as XLA allocates them
 CODE = """
-import ctypes, resource, sys
+import ctypes, resource, sys, threading
 from elmo_jax.environment import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 library = ctypes.CDLL(None)
 library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-for _ in range(40):
-    piece = library.malloc(60_000_000)
-    library.memset(piece, 1, 60_000_000)
-    library.free(piece)
+def pieces():
+    for _ in range(40):
+        piece = library.malloc(100_000_000)
+        library.memset(piece, 1, 100_000_000)
+        library.free(piece)
+thread = threading.Thread(target=pieces)
+thread.start()
+thread.join()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
 
