@@ -32,7 +32,7 @@ from pos_ewt import PARTS, TAGS, Recipe, Sentence, encode, mean_and_deviation, p
 import elmo_jax
 from elmo_jax import UserError
 
-EPOCHS, WORDS, LEARNING_RATE = 6, 512, 3e-3  # words of a batch; Adam, cosine to 0
+WORDS, LEARNING_RATE = 512, 3e-3  # words of a batch; Adam, cosine to 0
 Features = Callable[[jax.Array, jax.Array], jax.Array]  # (mix [L+1], layers [N, L+1, 2P]) -> [N, F]
 
 
@@ -78,18 +78,19 @@ def classify(see: Features, params: dict, x: jax.Array) -> jax.Array:
     return see(params["mix"], x) @ params["kernel"] + params["bias"]
 
 
-def train(see: Features, seed: int, data: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+def train(see: Features, seed: int, epochs: int, data: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
     """Accuracy in percent, by part; the seed draws the order of the words."""
     x, y = data["train"]
-    mix, updates = jnp.zeros(x.shape[1]), EPOCHS * (len(x) // WORDS)
+    rows = min(WORDS, len(x))
+    mix, updates = jnp.zeros(x.shape[1]), epochs * (len(x) // rows)
     shape = jax.eval_shape(see, mix, x[:1]).shape
     params = {"mix": mix, "kernel": jnp.zeros((shape[1], len(TAGS))), "bias": jnp.zeros(len(TAGS))}
     optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, updates))
     state, random = optimizer.init(params), np.random.default_rng(seed)
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         order = random.permutation(len(x))
-        for start in range(0, len(x) - WORDS + 1, WORDS):
-            at = order[start : start + WORDS]
+        for start in range(0, len(x) - rows + 1, rows):
+            at = order[start : start + rows]
             params, state = train_step(optimizer, see, params, state, x[at], y[at])
     return {part: 100 * float((classify(see, params, xs).argmax(-1) == ys).mean()) for part, (xs, ys) in data.items()}
 
@@ -107,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bilm", type=Path, required=True, metavar="RUN", help="a biLM's run or export")
     parser.add_argument("--data", required=True, metavar="SOURCE", help="a folder of CoNLL-U files, or tfds:NAME")
     parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="(%(default)s)")
+    parser.add_argument("--epochs", type=positive, default=6, metavar="N", help="(%(default)s)")
     options = parser.parse_args(arguments)
     try:
         sentences = read_treebank(options.data)
@@ -118,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'a linear classifier on':<42} {'test accuracy':>15} {'dev accuracy':>15}", flush=True)
     lstm = bilm.config.lstm
     for name, see in features(lstm.layers, lstm.skip_connections).items():
-        found = [train(see, seed, data) for seed in range(options.seeds)]
+        found = [train(see, seed, options.epochs, data) for seed in range(options.seeds)]
         test, dev = (
             "{:.2f} ± {:.2f}".format(*mean_and_deviation([f[part] for f in found])) for part in ("test", "dev")
         )

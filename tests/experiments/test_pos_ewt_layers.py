@@ -40,12 +40,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table(folder: Path) -> None:
     assert f"\npython {' '.join(COMMAND)}\n" in (ROOT / "README.md").read_text()
-    printed = run_experiment(folder, *COMMAND, "--seeds", "2")
+    printed = run_experiment(folder, *COMMAND, "--seeds", "2", "--epochs", "500")
     rows = dict(re.findall(r"^(\S.*?) {2,}(\d+\.\d\d) ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d$", printed, re.MULTILINE))
     names = ["characters", "LSTM layer 1", "LSTM layer 2", "LSTM layer 2, its input taken away"]
     assert list(rows) == [*names, "all mixed", "all side by side"]
-    # a tag is all but a function of the spelling here
-    assert float(rows["characters"]) > 90 and float(rows["all side by side"]) > 90
+    # more than the commonest tag's share, which is less than 40%, where all of a random biLM is seen
+    assert float(rows["all side by side"]) > 50
     pairs = ("0 and 1", "0 and 2", "1 and 2")
     assert re.search(" · ".join(rf"{pair} -?\d\.\d\d" for pair in pairs), printed)
 
