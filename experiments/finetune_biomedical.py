@@ -6,9 +6,10 @@
         --config experiments/finetune_biomedical.py --workdir runs/biomedical
 
 hardware  2 CPU cores
-time      not measured yet
-figure    none yet: 262.3 held-out perplexity before (forward 247.5, backward 278.0; 50,000 words), not run to its end
-measured  the figure before
+time      34 minutes beside other jobs; 9,700 tokens/s at the end, when there were none
+figure    262.3 -> 23.8 held-out perplexity of the papers (forward 23.6, backward 24.1; over 50,000 words, 22.5% of the
+          targets <UNK>), and 83.4 -> 441.9 of the novels: so much is forgotten
+measured  the figures, from a copy of that text, in one run that was stopped and went on; no rate was searched for
 """
 
 from ml_collections import ConfigDict
