@@ -52,7 +52,8 @@ def test_the_table(folder: Path) -> None:
 
 def test_what_each_classifier_sees() -> None:
     code = VALUES.format(experiments=str(ROOT / "experiments"))
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_mistake_is_one_line(folder: Path) -> None:
