@@ -81,21 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add_split_options(finetune)
     add_text_options(finetune)
 
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="perplexity of a biLM on a text",
-        description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
-        allow_abbrev=False,
-    )
-    evaluate.add_argument("model", type=epath.Path, metavar="RUN_OR_EXPORT", help="a run's folder or an exported biLM")
-    evaluate.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=SOURCES)
-    evaluate.add_argument("--per-sentence", type=Path, metavar="FILE", help="write each sentence's log-probabilities")
-    evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
-    evaluate.add_argument(
-        "--batch-size", type=int, metavar="N", help="rows the text is laid out in (default: as the model's own figure)"
-    )
-    add_text_options(evaluate)
-    evaluate.set_defaults(run=_evaluate)
+    _add_evaluate(commands)
 
     export = commands.add_parser(
         "export",
@@ -113,6 +99,24 @@ def _parser() -> argparse.ArgumentParser:
     cli_compile.add_commands(commands)
     bench.add_command(commands)
     return parser
+
+
+def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="perplexity of a biLM on a text",
+        description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
+        allow_abbrev=False,
+    )
+    evaluate.add_argument("model", type=epath.Path, metavar="RUN_OR_EXPORT", help="a run's folder or an exported biLM")
+    evaluate.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=SOURCES)
+    evaluate.add_argument("--per-sentence", type=Path, metavar="FILE", help="write each sentence's log-probabilities")
+    evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    evaluate.add_argument(
+        "--batch-size", type=int, metavar="N", help="rows the text is laid out in (default: as the model's own figure)"
+    )
+    add_text_options(evaluate)
+    evaluate.set_defaults(run=_evaluate)
 
 
 def _add_prepare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

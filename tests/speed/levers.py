@@ -136,7 +136,7 @@ def encoder_levers(batch: Batch, turns: int) -> None:
 
 
 def lstm_levers(batch: Batch, turns: int) -> None:
-    """One layer of one direction, forward and backward; then both directions of the stack."""
+    """One layer of one direction, forward and backward."""
     config = batch.size.model.lstm
     params, rows = batch.params["forward"]["layer_0"], batch.size.rows
     inputs = jax.random.normal(jax.random.key(1), (STEPS, rows, config.projection))
@@ -178,7 +178,11 @@ def lstm_levers(batch: Batch, turns: int) -> None:
     )
     compare("LSTM: unrolled 5 times (not taken)", ("rolled", own), ("unrolled", form(inside, 5)), turns)
 
-    vectors = jax.random.normal(jax.random.key(2), (2, STEPS, rows, config.projection))
+
+def directions_lever(batch: Batch, turns: int) -> None:
+    """Both directions of the stack, forward and backward."""
+    rows = batch.size.rows
+    vectors = jax.random.normal(jax.random.key(2), (2, STEPS, rows, batch.size.model.lstm.projection))
     carry = initial_carry(batch.size.model, rows)
 
     def stack(form: LSTMForm) -> Form:
@@ -277,6 +281,7 @@ def main() -> None:
         batch = Batch(name, corpus)
         encoder_levers(batch, options.turns)
         lstm_levers(batch, options.turns)
+        directions_lever(batch, options.turns)
         softmax_levers(batch, options.turns, batch.size.vocabulary_size)
         if name == "small":
             softmax_levers(batch, max(1, options.turns // 3), 793_471)
