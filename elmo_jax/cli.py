@@ -144,11 +144,15 @@ def add_split_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--heldout-fraction",
         type=float,
-        default=0.05,
         metavar="X",
-        help="share of the documents held out (%(default)s)",
+        help="share of the documents held out (default: 0.05, or 0 with --heldout)",
     )
-    parser.add_argument("--heldout", nargs="+", metavar="SOURCE", help="hold out these texts instead")
+    parser.add_argument(
+        "--heldout",
+        nargs="+",
+        metavar="SOURCE",
+        help="hold out these texts; files that are among the sources too are not trained on",
+    )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a core); the result is the same"
     )
@@ -158,9 +162,14 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     """How text is read."""
     parser.add_argument(
         "--format",
-        choices=("auto", "lines", "raw"),
+        choices=("auto", "lines", "raw", "documents", "document-lines", "jsonl", "parquet"),
         default="auto",
-        help="lines: one tokenised sentence a line; raw: running text, to be split and tokenised (%(default)s)",
+        help="lines: one tokenised sentence per line. The others are running text, to be split and tokenised: raw:"
+        " paragraphs with blank lines between; documents: one paragraph per line, a blank line after each document;"
+        " document-lines: one document per line; jsonl, parquet: records with a text each (%(default)s: found out)",
+    )
+    parser.add_argument(
+        "--field", default="text", metavar="NAME", help="the text in the records of jsonl and parquet (%(default)s)"
     )
     parser.add_argument(
         "--errors",
@@ -177,6 +186,7 @@ def _prepare(options: argparse.Namespace) -> int:
         options.sources,
         options.out,
         format=options.format,
+        field=options.field,
         vocabulary_size=options.vocab_size,
         min_count=options.min_count,
         vocabulary_file=options.vocab,
@@ -224,6 +234,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         options.model,
         options.data,
         format=options.format,
+        field=options.field,
         errors=options.errors,
         batch_size=options.batch_size,
         per_sentence=options.per_sentence,

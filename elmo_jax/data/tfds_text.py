@@ -44,9 +44,9 @@ class TfdsText:
     reason: str = ""
 
     @property
-    def documents(self) -> int:
-        """The number of examples."""
-        return len(self.examples)
+    def has_documents(self) -> bool:
+        """Each example is a document."""
+        return True
 
     def identity(self) -> dict[str, Any]:
         """TFDS's name of the text: a version of a dataset does not change."""

@@ -60,6 +60,7 @@ def evaluate_text(
     sources: Sequence[str],
     *,
     format: str = "auto",
+    field: str = "text",
     errors: str = "strict",
     batch_size: int | None = None,
     per_sentence: Path | None = None,
@@ -69,7 +70,7 @@ def evaluate_text(
     Args:
       model: a run's folder or an export.
       sources: as `prepare` takes them; or one prepared corpus, whose held-out part is read.
-      format, errors: as `prepare` takes them.
+      format, field, errors: as `prepare` takes them.
       batch_size: rows the text is laid out in; None for as many as the model's own held-out figure was taken with.
       per_sentence: a file to write each sentence's log-probabilities to, tab-separated.
 
@@ -92,7 +93,7 @@ def evaluate_text(
     params = to_lanes(bilm.params)
     params = meshes.divided(params, meshes.params_specs(params, placement), mesh)
     with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
-        corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, errors)
+        corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, field, errors)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
         on_devices = meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
         blocks = corpus.blocks("heldout")
@@ -102,7 +103,9 @@ def evaluate_text(
     return TextEvaluation(perplexity, len(scores.tokens), len(bilm.vocabulary))
 
 
-def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, format: str, errors: str) -> Corpus:
+def _corpus(
+    sources: Sequence[str], vocabulary: list[str], temporary: Path, format: str, field: str, errors: str
+) -> Corpus:
     """The text with the model's vocabulary: prepared for the moment, or found prepared."""
     if len(sources) == 1 and (Path(sources[0]) / "corpus.json").exists():
         corpus = Corpus.open(sources[0])
@@ -118,6 +121,7 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, form
         sources,
         temporary / "corpus",
         format=format,
+        field=field,
         errors=errors,
         vocabulary_file=words,
         heldout_fraction=1.0,

@@ -39,8 +39,9 @@ class Text:
 
     sources: Sequence[str]
     format: str = "auto"
+    field: str = "text"
     errors: str = "strict"
-    heldout_fraction: float = 0.05
+    heldout_fraction: float | None = None
     heldout_sources: Sequence[str] | None = None
     workers: int | None = None
 
@@ -61,6 +62,7 @@ class Text:
             self.sources,
             Path(out),
             format=self.format,
+            field=self.field,
             errors=self.errors,
             heldout_fraction=self.heldout_fraction,
             heldout_sources=self.heldout_sources,

@@ -151,7 +151,14 @@ def test_report_counts_what_was_odd(tmp_path: Path) -> None:
     long = "x" * 49
     (tmp_path / "a.txt").write_bytes(f"<S> a {long} </S>\n\n{long} {'y' * 48}\n".encode() + b"caf\xe9\n")
     corpus = make(tmp_path / "out", tmp_path / "a.txt", errors="replace", min_count=1)
-    assert corpus.report["text"] == {"empty_lines": 1, "marks_dropped": 2, "replaced_lines": 1}
+    assert corpus.report["text"] == {
+        "empty_lines": 1,
+        "marks_dropped": 2,
+        "replaced_lines": 1,
+        "long_sentences": 0,
+        "long_sentence_words": 0,
+        "longest_sentence": 2,
+    }
     assert corpus.report["lexicon"] == {
         "types": 7,
         "vocabulary_size": 7,

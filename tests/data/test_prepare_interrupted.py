@@ -87,7 +87,7 @@ def test_stopped_process_leaves_nothing_and_can_be_repeated(
     out = tmp_path / "base" / "out"
     out.parent.mkdir()
     process = start(out, workers, pause_after, two_files)
-    assert process.poll() is None and (out.parent / ".out.partial" / "train.ids").exists()
+    assert process.poll() is None and (out.parent / ".out.partial" / "text.ids").exists()
     if stop == signal.SIGINT:
         os.killpg(process.pid, stop)  # as a terminal does: to the workers too
     else:

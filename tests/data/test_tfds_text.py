@@ -47,7 +47,8 @@ try:
     source, = open_sources([sys.argv[1]])
     for chunk in chunks([source], Errors.STRICT):
         found = tokenise(chunk)
-        print(source.format, source.documents, len(found.lengths), " ".join(sorted(found.types)))
+        documents = sum(piece.starts_document for piece in chunk.pieces)
+        print(source.format, documents, len(found.lengths), " ".join(sorted(found.types)))
 except UserError as error:
     print(error)
 assert "tensorflow" not in sys.modules
