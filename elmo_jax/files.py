@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from etils import epath
 
@@ -41,18 +50,86 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
 
 
 def write_text(path: epath.Path | Path, text: str) -> None:
-    """Writes a text file (UTF-8), as `write_bytes` does."""
+    """Writes a text file (UTF-8), whole or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
+def write_json(path: epath.Path | Path, value: Any) -> None:
+    """Writes a JSON file, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
 def write_bytes(path: epath.Path | Path, content: bytes) -> None:
-    """Writes a file beside its place and moves it there; an object needs no such care."""
+    """Writes a file, whole or not at all. An object of a store appears whole by itself."""
     if in_bucket(path):
         path.write_bytes(content)
         return
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextlib.contextmanager
+def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
+    """Gives the path of a temporary file beside `path` to write, and moves it to `path` at the end.
+
+    After an exception, `path` is as it was and the temporary file is gone. The content is on the disk before the file
+    has its name, so that not even a loss of power leaves a part of it.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(out: Path) -> Iterator[Path]:
+    """Gives a temporary folder beside `out` to fill, and renames it to `out` at the end.
+
+    After an exception, Ctrl-C or SIGTERM nothing is left. What a killed process left is removed by the next one that
+    makes `out`.
+
+    Raises:
+      UserError: another process is making `out`.
+    """
+    partial = out.parent / f".{out.name}.partial"
+    partial.mkdir(parents=True, exist_ok=True)
+    lock = os.open(partial, os.O_RDONLY)
+    try:
+        try:
+            # The system releases the lock when its owner dies, however that happens.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{out}: another process is preparing it; wait for it to end") from None
+        try:
+            for entry in partial.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            with _sigterm_as_exception():
+                yield partial
+                partial.rename(out)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _sigterm_as_exception() -> Iterator[None]:
+    """Raises SystemExit on SIGTERM, so that what is open is cleaned up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -44,7 +44,7 @@ import orbax.checkpoint as ocp
 
 import elmo_jax
 from elmo_jax import UserError
-from elmo_jax.data.tfds_text import prepared_builder, quiet_tfds, read_split
+from elmo_jax.data.prepare.tfds_text import prepared_builder, quiet_tfds, read_split
 from elmo_jax.files import write_text
 
 TAGS = tuple("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split())  # UPOS

@@ -7,8 +7,8 @@
 # What stands after -- is handed to elmo-jax, with the three flags by which the processes find each other.
 # Where nvidia-smi finds GPUs, and JAX_PLATFORMS does not say cpu, process I gets the I-th of them (of CUDA_VISIBLE_DEVICES,
 # if set). Ctrl-C and SIGTERM are passed on once, so that all processes save and end.
-# Exit code: of the process that ended first without success. The others are then given GRACE_SECONDS to end by
-# themselves (a run that was asked to stop is saving), then killed.
+# Exit code: of the process that ended first without success; 134 and 75 say that another one was lost. The others are then
+# given GRACE_SECONDS to end by themselves (a run that was asked to stop is saving), then killed.
 #
 # To edit, as environment variables: ELMO_JAX (the command; default elmo-jax, or .venv/bin/elmo-jax), GRACE_SECONDS.
 set -euo pipefail

@@ -17,7 +17,7 @@
 #
 # What stands after -- is handed to elmo-jax, which finds the other workers by itself. The same command may be given again at
 # any time: it takes the slice NAME as it finds it. It needs gcloud, logged in. The work folder must be gs://.
-# Started again without end: after preemption, a stop (130, 143), a lost process (75, 137), a lost connection (255). After other
+# Started again without end: after preemption, a stop (130, 143), a lost process (75, 134, 137), a lost connection (255). After other
 # failures, or one of these within QUICK_SECONDS, MAX_FAILURES times in a row. Never after a user's mistake (2).
 # Ctrl-C here stops the processes on the workers too: they save and end. (--stop is for when nothing waits here any more:
 # a launcher that still runs would start them again.)
@@ -147,7 +147,7 @@ while true; do
   case $status in
     0) say "complete; give the slice back with: $0 --name $name $(quoted "${where[@]/=/ }")--delete" && exit ;;
     2) exit 2 ;;
-    75 | 130 | 137 | 143 | 255) if ((SECONDS - began >= ${QUICK_SECONDS:-600})); then failures=0; else failures=$((failures + 1)); fi ;;
+    75 | 130 | 134 | 137 | 143 | 255) if ((SECONDS - began >= ${QUICK_SECONDS:-600})); then failures=0; else failures=$((failures + 1)); fi ;;
     *) failures=$((failures + 1)) ;;
   esac
   if ((failures > ${MAX_FAILURES:-5})); then

@@ -10,10 +10,10 @@ from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
 from elmo_jax import files
-from elmo_jax.config import Config
+from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.errors import UserError
-from elmo_jax.training.metrics import MetricsLog, read_records
-from elmo_jax.training.workdir import open_workdir, read_config
+from elmo_jax.runs.folder import open_workdir, read_config
+from elmo_jax.runs.metrics import MetricsLog, read_records
 
 
 class Bucket(MemoryFileSystem):
@@ -77,11 +77,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_run_in_a_bucket(bucket: epath.Path) -> None:
-    open_workdir(bucket, Config(), {"corpus_fingerprint": "f"})
-    open_workdir(bucket, Config(), {"corpus_fingerprint": "f"})
+    open_workdir(bucket, Config(), {"corpus_fingerprint": "f"}, CHANGEABLE)
+    open_workdir(bucket, Config(), {"corpus_fingerprint": "f"}, CHANGEABLE)
     assert read_config(bucket) == Config()
     with pytest.raises(UserError, match="other settings"):
-        open_workdir(bucket, Config(), {"corpus_fingerprint": "g"})
+        open_workdir(bucket, Config(), {"corpus_fingerprint": "g"}, CHANGEABLE)
 
     log = MetricsLog(bucket, 0)
     log.write(10, {"train/loss": 3.0})
@@ -108,7 +108,7 @@ def test_a_store_that_cannot_be_reached(bucket: epath.Path, monkeypatch: pytest.
     with pytest.raises(
         UserError, match=r"gs://bucket/run: cannot be read and written \(RuntimeError: 403: no access to"
     ):
-        open_workdir(bucket, Config(), {})
+        open_workdir(bucket, Config(), {}, CHANGEABLE)
 
 
 def test_without_the_package_for_buckets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,33 +15,34 @@ import numpy as np
 from elmo_jax.bench.machine import Machine, seconds_of
 from elmo_jax.bench.sizes import Size
 from elmo_jax.bench.train import windows_of
-from elmo_jax.config import PADDING
+from elmo_jax.characters import PADDING
+from elmo_jax.checkpoints.softmax_layout import to_lanes
 from elmo_jax.data.batches import DistinctWords
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
+from elmo_jax.distributed.mesh import REPLICATED, make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import initial_params
 from elmo_jax.model.softmax import full_softmax_losses
-from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator
-from elmo_jax.training.lanes import to_lanes
+from elmo_jax.training.partitioning import model_for, params_specs, softmax_placement
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Tokens a second: the targets of one direction, each counted once."""
-    mesh = meshes.make_mesh()
+    mesh = make_mesh()
     config = size.config(mesh.size, machine.precision.value, str(corpus.path))
-    model, placement = meshes.model_for(config, mesh), meshes.softmax_placement(config, size.vocabulary_size, mesh)
+    model, placement = model_for(config, mesh), softmax_placement(config, size.vocabulary_size, mesh)
     whole = model.clone(vocabulary_size=size.vocabulary_size)
 
     def start() -> Any:
         return to_lanes(initial_params(whole, jax.random.key(0)))
 
-    shardings = meshes.shardings(meshes.params_specs(jax.eval_shape(start), placement), mesh)
+    shardings = named_shardings(params_specs(jax.eval_shape(start), placement), mesh)
     params = jax.jit(start, out_shardings=shardings)()
     evaluator = Evaluator(model, size.evaluation, mesh, size.vocabulary_size, placement)
     spellings = corpus.spellings()
-    distinct, on_devices = DistinctWords(spellings, PADDING), meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
+    distinct, on_devices = DistinctWords(spellings, PADDING), to_devices(spellings, REPLICATED, mesh)
     text, short = _text(corpus, size.evaluated_tokens if machine.is_cpu else None)
 
     def run(blocks: list[np.ndarray]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import resource
 import statistics
 import sys
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 
 from elmo_jax.bench.product import ON_ACCELERATOR, own_product, product_beside
 from elmo_jax.model.precision import Precision
+from elmo_jax.version import __version__
 
 REST_SECONDS = 0.25  # after some work, in which memory is freed that would be in the product's way
 
@@ -92,7 +92,7 @@ class Machine:
             "precision": self.precision.value,
             "devices": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
             "jax": jax.__version__,
-            "elmo_jax": importlib.metadata.version("elmo_jax"),
+            "elmo_jax": __version__,
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 from elmo_jax.config import CharCNNConfig, Config, DataConfig, EvaluationConfig, LSTMConfig, ModelConfig, TrainConfig
 
@@ -19,7 +20,7 @@ class Size:
     evaluation: EvaluationConfig
     evaluated_tokens: int  # of the held-out text, on a CPU; an accelerator reads it all
 
-    def config(self, rows: int, precision: str, corpus: str) -> Config:
+    def config(self, rows: int, precision: Literal["float32", "bfloat16"], corpus: str) -> Config:
         """The experiment, for `rows` rows."""
         train = TrainConfig(batch_size=rows, negatives=self.negatives, precision=precision)
         return Config(self.model, DataConfig(corpus), train, self.evaluation)

@@ -18,9 +18,9 @@ from typing import Any
 
 from elmo_jax.bench.machine import Machine
 from elmo_jax.bench.sizes import Size
-from elmo_jax.config import to_dict
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
+from elmo_jax.settings import to_dict
 
 EXPERIMENT = '''\
 """Written by elmo-jax bench."""

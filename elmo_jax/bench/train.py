@@ -21,12 +21,14 @@ import numpy as np
 
 from elmo_jax.bench.machine import Machine, seconds_of, squares
 from elmo_jax.bench.sizes import Size
-from elmo_jax.config import PADDING, Config
+from elmo_jax.characters import PADDING
+from elmo_jax.checkpoints.softmax_layout import rows_of
+from elmo_jax.config import Config
 from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
-from elmo_jax.training import mesh as meshes
-from elmo_jax.training.lanes import rows_of
+from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.state import TrainState, initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work
@@ -36,32 +38,26 @@ TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
 
 def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
     """The training batches of a size from the beginning of the text."""
-    return TrainingBatches(
-        corpus.blocks("train"),
+    return TrainingBatches.from_config(
+        size.config(rows, "float32", str(corpus.path)),
+        corpus,
         DistinctWords(spellings, PADDING),
-        vocabulary_size=size.vocabulary_size,
         rows=range(rows),
-        total_rows=rows,
-        position=np.zeros((rows, 2), np.int32),
-        step=0,
-        unroll_steps=20,
         devices=devices,
-        negatives=size.negatives,
-        data_seed=0,
-        draw_seed=0,
+        vocabulary_size=size.vocabulary_size,
     )
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Tokens a second of training; see the module for the shares of time."""
-    mesh = meshes.make_mesh()
+    mesh = make_mesh()
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
-    meshes.check_rows(rows, mesh)
+    check_rows(rows, mesh)
     config = size.config(rows, machine.precision.value, str(corpus.path))
     spellings = corpus.spellings()
     step, state = _start(size, config, mesh)
-    program = meshes.map_step(step, state, mesh)
-    on_devices = meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
+    program = map_step(step, state, mesh)
+    on_devices = to_devices(spellings, REPLICATED, mesh)
     batches = _placed(host_batches(size, corpus, spellings, rows, mesh.size), mesh)
 
     batch, _ = next(batches)
@@ -87,7 +83,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
             jax.block_until_ready(piece())
 
     # of the median piece, so that one hiccup of a shared machine does not count
-    seconds, tokens = statistics.median(pieces) / steps, rows * config.train.unroll_steps
+    seconds, tokens = statistics.median(pieces) / steps, config.train.tokens_per_step
     work = Work(config, size.vocabulary_size, windows_of(spellings))
     operations = work.operations(tokens, round(statistics.mean(distinct_words)))
     figures = machine.figures(tokens, seconds, operations)
@@ -104,23 +100,21 @@ def windows_of(spellings: np.ndarray) -> float:
 
 def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState]:
     """The step and its first state, on the devices."""
-    model = meshes.model_for(config, mesh)
-    placement = meshes.softmax_placement(config, size.vocabulary_size, mesh)
+    model = model_for(config, mesh)
+    placement = softmax_placement(config, size.vocabulary_size, mesh)
     step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size, placement=placement)
 
     def start() -> TrainState:
         return initial_state(config, model.clone(vocabulary_size=size.vocabulary_size), step.optimizer)
 
-    shardings = meshes.shardings(meshes.state_specs(jax.eval_shape(start), placement), mesh)
+    shardings = named_shardings(state_specs(jax.eval_shape(start), placement), mesh)
     state: TrainState = jax.jit(start, out_shardings=shardings)()
     return step, state
 
 
 def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
     """Batches on the devices, and their numbers of distinct words."""
-    return prefetched(
-        (meshes.to_devices(batch, meshes.BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches
-    )
+    return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)
 
 
 def _seconds_of_a_batch(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> float:

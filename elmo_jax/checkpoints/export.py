@@ -22,10 +22,10 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints import failures
-from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
-from elmo_jax.config import ModelConfig, from_dict, to_dict
+from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
+from elmo_jax.settings import from_dict, to_dict
 
 _DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
 
@@ -99,19 +99,17 @@ def export_bilm(
     return digest
 
 
-def load_bilm(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]]) -> PretrainedBiLM:
-    """Reads a biLM, and verifies it by its fingerprint.
+def is_export(folder: epath.Path) -> bool:
+    """Whether a folder is an export."""
+    return (folder / _DESCRIPTION).is_file()
 
-    Args:
-      path: an export; a run folder that has one; or the pair (options.json, weights.hdf5) of a published biLM.
+
+def read_export(folder: epath.Path) -> PretrainedBiLM:
+    """Reads an export, and verifies it by its fingerprint.
 
     Raises:
-      UserError: there is no export; it is damaged, or of another layout version.
+      UserError: it is damaged, or of another layout version.
     """
-    if isinstance(path, tuple):
-        model, params = read_hdf5(*path)
-        return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
-    folder = _find(files.absolute(path))
     description = _read_description(folder)
     model = from_dict(description["model"], ModelConfig, f"{folder / _DESCRIPTION}: model")
     shapes = {key: tuple(shape) for key, shape in description["shapes"].items()}
@@ -123,17 +121,6 @@ def load_bilm(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], str |
     if digest != description["fingerprint"]:
         raise UserError(f"{folder}: the parameters are not those that were exported (fingerprint); export them again")
     return PretrainedBiLM(model, params, vocabulary, description["info"], digest)
-
-
-def _find(path: epath.Path) -> epath.Path:
-    """The export folder that the user means."""
-    for folder in (path, path / "export"):
-        if (folder / _DESCRIPTION).is_file():
-            return folder
-    if (path / "checkpoints").is_dir():
-        raise UserError(f"{path}: a run without an export; make one with: elmo-jax export {path}")
-    trouble = f"no {_DESCRIPTION} here" if path.exists() else "no such folder"
-    raise UserError(f"{path}: {trouble}; expected an export, a run folder, or (options.json, weights.hdf5)")
 
 
 def _read_description(folder: epath.Path) -> dict[str, Any]:

@@ -20,9 +20,10 @@ import h5py
 import numpy as np
 
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
-from elmo_jax.checkpoints.options import read_options, sibling, write_options
+from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
+from elmo_jax.files import atomic_file
 
 # (published name, key path of the tree); `{}` is a number from 0.
 _CELL = "RNN/MultiRNNCell/Cell{}/LSTMCell"
@@ -187,14 +188,10 @@ def write_hdf5(
     """
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
     check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")
-    temporary = sibling(Path(weights))
     try:
-        with h5py.File(temporary, "w") as file:
+        with atomic_file(Path(weights)) as temporary, h5py.File(temporary, "w") as file:
             for name, array in published_from_tree(unflatten(flat)).items():
                 file.create_dataset(name, data=array.astype(np.float32, copy=False))
-        os.replace(temporary, weights)
         write_options(options, model)
     except OSError as error:
         raise UserError(f"{weights}: cannot be written ({error.strerror or error})") from None
-    finally:
-        temporary.unlink(missing_ok=True)

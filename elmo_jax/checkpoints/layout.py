@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from flax import traverse_util
 
-from elmo_jax.config import CHARACTERS, ModelConfig
+from elmo_jax.characters import CHARACTERS
+from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 
 LAYOUT_VERSION = 1  # raise it with any change of a key, a shape or the meaning of a number
@@ -52,24 +54,13 @@ def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Nested dict -> {key path joined by `/`: leaf}."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}/{path}": leaf for path, leaf in flatten(value).items()}
-        else:
-            flat[key] = value
+    flat: dict[str, Any] = traverse_util.flatten_dict(tree, sep="/")
     return flat
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of `flatten`, as plain dicts."""
-    tree: dict[str, Any] = {}
-    for path, leaf in flat.items():
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = leaf
+    tree: dict[str, Any] = traverse_util.unflatten_dict(flat, sep="/")
     return tree
 
 

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.config import CHARACTERS, CharCNNConfig, LSTMConfig, ModelConfig, check_model
+from elmo_jax.characters import CHARACTERS
+from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
+from elmo_jax.files import write_json
+from elmo_jax.settings import from_dict, to_dict
 
 _BYTES = 1 << 20  # more than any architecture needs
 _MOST = (1 << 31) - 1
@@ -68,10 +71,10 @@ class _Options:
             dropout=self.number("dropout", ModelConfig.dropout),
         )
         try:
-            check_model(model)
+            checked: ModelConfig = from_dict(to_dict(model), ModelConfig)
         except UserError as error:
             raise UserError(f"{self._path}: {error}") from None
-        return model
+        return checked
 
     def error(self, key: str, expected: str, found: Any) -> UserError:
         shown = "nothing" if found is None else repr(found)[:80]
@@ -135,11 +138,4 @@ def write_options(path: str | os.PathLike[str], model: ModelConfig) -> None:
         },
         "dropout": model.dropout,
     }
-    temporary = sibling(Path(path))
-    temporary.write_text(json.dumps(options, indent=1) + "\n")
-    os.replace(temporary, path)
-
-
-def sibling(path: Path) -> Path:
-    """Where a file is written before it takes its name, so that no half-written one ever has that name."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    write_json(Path(path), options)

@@ -10,6 +10,7 @@ how many processes there are. Both directions of a window come from the same pos
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -17,13 +18,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import grain
 import numpy as np
 
+from elmo_jax.config import Config
+from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
 
 Item = TypeVar("Item")
 Array = Any  # a NumPy array on the host, a jax.Array in a device's program
 
 
-class Blocks(Protocol):
+class BlockSource(Protocol):
     """Random access to blocks of whole sentences: int32 arrays `[0, w, …, 0, w, …]`, where 0 begins a sentence."""
 
     def __len__(self) -> int: ...
@@ -127,52 +130,92 @@ class DistinctWords:
         return Window(words.reshape(-1), word_count, places, targets)
 
 
+@dataclasses.dataclass(frozen=True)
+class BatchSettings:
+    """What training batches are made of, the same on all processes."""
+
+    total_rows: int  # of the global batch
+    unroll_steps: int
+    negatives: int
+    vocabulary_size: int
+    data_seed: int  # of the order of the blocks
+    draw_seed: int  # of the negatives
+
+
 class TrainingBatches(Iterator[TrainingBatch]):
     """The batches of this process from a position on.
 
     Attributes:
-        blocks_read: records read so far, those of this process's rows alone.
+      blocks_read: records read so far, those of this process's rows alone.
     """
 
     def __init__(
         self,
-        blocks: Blocks,
+        blocks: BlockSource,
         distinct: DistinctWords,
-        *,
-        vocabulary_size: int,
+        settings: BatchSettings,
         rows: range,
-        total_rows: int,
+        devices: int,
         position: np.ndarray,
         step: int,
-        unroll_steps: int,
-        devices: int,
-        negatives: int,
-        data_seed: int,
-        draw_seed: int,
     ):
-        """`position` [B, 2] belongs to `rows`, the B of the `total_rows` rows that this process reads.
+        """Opens the text at a position.
 
-        `step` is the number of updates made, which the negatives depend on; `devices` are those of this process.
+        Args:
+          blocks: the text.
+          distinct: finds the distinct words of a window.
+          settings: what the batches are made of.
+          rows: those of the global batch that this process reads, B of them.
+          devices: of this process.
+          position: [B, 2], where these rows stand.
+          step: updates made, which the negatives depend on.
         """
         dataset: Any = grain.MapDataset.source(blocks)
-        self._blocks = dataset.seed(data_seed).shuffle().repeat()  # another order in each epoch
-        self._distinct, self._vocabulary_size = distinct, vocabulary_size
-        self._rows, self._total_rows = rows, total_rows
-        self._step, self._steps, self._devices = step, unroll_steps, devices
-        self._negatives, self._draw_seed = negatives, draw_seed
+        self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # another order in each epoch
+        self._distinct, self._settings, self._rows, self._devices = distinct, settings, rows, devices
+        self._step = step
         self._position = position.astype(np.int32).copy()
         self.blocks_read = 0
         self._text = [self._block(row, slot) for row, (slot, _) in zip(rows, self._position.tolist(), strict=True)]
 
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        corpus: Corpus,
+        distinct: DistinctWords,
+        *,
+        rows: range,
+        devices: int,
+        position: np.ndarray | None = None,
+        step: int = 0,
+        vocabulary_size: int | None = None,
+    ) -> TrainingBatches:
+        """The batches of an experiment and its corpus, from the beginning on unless `position` and `step` are given.
+
+        `vocabulary_size` is that of the corpus unless given; the other arguments are those of the constructor.
+        """
+        train = config.train
+        settings = BatchSettings(
+            total_rows=train.batch_size,
+            unroll_steps=train.unroll_steps,
+            negatives=train.negatives,
+            vocabulary_size=vocabulary_size or corpus.vocabulary_size,
+            data_seed=config.data.seed,
+            draw_seed=train.seed,
+        )
+        position = np.zeros((len(rows), 2), np.int32) if position is None else position
+        return cls(corpus.blocks("train"), distinct, settings, rows, devices, position, step)
+
     def _block(self, row: int, slot: int) -> np.ndarray:
         """[5, n]: both directions, and a mark on the first place."""
-        text = both_directions(self._blocks[slot * self._total_rows + row])
+        text = both_directions(self._blocks[slot * self._settings.total_rows + row])
         self.blocks_read += 1
         return np.concatenate([text, np.arange(text.shape[1])[None] == 0])
 
     def _read(self, index: int) -> np.ndarray:
         """[5, T]: the next window of one row."""
-        parts, missing = [], self._steps
+        parts, missing = [], self._settings.unroll_steps
         while missing:
             slot, offset = self._position[index].tolist()
             text = self._text[index]
@@ -187,14 +230,14 @@ class TrainingBatches(Iterator[TrainingBatch]):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _draw(self, direction: int) -> tuple[np.ndarray, int]:
-        rng = np.random.default_rng([self._draw_seed, self._step, direction])
-        return draw_negatives(rng, self._negatives, self._vocabulary_size)
+        rng = np.random.default_rng([self._settings.draw_seed, self._step, direction])
+        return draw_negatives(rng, self._settings.negatives, self._settings.vocabulary_size)
 
     def __next__(self) -> TrainingBatch:
         text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [5, T, B]
-        targets = np.where(text[1:4:2] < self._vocabulary_size, text[1:4:2], UNKNOWN_ID)
+        targets = np.where(text[1:4:2] < self._settings.vocabulary_size, text[1:4:2], UNKNOWN_ID)
         window = self._distinct.window(text[0:4:2], targets.astype(np.int32), self._devices)
-        drawn = [self._draw(direction) for direction in range(2) if self._negatives]
+        drawn = [self._draw(direction) for direction in range(2) if self._settings.negatives]
         self._step += 1
         return TrainingBatch(
             window,
@@ -206,7 +249,7 @@ class TrainingBatches(Iterator[TrainingBatch]):
 
 
 def evaluation_windows(
-    blocks: Sequence[np.ndarray] | Blocks,
+    blocks: Sequence[np.ndarray] | BlockSource,
     distinct: DistinctWords,
     *,
     vocabulary_size: int,

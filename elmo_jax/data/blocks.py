@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
-from elmo_jax.data.tfds_text import quiet_tfds
+from elmo_jax.data.tfds import quiet_tfds
 from elmo_jax.errors import UserError
 
 BLOCK_TOKENS = 1600

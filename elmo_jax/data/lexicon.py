@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmo_jax.data.characters import MARKS
+from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from elmo_jax.checkpoints import export
 from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.words import WordVectors
-from elmo_jax.model.bilm import BiLM, LSTMForm, Tree
+from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.precision import Precision
+from elmo_jax.types import Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,20 +92,17 @@ class EmbeddingBiLM(PretrainedBiLM):
         return ELMo(self.config, self.fingerprint, **chosen)
 
 
-def load_bilm(
-    path: str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]],
-    precision: str | Precision = Precision.FLOAT32,
-) -> EmbeddingBiLM:
+def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32) -> EmbeddingBiLM:
     """Reads a biLM, verifies it, and returns it ready to use.
 
     Args:
-      path: an export; a run folder that has one; or the pair (options.json, weights.hdf5) of a published biLM.
+      source: a run's folder, an export, or the pair (options.json, weights.hdf5) of a published biLM.
       precision: `"float32"` or `"bfloat16"`, of the matrix products.
 
     Raises:
       UserError: there is no biLM; it is damaged, or of another layout version.
     """
-    return EmbeddingBiLM.of(export.load_bilm(path), Precision(precision))
+    return EmbeddingBiLM.of(open_bilm(source), Precision(precision))
 
 
 def frozen_tree(bilm: PretrainedBiLM) -> dict[str, Any]:

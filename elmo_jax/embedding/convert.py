@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, load_bilm
+from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
+from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.errors import UserError
 
 
@@ -16,8 +17,8 @@ def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
     Raises:
       UserError: a file that is not of the published format, or `out` holds another biLM or something else.
     """
-    bilm = load_bilm((options, weights))
-    if (out / "bilm.json").exists() and load_bilm(out).fingerprint != bilm.fingerprint:
+    bilm = open_bilm((options, weights))
+    if (out / "bilm.json").exists() and open_bilm(out).fingerprint != bilm.fingerprint:
         raise UserError(f"{out}: holds the export of another biLM; choose another folder")
     export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
     return bilm
@@ -33,7 +34,7 @@ def export_hdf5(bilm: PretrainedBiLM, weights: Path, options: Path) -> None:
     there = [path for path in (weights, options) if path.exists()]
     if there:
         try:
-            same = load_bilm((options, weights)).fingerprint == fingerprint(flatten(tree))
+            same = open_bilm((options, weights)).fingerprint == fingerprint(flatten(tree))
         except UserError:
             same = False
         if not same:

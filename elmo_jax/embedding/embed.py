@@ -21,12 +21,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from elmo_jax.data.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from elmo_jax.embedding.words import WordVectors
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import BiLM, Tree
+from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.frozen import run_layers
 from elmo_jax.model.lstm import State
+from elmo_jax.types import Tree
 
 WINDOWS = (32, 8, 2)  # S
 ROWS = 128  # sentences run side by side at most

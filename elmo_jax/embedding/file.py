@@ -15,7 +15,6 @@ import dataclasses
 import enum
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.words import SIZES
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_text
+from elmo_jax.files import atomic_file, write_text
 
 LINES, WORDS = 1024, 16_384  # of a window
 BATCH, BATCH_WORDS = 64, 8_192  # rows run together, and their positions, padding included
@@ -151,7 +150,7 @@ def _begin(parts: Path, job: str) -> None:
     if description.exists():
         if description.read_text(encoding="utf-8") != job:
             raise UserError(f"{parts}: begun from other sentences or settings; remove it, or choose another name")
-    elif parts.exists() and any(entry.name != "job.json.tmp" for entry in parts.iterdir()):
+    elif parts.exists() and any(entry.name != ".job.json.tmp" for entry in parts.iterdir()):
         raise UserError(f"{parts}: holds something else; choose another name")
     else:
         parts.mkdir(parents=True, exist_ok=True)
@@ -224,16 +223,12 @@ def _part(parts: Path, first: int) -> Path:
 
 
 def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -> None:
-    temporary = path.with_suffix(".tmp")
-    with h5py.File(temporary, "w") as file:
+    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
         for number, found in enumerate(vectors, first):
             file.create_dataset(f"lines/{number}", data=found)
         for name, state in (carry or {}).items():
             file.create_dataset(f"carry/{name}/cell", data=state.cell)
             file.create_dataset(f"carry/{name}/hidden", data=state.hidden)
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _carry_before(parts: Path, first: int) -> Any:
@@ -249,14 +244,13 @@ def _carry_before(parts: Path, first: int) -> Any:
 
 def _join(parts: Path, out: Path, job: str) -> None:
     """All parts as one file, in the order of lines."""
-    temporary = parts / "joined.tmp"
-    with h5py.File(temporary, "w", libver=("v108", "latest")) as file:  # the layout for millions of names
+    layout_of_many_names = ("v108", "latest")  # HDF5's older layout slows down with millions of them
+    with atomic_file(out) as temporary, h5py.File(temporary, "w", libver=layout_of_many_names) as file:
         file.attrs[_JOB] = job
         for path in sorted(parts.glob("*.hdf5")):
             with h5py.File(path, "r") as part:
                 for name in sorted(part["lines"], key=int):
                     part.copy(f"lines/{name}", file, name)
-    temporary.replace(out)
 
 
 def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
@@ -276,10 +270,10 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     lines, _ = _scan(vocabulary)
     if out.exists():
         raise UserError(f"{out}: exists; choose another name or remove it")
-    temporary = out.with_name(f".{out.name}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with (
+            atomic_file(out) as temporary,
             h5py.File(temporary, "w") as file,
             open(vocabulary, "rb") as source,
             tqdm(total=lines, unit=" words") as bar,
@@ -292,9 +286,6 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                         raise UserError(f"{vocabulary}: line {number}: blank; expected one word a line")
                 dataset[start : start + len(words)] = bilm.words.encode(words)
                 bar.update(len(words))
-        temporary.replace(out)
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return lines

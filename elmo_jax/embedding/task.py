@@ -16,8 +16,8 @@ import jax
 import numpy as np
 from flax import nnx
 
+from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.checkpoints.export import PretrainedBiLM
-from elmo_jax.data.characters import MAX_CHARACTERS, spell
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.embedding.embed import check_sentences
 from elmo_jax.embedding.words import key

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from elmo_jax.config import PADDING
-from elmo_jax.data.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, spell
+from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, PADDING, spell
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import BiLM, Tree
+from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.frozen import encode
+from elmo_jax.types import Tree
 
 SIZES = (32, 512)  # K: a few words, and many; one program each
 CAPACITY = 1 << 16  # words kept; 128 MB at the original's size

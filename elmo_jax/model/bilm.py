@@ -19,10 +19,9 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.model.lstm import InputProducts, LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
+from elmo_jax.types import Tree
 
 DIRECTIONS = ("forward", "backward")
-
-Tree = dict[str, Any]
 
 
 class Directions(enum.Enum):

@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.config import CHARACTERS, PADDING, CharCNNConfig
+from elmo_jax.characters import CHARACTERS, PADDING
+from elmo_jax.config import CharCNNConfig
 from elmo_jax.model.precision import Precision
-
-Tree = dict[str, Any]
+from elmo_jax.types import Tree
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.config import PADDING, ModelConfig
-from elmo_jax.model.bilm import BiLM, LSTMForm, Tree, initial_carry
+from elmo_jax.characters import PADDING
+from elmo_jax.config import ModelConfig
+from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry
 from elmo_jax.model.frozen import encode, run_layers, stop_gradient
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
+from elmo_jax.types import Tree
 
 # `<S>` and `</S>` as raw character ids: begin of word, the mark's own character, end of word
 MARKS = ((258, 256, 259), (258, 257, 259))

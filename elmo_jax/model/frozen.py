@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.model.bilm import BiLM, Tree
+from elmo_jax.model.bilm import BiLM
+from elmo_jax.types import Tree
 
 
 def encode(model: BiLM, params: Tree, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:

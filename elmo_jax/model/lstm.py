@@ -21,10 +21,9 @@ from jax import lax
 
 from elmo_jax.config import LSTMConfig
 from elmo_jax.model.precision import Precision
+from elmo_jax.types import Tree
 
 FORGET_BIAS = 1.0  # added at run time, in no parameter file
-
-Tree = dict[str, Any]
 
 
 class State(NamedTuple):

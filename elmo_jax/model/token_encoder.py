@@ -11,11 +11,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.config import CHARACTERS, CharCNNConfig
+from elmo_jax.characters import CHARACTERS
+from elmo_jax.config import CharCNNConfig
 from elmo_jax.model.char_cnn import EncoderSettings, encode_words
 from elmo_jax.model.precision import Precision
-
-Tree = dict[str, Any]
+from elmo_jax.types import Tree
 
 
 class TokenEncoder(nn.Module):

@@ -8,8 +8,9 @@ import jax
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import check_rows
 from elmo_jax.errors import UserError
-from elmo_jax.training.mesh import check_rows, softmax_placement
+from elmo_jax.training.partitioning import softmax_placement
 
 
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
@@ -17,12 +18,8 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
     train = config.train
     check_rows(train.batch_size, mesh)
     softmax_placement(config, corpus.vocabulary_size, mesh)  # raises where it cannot be as the config says
-    if train.negatives >= corpus.vocabulary_size:
-        raise UserError(
-            f"config.train.negatives: {train.negatives} distinct negatives cannot be drawn from the vocabulary of"
-            f" {corpus.vocabulary_size} words in {corpus.path}; take fewer, or 0 for the full softmax"
-        )
-    tokens, needed = corpus.tokens("train"), train.batch_size * train.unroll_steps
+    check_negatives(config, corpus.vocabulary_size)
+    tokens, needed = corpus.tokens("train"), train.tokens_per_step
     if tokens < needed:
         raise UserError(
             f"{corpus.path}: {tokens} training tokens are fewer than one batch of {train.batch_size} rows ×"
@@ -34,7 +31,15 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
         )
 
 
+def check_negatives(config: Config, vocabulary_size: int) -> None:
+    """Raises `UserError` where a vocabulary has too few words to draw the negatives of a step from."""
+    if config.train.negatives >= vocabulary_size:
+        raise UserError(
+            f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"
+            f" {vocabulary_size} words; take fewer, or 0 for the full softmax"
+        )
+
+
 def total_steps(config: Config, corpus: Corpus) -> int:
     """`train.steps`, or as many as give every token its epochs."""
-    step_tokens = config.train.batch_size * config.train.unroll_steps
-    return config.train.steps or math.ceil(config.train.epochs * corpus.tokens("train") / step_tokens)
+    return config.train.steps or math.ceil(config.train.epochs * corpus.tokens("train") / config.train.tokens_per_step)

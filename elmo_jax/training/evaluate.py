@@ -6,7 +6,6 @@ Shapes: T steps, B rows, V vocabulary; a leading 2 is the direction.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,10 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, PartitionSpec
 
+from elmo_jax.checkpoints.softmax_layout import rows_of, without_padding
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.batches import (
-    Blocks,
+    BlockSource,
     DistinctWords,
     EvaluationWindow,
     Window,
@@ -27,41 +27,19 @@ from elmo_jax.data.batches import (
     prefetched,
 )
 from elmo_jax.data.lexicon import UNKNOWN_ID
+from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_normaliser
-from elmo_jax.training.exchange import AXIS, Placement
-from elmo_jax.training.lanes import rows_of, without_padding
-from elmo_jax.training.mesh import EVERYWHERE, WINDOW_SPECS, local_rows, to_devices, to_host
+from elmo_jax.runs.perplexity import Perplexity, exp
+from elmo_jax.training.partitioning import WINDOW_SPECS
+from elmo_jax.training.softmax_sharding import AXIS, Placement
 from elmo_jax.training.state import without_softmax
-from elmo_jax.training.throughput import exp
+from elmo_jax.types import Tree
 
 CARRY_SPEC = PartitionSpec(None, AXIS)
 LOSS_SPEC = PartitionSpec(None, None, AXIS)
-
-FIGURES = ("forward", "backward", "average")  # of a perplexity
-
-Tree = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Perplexity:
-    """Perplexities of one text, and what it holds."""
-
-    forward: float
-    backward: float
-    tokens: int  # targets of one direction: words, and one mark a sentence
-    unknown: float  # share of the targets that are `<UNK>`, of the words' `tokens`
-
-    @property
-    def average(self) -> float:
-        """exp of the mean of both losses: the geometric mean, as the original prints it."""
-        return math.sqrt(self.forward) * math.sqrt(self.backward)
-
-    def as_dict(self) -> dict[str, float]:
-        """`forward`, `backward` and `average`."""
-        return {name: getattr(self, name) for name in FIGURES}
 
 
 @dataclasses.dataclass
@@ -87,7 +65,7 @@ class Evaluator:
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
         self._rows = -(-config.batch_size // mesh.size) * mesh.size  # some stay empty where devices do not divide them
         self._softmax_losses = _losses_of_a_share if placement is Placement.SHARDED else _losses_of_all
-        specs = (EVERYWHERE, placement.spec, WINDOW_SPECS, CARRY_SPEC, EVERYWHERE)
+        specs = (REPLICATED, placement.spec, WINDOW_SPECS, CARRY_SPEC, REPLICATED)
         mapped = jax.shard_map(
             self._losses, mesh=mesh, in_specs=specs, out_specs=(LOSS_SPEC, CARRY_SPEC), check_vma=False
         )
@@ -120,7 +98,7 @@ class Evaluator:
         return self._step.lower(*shapes)
 
     def sentences(
-        self, params: Tree, blocks: Blocks, distinct: DistinctWords, spellings: jax.Array
+        self, params: Tree, blocks: BlockSource, distinct: DistinctWords, spellings: jax.Array
     ) -> tuple[Perplexity, SentenceScores]:
         """Perplexities of a text and its sentences' log-probabilities, in the order of the text.
 
@@ -151,7 +129,9 @@ class Evaluator:
             totals.add(*late)
         return totals.result(unknown)
 
-    def perplexity(self, params: Tree, blocks: Blocks, distinct: DistinctWords, spellings: jax.Array) -> Perplexity:
+    def perplexity(
+        self, params: Tree, blocks: BlockSource, distinct: DistinctWords, spellings: jax.Array
+    ) -> Perplexity:
         """As `sentences`, the perplexities only."""
         return self.sentences(params, blocks, distinct, spellings)[0]
 
@@ -160,7 +140,7 @@ class Evaluator:
         rows = local_rows(self._rows, self._mesh)
         return (shape[0], len(rows), *shape[2:])
 
-    def _windows(self, blocks: Blocks, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
+    def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)
         return evaluation_windows(
             blocks,
@@ -208,7 +188,7 @@ class _Totals:
 
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
         """Adds this process's part of a window."""
-        values = to_host(losses, axis=2)[:, window.mask]  # [2, n]
+        values = local_part(losses, axis=2)[:, window.mask]  # [2, n]
         sentence = window.sentence[window.mask]
         size = max(len(self._tokens), int(sentence.max(initial=-1)) + 1)
         self._tokens = np.pad(self._tokens, (0, size - len(self._tokens)))

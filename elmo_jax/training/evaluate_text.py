@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,19 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from elmo_jax.config import PADDING, EvaluationConfig
-from elmo_jax.data.batches import Blocks, DistinctWords
+from elmo_jax.characters import PADDING
+from elmo_jax.checkpoints.open import BiLMSource, open_bilm
+from elmo_jax.config import EvaluationConfig
+from elmo_jax.data.batches import BlockSource, DistinctWords
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
-from elmo_jax.data.prepare import prepare
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
-from elmo_jax.training.exchange import choose_placement
-from elmo_jax.training.lanes import to_lanes
-from elmo_jax.training.run_folder import load_run_or_export
+from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
+from elmo_jax.training.softmax_sharding import choose_placement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class TextEvaluation:
     perplexity: Perplexity
     sentences: int
     vocabulary_size: int
+    step: int | None  # of the run that the biLM is of
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -42,12 +44,14 @@ class TextEvaluation:
             "sentences": self.sentences,
             "unknown_targets": self.perplexity.unknown,
             "vocabulary_size": self.vocabulary_size,
+            "step": self.step,
         }
 
     def describe(self) -> str:
         """For a person."""
         p = self.perplexity
-        return (
+        step = "" if self.step is None else f"step {self.step:,}\n"
+        return step + (
             f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n"
             f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of"
             f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with figures over the"
@@ -56,56 +60,57 @@ class TextEvaluation:
 
 
 def evaluate_text(
-    model: str | os.PathLike[str],
+    model: BiLMSource,
     sources: Sequence[str],
+    options: TextOptions | None = None,
     *,
-    format: str = "auto",
-    field: str = "text",
-    errors: str = "strict",
     batch_size: int | None = None,
     per_sentence: Path | None = None,
 ) -> TextEvaluation:
     """Perplexity of a biLM on a text, with the full softmax; state from zero and carried along `batch_size` rows.
 
     Args:
-      model: a run's folder or an export.
+      model: see `open_bilm`.
       sources: as `prepare` takes them; or one prepared corpus, whose held-out part is read.
-      format, field, errors: as `prepare` takes them.
+      options: how the text is read.
       batch_size: rows the text is laid out in; None for as many as the model's own held-out figure was taken with.
       per_sentence: a file to write each sentence's log-probabilities to, tab-separated.
 
     Raises:
       UserError: no such model or text; a model without softmax; a corpus prepared with another vocabulary.
     """
-    bilm = load_run_or_export(model)
+    bilm = open_bilm(model)
     if bilm.vocabulary is None:
-        raise UserError(f"{model}: this biLM has no softmax (the published files have none), so it has no perplexity")
-    mesh = meshes.make_mesh()
+        raise UserError(
+            f"{_name(model)}: this biLM has no softmax (the published files have none), so it has no perplexity"
+        )
+    mesh = make_mesh()
     program = BiLM(
         bilm.config,
-        form=meshes.preferred_form(mesh),
-        encoder_chunk=meshes.preferred_encoder_chunk(mesh),
+        form=preferred_form(mesh),
+        encoder_chunk=preferred_encoder_chunk(mesh),
     )
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
     vocabulary_size = len(bilm.vocabulary)
     placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
     evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement)
-    params = to_lanes(bilm.params)
-    params = meshes.divided(params, meshes.params_specs(params, placement), mesh)
+    params = place_params(bilm.params, placement, mesh)
     with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
-        corpus = _corpus(sources, bilm.vocabulary, Path(temporary), format, field, errors)
+        corpus = _corpus(sources, bilm.vocabulary, Path(temporary), options)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
-        on_devices = meshes.to_devices(spellings, meshes.EVERYWHERE, mesh)
+        on_devices = to_devices(spellings, REPLICATED, mesh)
         blocks = corpus.blocks("heldout")
         perplexity, scores = evaluator.sentences(params, blocks, DistinctWords(spellings, PADDING), on_devices)
         if per_sentence is not None:
             write_text(per_sentence, _sentence_lines(blocks, corpus.words(), scores))
-    return TextEvaluation(perplexity, len(scores.tokens), len(bilm.vocabulary))
+    return TextEvaluation(perplexity, len(scores.tokens), len(bilm.vocabulary), bilm.info.get("steps"))
 
 
-def _corpus(
-    sources: Sequence[str], vocabulary: list[str], temporary: Path, format: str, field: str, errors: str
-) -> Corpus:
+def _name(model: BiLMSource) -> str:
+    return str(model[1] if isinstance(model, tuple) else model)
+
+
+def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:
     """The text with the model's vocabulary: prepared for the moment, or found prepared."""
     if len(sources) == 1 and (Path(sources[0]) / "corpus.json").exists():
         corpus = Corpus.open(sources[0])
@@ -120,16 +125,14 @@ def _corpus(
     return prepare(
         sources,
         temporary / "corpus",
-        format=format,
-        field=field,
-        errors=errors,
+        options,
         vocabulary_file=words,
         heldout_fraction=1.0,
         progress=False,
     )
 
 
-def _sentence_lines(blocks: Blocks, words: list[str], scores: SentenceScores) -> str:
+def _sentence_lines(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
     """A head and a line a sentence: number, targets, log-probabilities in nats, the sentence."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 import jax
 from etils import epath
 
 from elmo_jax import files
-from elmo_jax.config import Config
+from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.training import mesh as meshes
+from elmo_jax.distributed.collectives import fails_together, is_first, of_first
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.report import Finished
+from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import check_sizes, total_steps
-from elmo_jax.training.loop import Run
-from elmo_jax.training.report import Finished
-from elmo_jax.training.signals import Stopped
-from elmo_jax.training.together import is_first, of_first
-from elmo_jax.training.workdir import open_workdir
+from elmo_jax.training.loop import train
+from elmo_jax.training.plan import Plan
+from elmo_jax.training.program import Program
 
 
 def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
@@ -33,34 +34,40 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     Raises:
       UserError: a setting, a file or a loss that training cannot go on with.
     """
-    return launch(Run, config, Corpus.open(config.data.corpus), files.place(workdir), title)
+    with fails_together():
+        corpus = Corpus.open(config.data.corpus)
+    return launch(Plan(), config, corpus, files.place(workdir), title)
 
 
 def launch(
-    kind: Callable[..., Run],
+    plan: Plan,
     config: Config,
     corpus: Corpus,
     workdir: epath.Path,
     title: str,
-    more_facts: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     """Goes on with the run of `workdir`, or starts it, unless it is complete.
 
     Args:
-      kind: `Run`, or what else takes its arguments.
-      more_facts: what must stay the same, beside settings and corpus, from one launch to the next.
+      plan: which kind of training this is.
+      config, corpus: the experiment and its text.
+      workdir: the run's folder.
+      title: what the run is called.
+      facts: what must stay the same, beside settings and corpus, from one launch to the next.
     """
-    mesh = meshes.make_mesh()
-    check_sizes(config, corpus, mesh)
-    facts = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
-    open_workdir(workdir, config, {**facts, **(more_facts or {})})
+    mesh = make_mesh()
+    with fails_together():
+        check_sizes(config, corpus, mesh)
+    known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
+    open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     total = total_steps(config, corpus)
     done = workdir / "result.json"
     result = json.loads(done.read_text()) if is_first() and done.exists() else {}
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
     use_compilation_cache(workdir)
-    return kind(config, corpus, mesh, workdir, title, total).train()
+    return train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
 
 
 def use_compilation_cache(workdir: epath.Path) -> None:

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from elmo_jax.config import OptimizerConfig
-
-Tree = dict[str, Any]
+from elmo_jax.types import Tree
 
 
 def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:

@@ -1,36 +1,85 @@
-"""What a finished run leaves to read: `result.json`, `curve.png` and a short table."""
+"""What a finished training of a biLM leaves to read: `result.json`, `curve.png` and a short table."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from etils import epath
 
-from elmo_jax.files import write_bytes, write_text
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.training.evaluate import FIGURES, Perplexity
+from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
+from elmo_jax.runs.report import picture, thousands
 from elmo_jax.training.state import without_softmax
+
+_DIRECTIONS = ("forward", "backward")
+_COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
+
+Records = list[dict[str, Any]]  # of `metrics.jsonl`
 
 
 @dataclasses.dataclass(frozen=True)
-class Finished:
-    """A run that has come to its end, in this launch or an earlier one."""
+class Outcome:
+    """What a training has come to.
 
-    result: dict[str, Any]  # the contents of `result.json`
-    already: bool  # whether this launch found it finished
+    Attributes:
+      title: what the run is called.
+      records: of its metrics.
+      last_step, total_steps: updates made, and those that were asked for.
+      exported_step: that of the parameters to export.
+      heldout: their held-out perplexity.
+      others: their perplexities on other texts, by name.
+      params: they themselves, the softmax's rows in the order of the vocabulary.
+      sampled: whether the training loss is that of the sampled softmax.
+      tokens_per_step: tokens of all rows in one step.
+    """
+
+    title: str
+    records: Records
+    last_step: int
+    total_steps: int
+    exported_step: int
+    heldout: Perplexity
+    others: Mapping[str, Perplexity]
+    params: dict[str, Any]
+    sampled: bool
+    tokens_per_step: int
 
 
-def summary(records: list[dict[str, Any]], after: Perplexity, params: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a finished run, from its metrics and its last evaluation."""
-    before = next(r for r in records if r["step"] == 0 and "heldout/perplexity/average" in r)
+class Report(Protocol):
+    """What one kind of run tells at its end."""
+
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """What it adds to `result.json`."""
+
+    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
+        """Draws `curve.png`."""
+
+
+class PretrainingReport:
+    """The `Report` of a pretraining."""
+
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """Adds nothing to `summary`."""
+        return {}
+
+    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
+        """Draws `curve.png`."""
+        draw_curve(workdir, outcome)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """What `result.json` holds of any training of a biLM."""
+    before = next(r for r in outcome.records if r["step"] == 0 and "heldout/perplexity/average" in r)
+    after, params = outcome.heldout, outcome.params
     return {
-        "tokens_per_second": _speed([r for r in records if "train/seconds" in r]),
+        "experiment": outcome.title,
+        "steps": outcome.last_step,
+        "tokens_seen": outcome.last_step * outcome.tokens_per_step,
+        "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
-        "heldout_perplexity_before": {name: before[f"heldout/perplexity/{name}"] for name in after.as_dict()},
+        "heldout_perplexity_before": {name: before[f"heldout/perplexity/{name}"] for name in PERPLEXITIES},
         "heldout_tokens": after.tokens,
         "heldout_unknown": after.unknown,
         "parameters": parameter_count(without_softmax(params)),
@@ -39,72 +88,50 @@ def summary(records: list[dict[str, Any]], after: Perplexity, params: dict[str, 
     }
 
 
-def _speed(trained: list[dict[str, Any]]) -> float:
-    """Tokens a second over the reports, without the first, which has the compilation in it; 0 for a run of no steps."""
-    if not trained:
+def _speed(reports: Records) -> float:
+    """Tokens per second over the reports, without the first, which has the compilation in it; 0 for no steps."""
+    if not reports:
         return 0.0
-    first = trained[0] if len(trained) > 1 else {"tokens": 0, "train/seconds": 0.0}
-    return (trained[-1]["tokens"] - first["tokens"]) / (trained[-1]["train/seconds"] - first["train/seconds"])
-
-
-def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
-    """`result.json`, all or nothing."""
-    write_text(workdir / "result.json", json.dumps(result, indent=2) + "\n")
+    first = reports[0] if len(reports) > 1 else {"tokens": 0, "train/seconds": 0.0}
+    return (reports[-1]["tokens"] - first["tokens"]) / (reports[-1]["train/seconds"] - first["train/seconds"])
 
 
 def draw_curve(
-    workdir: epath.Path,
-    records: list[dict[str, Any]],
-    title: str,
-    sampled: bool,
-    others: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+    workdir: epath.Path, outcome: Outcome, others: Mapping[str, Sequence[tuple[int, float]]] | None = None
 ) -> None:
-    """`curve.png`: the training loss and the held-out loss over the tokens seen.
+    """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
 
     Args:
       workdir: the run's folder.
-      records: of `metrics.jsonl`.
-      title: of the picture.
-      sampled: whether the training loss is that of the sampled softmax, which is not on the scale of the held-out one.
+      outcome: of the run.
       others: label -> (tokens seen, perplexity) of other texts.
     """
-    # drawn without a screen; imported here, since only a finished run draws
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    _lines(left, records, "train/loss", "sampled softmax" if sampled else "full softmax")
-    left.set_title("training loss" + (", sampled softmax" if sampled else ""))
-    left.set_ylabel("nats a token")
-    _lines(right, records, "heldout/perplexity", "o")
-    for label, points in (others or {}).items():
-        right.plot(*zip(*points, strict=True), color="tab:gray", label=label, marker="s", ms=4, lw=1.5, ls="--")
-    right.set_title("held-out perplexity, full softmax")
-    right.set_yscale("log")
-    shown = [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
-    ticks = _ticks(shown + [value for points in (others or {}).values() for _, value in points])
-    right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
-    right.minorticks_off()
-    for axes in (left, right):
-        axes.set_xlabel("tokens seen")
-        axes.xaxis.set_major_formatter(lambda value, _: _thousands(value))
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False)
-    figure.suptitle(title)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    write_bytes(workdir / "curve.png", picture.getvalue())
+    records, others = outcome.records, others or {}
+    with picture(workdir / "curve.png", 9, 4.5) as figure:
+        left, right = figure.subplots(1, 2)
+        _lines(left, records, "train/loss", "-")
+        left.set_title("training loss" + (", sampled softmax" if outcome.sampled else ""))
+        left.set_ylabel("nats per token")
+        _lines(right, records, "heldout/perplexity", "o")
+        for label, points in others.items():
+            right.plot(*zip(*points, strict=True), color="tab:gray", label=label, marker="s", ms=4, lw=1.5, ls="--")
+        right.set_title("held-out perplexity, full softmax")
+        right.set_yscale("log")
+        shown = [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
+        ticks = _ticks(shown + [value for points in others.values() for _, value in points])
+        right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+        right.minorticks_off()
+        for axes in (left, right):
+            axes.set_xlabel("tokens seen")
+            axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(frameon=False)
+        figure.suptitle(outcome.title)
 
 
-_DIRECTIONS = ("forward", "backward")
-_COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
-
-
-def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> None:
+def _lines(axes: Any, records: Records, name: str, style: str) -> None:
     for direction in _DIRECTIONS:
         points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
         if points:
@@ -124,25 +151,18 @@ def _ticks(values: list[float]) -> list[float]:
     return below + [step for step in steps if min(values) < step < max(values)] + above
 
 
-def _thousands(value: float) -> str:
-    for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if value >= unit:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
-
-
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """The end of a run for a person: what was gained, how fast, where things are, what to do next."""
+    """The end of a pretraining for a person: what was gained, how fast, where things are, what to do next."""
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
     rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
     for name, values in (("before training", before), ("after training", after)):
-        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in FIGURES))
+        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES))
     rows.append("(full softmax over the vocabulary; average: exp of the mean of both losses)")
     return "\n".join([*rows, "", *ending(result, workdir)])
 
 
 def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
-    """The lines that end the report of any run."""
+    """The lines that end the report of any training of a biLM."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"

@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from elmo_jax.checkpoints.softmax_layout import to_lanes
 from elmo_jax.config import Config
 from elmo_jax.model.bilm import BiLM, initial_carry, initial_params
-from elmo_jax.training.lanes import to_lanes
-
-Tree = dict[str, Any]
+from elmo_jax.types import Tree
 
 
 @jax.tree_util.register_dataclass

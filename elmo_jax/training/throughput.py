@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from typing import Any
 
 import numpy as np
 
 from elmo_jax.config import Config, ModelConfig
+from elmo_jax.runs.perplexity import exp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,32 +42,32 @@ class Interval:
         self._paused = 0.0
         self._started = time.perf_counter()
 
-    def waited(self, seconds: float, distinct_words: int, blocks_read: int) -> None:
-        """A batch was waited for, of so many distinct words; for it and those before so many blocks were read."""
+    def add_wait(self, seconds: float, distinct_words: int, blocks_read: int) -> None:
+        """Adds the wait for a batch of so many distinct words; for it and those before so many blocks were read."""
         self._waited += seconds
         self._distinct += distinct_words
         self._blocks_read = blocks_read
 
-    def blocked(self, seconds: float) -> None:
-        """The devices were waited for, and through their exchanges the slowest process."""
+    def add_block(self, seconds: float) -> None:
+        """Adds a wait for the devices, and through their exchanges for the slowest process."""
         self._blocked += seconds
 
-    def lost(self, losses: np.ndarray) -> None:
-        """A step's losses [2] in nats a token."""
+    def add_losses(self, losses: np.ndarray) -> None:
+        """Adds a step's losses [2] in nats per token."""
         self._losses.append(losses)
 
-    def paused(self, seconds: float) -> None:
-        """Time that evaluation and saves took, which is not training."""
+    def add_pause(self, seconds: float) -> None:
+        """Adds time that evaluation and saves took, which is not training."""
         self._paused += seconds
 
     @property
     def steps(self) -> int:
-        """Whose losses are in."""
+        """Steps whose losses were added."""
         return len(self._losses)
 
     @property
     def seconds(self) -> float:
-        """Of training."""
+        """Seconds of training so far."""
         return time.perf_counter() - self._started - self._paused
 
     def of_process(self) -> dict[str, float]:
@@ -101,11 +101,6 @@ class Interval:
             "train/data_wait": self._waited / seconds,
             "train/distinct_words_per_token": distinct_words / tokens,
         }
-
-
-def exp(loss: float) -> float:
-    """Perplexity of a loss in nats; infinite where float64 ends."""
-    return math.exp(loss) if loss < 700 else math.inf
 
 
 def flops_per_word(model: ModelConfig, windows: float) -> float:

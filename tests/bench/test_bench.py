@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from elmo_jax.bench import sizes
-from elmo_jax.bench.command import SIZES
-from elmo_jax.config import check
-from elmo_jax.data.prepare import prepare
+from elmo_jax.bench.run import SIZES
+from elmo_jax.config import Config
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.settings import from_dict, to_dict
 
 FIGURES = {
     *("tokens_per_second", "matmul_gflops", "tokens_per_second_per_matmul_gflops", "tokens", "seconds"),
@@ -87,7 +88,7 @@ def test_the_sizes_are_those_the_originals_were_measured_at():
     ):
         size = sizes.SIZES[name]
         config = size.config(size.rows, "float32", "data/sotu")
-        check(config)
+        from_dict(to_dict(config), Config)
         assert (config.model.lstm.cells, config.model.lstm.projection) == (cells, projection)
         assert (config.train.batch_size, config.train.negatives) == (rows, negatives)
         assert (config.train.unroll_steps, config.model.dropout) == (20, 0.1)

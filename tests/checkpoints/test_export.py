@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from elmo_jax.checkpoints import export
-from elmo_jax.checkpoints.export import export_bilm, load_bilm
+from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, fingerprint, flatten, parameter_shapes, unflatten
+from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
 
@@ -92,7 +93,7 @@ def run(code: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
 def test_the_golden_list_of_keys_and_shapes(folder: Path) -> None:
     assert LAYOUT_VERSION == 1
     assert parameter_shapes(MODEL, 6) == GOLDEN
-    assert {path: leaf.shape for path, leaf in flatten(load_bilm(folder).params).items()} == GOLDEN
+    assert {path: leaf.shape for path, leaf in flatten(open_bilm(folder).params).items()} == GOLDEN
     description = json.loads((folder / "bilm.json").read_text())
     assert {path: tuple(shape) for path, shape in description["shapes"].items()} == GOLDEN
     assert description["layout"] == 1
@@ -120,22 +121,22 @@ def test_the_model_has_the_golden_tree() -> None:
 
 
 def test_what_is_loaded_is_what_was_exported(folder: Path) -> None:
-    bilm = load_bilm(folder)
+    bilm = open_bilm(folder)
     assert bilm.config == MODEL
     assert bilm.vocabulary == WORDS
     assert bilm.info == {"steps": 12}
     assert bilm.fingerprint == fingerprint(flatten(tree()))
     assert_equal(bilm.params, tree())
     assert type(bilm.params["forward"]["layer_0"]) is dict
-    assert load_bilm(str(folder)).fingerprint == bilm.fingerprint
+    assert open_bilm(str(folder)).fingerprint == bilm.fingerprint
 
 
 def test_jax_arrays_are_exported_and_the_folder_tells_nothing_of_the_machine(tmp_path: Path) -> None:
     params = tree()
     del params["softmax"]
     digest = export_bilm(tmp_path / "out", MODEL, jax.tree.map(jnp.asarray, params))
-    assert load_bilm(tmp_path / "out").fingerprint == digest == fingerprint(flatten(params))
-    assert load_bilm(tmp_path / "out").vocabulary is None
+    assert open_bilm(tmp_path / "out").fingerprint == digest == fingerprint(flatten(params))
+    assert open_bilm(tmp_path / "out").vocabulary is None
     for path in (tmp_path / "out").rglob("*"):
         assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes(), path
 
@@ -152,27 +153,27 @@ def test_the_fingerprint_sees_every_difference() -> None:
     assert fingerprint({**flat, "softmax/bias": bias.astype(">f4")}) == changed[0]
 
 
-def test_a_run_folder(folder: Path, tmp_path: Path) -> None:
+def test_an_export_in_a_run_folder(folder: Path, tmp_path: Path) -> None:
     run_folder = tmp_path / "run"
     (run_folder / "checkpoints").mkdir(parents=True)
-    with pytest.raises(UserError, match=f"a run without an export; make one with: elmo-jax export {run_folder}"):
-        load_bilm(run_folder)
+    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected a run's folder, an export, or"):
+        open_bilm(run_folder)
     shutil.move(folder, run_folder / "export")
-    assert load_bilm(run_folder).vocabulary == WORDS
+    assert open_bilm(run_folder).vocabulary == WORDS
 
 
 @pytest.mark.parametrize("name", ["skip", "no_skip"])
 def test_a_published_bilm_becomes_an_export(name: str, tmp_path: Path) -> None:
-    bilm = load_bilm((ORACLES / name / "options.json", ORACLES / name / "weights.hdf5"))
+    bilm = open_bilm((ORACLES / name / "options.json", ORACLES / name / "weights.hdf5"))
     assert bilm.vocabulary is None and "softmax" not in bilm.params
     assert export_bilm(tmp_path / "out", bilm.config, bilm.params) == bilm.fingerprint
-    assert_equal(load_bilm(tmp_path / "out").params, bilm.params)
+    assert_equal(open_bilm(tmp_path / "out").params, bilm.params)
 
 
 def test_an_older_export_is_replaced_and_nothing_else_is(folder: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.tmp" / "x").mkdir(parents=True)  # of an export that was killed
     export_bilm(folder, MODEL, tree(1), WORDS)
-    assert_equal(load_bilm(folder).params, tree(1))
+    assert_equal(open_bilm(folder).params, tree(1))
     (tmp_path / "empty").mkdir()
     export_bilm(tmp_path / "empty", MODEL, tree(), WORDS)
     (tmp_path / "mine").mkdir()
@@ -191,7 +192,7 @@ def test_an_export_that_fails_leaves_the_older_one(folder: Path, monkeypatch: py
     monkeypatch.setattr(export, "_write_params", full)
     with pytest.raises(UserError, match="out: the export cannot be written: No space left on device"):
         export_bilm(folder, MODEL, tree(1), WORDS)
-    assert_equal(load_bilm(folder).params, tree())
+    assert_equal(open_bilm(folder).params, tree())
     assert os.listdir(folder.parent) == ["out"]
 
 
@@ -209,7 +210,7 @@ def test_a_write_that_fails_is_one_line(folder: Path) -> None:
     done = run(f"import test_export; test_export.limited_child({str(folder)!r})")
     assert done.stdout == f"{folder}: the export cannot be written: File too large\n", done.stderr
     assert done.stderr == ""
-    assert_equal(load_bilm(folder).params, tree())
+    assert_equal(open_bilm(folder).params, tree())
 
 
 def other_tree(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -266,17 +267,17 @@ def rewritten(key: str, value: Any) -> Callable[[Path], None]:
         (rewritten("fingerprint", "0"), "the parameters are not those that were exported"),
         (lambda f: (f / "bilm.json").write_text("{"), "bilm.json: cannot be read"),
         (lambda f: (f / "bilm.json").write_text("[]"), "bilm.json: layout version None"),
-        (lambda f: (f / "bilm.json").unlink(), "out: no bilm.json here; expected an export, a run folder, or"),
+        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected a run's folder, an export, or"),
         (lambda f: (f / "vocabulary.txt").unlink(), "vocabulary.txt: no such file"),
         (lambda f: (f / "vocabulary.txt").write_text("<S>\n"), "vocabulary.txt: not the vocabulary that was exported"),
         (lambda f: shutil.rmtree(f / "parameters"), "parameters: no such folder"),
-        (lambda f: shutil.rmtree(f), "out: no such folder; expected an export, a run folder, or"),
+        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected a run's folder, an export, or"),
     ],
 )
 def test_a_folder_that_is_wrong(folder: Path, change: Callable[[Path], Any], message: str) -> None:
     change(folder)
     with pytest.raises(UserError, match=message) as caught:
-        load_bilm(folder)
+        open_bilm(folder)
     assert "\n" not in str(caught.value)
 
 
@@ -293,7 +294,7 @@ def test_any_damage_of_the_parameters_is_found(folder: Path) -> None:
             if damaged is not None:
                 path.write_bytes(damaged)
             try:
-                assert_equal(load_bilm(folder).params, tree())
+                assert_equal(open_bilm(folder).params, tree())
             except UserError as error:
                 found.append(path)
                 assert re.match(f"{folder}.*export.* again$", str(error)), error
@@ -304,8 +305,8 @@ def test_any_damage_of_the_parameters_is_found(folder: Path) -> None:
 def test_nothing_of_training_is_imported(folder: Path) -> None:
     code = f"""
 import sys
-from elmo_jax.checkpoints.export import load_bilm
-load_bilm({str(folder)!r})
+from elmo_jax.checkpoints.open import open_bilm
+open_bilm({str(folder)!r})
 print([name for name in sys.modules if name.startswith(("elmo_jax.training", "elmo_jax.data", "optax", "tensorflow"))])
 """
     done = run(code)
@@ -323,6 +324,6 @@ def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
     done = run(f"import test_export; test_export.sharded_child({str(tmp_path / 'out')!r})", devices=8)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    bilm = load_bilm(tmp_path / "out")
+    bilm = open_bilm(tmp_path / "out")
     assert done.stdout.strip() == bilm.fingerprint
     assert_equal(bilm.params, tree())

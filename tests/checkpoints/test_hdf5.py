@@ -150,9 +150,9 @@ def test_both_counts_of_characters_and_absent_keys(files: tuple[Path, Path]) -> 
         ("lstm.dim", "23", r"'lstm.dim': expected a whole number, at most \d+, found '23'"),
         ("lstm.dim", True, "'lstm.dim': expected a whole number"),
         ("lstm.dim", 1 << 40, "'lstm.dim': expected a whole number"),
-        ("lstm.n_layers", 1 << 30, "'lstm.n_layers': expected a whole number, at most 1000"),
-        ("char_cnn.n_highway", 1 << 30, "'char_cnn.n_highway': expected a whole number, at most 1000"),
-        ("lstm.n_layers", 0, "lstm.layers: expected at least 1"),
+        ("lstm.n_layers", 1 << 20, "'lstm.n_layers': expected a whole number, at most 1000"),
+        ("char_cnn.n_highway", 1 << 20, "'char_cnn.n_highway': expected a whole number, at most 1000"),
+        ("lstm.n_layers", 0, "lstm.layers: expected a number at least 1"),
         ("lstm.cell_clip", -1, "'lstm.cell_clip': expected a number, at least 0, found -1"),
         ("lstm.use_skip_connections", 1, "'lstm.use_skip_connections': expected true or false, found 1"),
         ("char_cnn.filters", [[1, 2], [3]], r"'char_cnn.filters': expected a list of pairs \[width, number\]"),
@@ -294,11 +294,11 @@ def test_weights_that_are_something_else(files: tuple[Path, Path]) -> None:
 
 
 def test_a_sparse_dataset_cannot_ask_for_memory(tmp_path: Path) -> None:
-    """A terabyte declared, of which one chunk is stored."""
+    """A gigabyte declared, of which one chunk is stored."""
     options, weights = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    write_options(options, ModelConfig(CharCNNConfig(embedding_dim=1 << 30), LSTMConfig()))
+    write_options(options, ModelConfig(CharCNNConfig(embedding_dim=1 << 20), LSTMConfig()))
     with h5py.File(weights, "w") as file:
-        file.create_dataset("char_embed", (261, 1 << 30), "f4", chunks=(1, 1 << 10), fillvalue=1.0)[0, 0] = 2.0
+        file.create_dataset("char_embed", (261, 1 << 20), "f4", chunks=(1, 1 << 10), fillvalue=1.0)[0, 0] = 2.0
     with pytest.raises(UserError, match="'char_embed' has no data behind part of its shape"):
         read_hdf5(options, weights)
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from elmo_jax.config import PADDING
+from elmo_jax.characters import PADDING, spell
 from elmo_jax.data.batches import (
+    BatchSettings,
     DistinctWords,
     TrainingBatches,
     both_directions,
@@ -14,7 +15,6 @@ from elmo_jax.data.batches import (
     evaluation_windows,
     prefetched,
 )
-from elmo_jax.data.characters import spell
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
 
 TYPES, VOCABULARY, STEPS = 60, 40, 7
@@ -39,20 +39,9 @@ def spellings():
 
 def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12):
     position = np.zeros((len(rows), 2), np.int32) if position is None else position
-    return TrainingBatches(
-        make_blocks() if blocks is None else blocks,
-        DistinctWords(spellings, PADDING),
-        vocabulary_size=VOCABULARY,
-        rows=rows,
-        total_rows=total,
-        position=position,
-        step=step,
-        unroll_steps=STEPS,
-        devices=devices,
-        negatives=negatives,
-        data_seed=5,
-        draw_seed=6,
-    )
+    blocks = make_blocks() if blocks is None else blocks
+    settings = BatchSettings(total, STEPS, negatives, VOCABULARY, data_seed=5, draw_seed=6)
+    return TrainingBatches(blocks, DistinctWords(spellings, PADDING), settings, rows, devices, position, step)
 
 
 def words_of(window, devices):

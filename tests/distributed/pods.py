@@ -19,6 +19,7 @@ from tests.end_to_end.commands import (
     wait,
 )
 
+HEARTBEAT_SECONDS = "10"
 STEPS = 60  # of every run that is not stopped
 # what is summed in another order differs in the last bits, and training amplifies that: less so, the slower it goes
 SLOWLY = "--config.train.optimizer.learning_rate=0.05"
@@ -58,6 +59,7 @@ def start(
             *pretrain_arguments(workdir, SLOWLY, *overrides),
             *(only or {}).get(index, ()),
             *("--coordinator", coordinator, "--processes", str(processes), "--process", str(index)),
+            *("--heartbeat", HEARTBEAT_SECONDS),
             devices=devices,
             under=(under or {}).get(index, ()),
         )

@@ -13,10 +13,10 @@ from etils import epath
 
 from elmo_jax.config import Config, DataConfig
 from elmo_jax.errors import UserError
-from elmo_jax.training import workdir
-from tests.distributed.chaos import chaos
+from elmo_jax.runs import folder as workdir
 from tests.distributed.pods import STEPS, Commands, Ended, ends, last_words, launch, said, start
 from tests.end_to_end.commands import checkpoint_steps, losses, records, saved_arrays
+from tools.chaos import chaos
 
 EVERY_STEP = "--config.train.log_every=1"
 
@@ -111,14 +111,15 @@ def test_kills_after_a_damaged_checkpoint(
     assert len(warnings[0]) == 1 and str(damaged) in warnings[0][0] and warnings[1] == []
 
 
-def test_error_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
+def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
     """A process that has no corpus: the others cannot know, and would wait."""
     launched = start(commands, tmp_path / "run", 2, 1, only={1: ["--config.data.corpus=nowhere"]})
-    ended = ends(launched)
-    assert [e.status for e in ended] == [2, 2]
-    line = f"elmo-jax: process 1 on {socket.gethostname()}: nowhere: not a prepared corpus"
-    assert all(last_words(e).startswith(line) for e in ended)
-    assert "Traceback" not in ended[0].stderr + ended[1].stderr
+    first, second = ends(launched)
+    assert (first.status, second.status) == (2, 2)
+    host = socket.gethostname()
+    assert last_words(second).startswith(f"elmo-jax: process 1 on {host}: nowhere: not a prepared corpus")
+    assert last_words(first) == f"elmo-jax: process 0 on {host}: process 1 has found a mistake; its own log says which"
+    assert "Traceback" not in first.stderr + second.stderr
 
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     config, facts = Config(), {"corpus_fingerprint": "a"}
     with pytest.raises(UserError, match="this host does not see it; every host needs the same --workdir"):
         workdir._follow(epath.Path(tmp_path), config, facts)
-    workdir.open_workdir(epath.Path(tmp_path), config, facts)
+    workdir.open_workdir(epath.Path(tmp_path), config, facts, ())
     workdir._follow(epath.Path(tmp_path), dataclasses.replace(config, data=DataConfig("a copy here")), facts)
     other = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=7))
     with pytest.raises(UserError, match="process 0 was started with: train.steps was 0 and is now 7"):

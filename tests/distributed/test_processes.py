@@ -9,20 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from elmo_jax.cli.options import add_process_options
+from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import TRY_AGAIN, UserError
-from elmo_jax.training.processes import add_process_flags, connected
 from tests.distributed.pods import free_port
 
 PROGRAM = """
 import sys
-from elmo_jax.training import processes
+from elmo_jax.cli.options import add_process_options
+from elmo_jax.distributed import initialize as processes
 import argparse
 parser = argparse.ArgumentParser()
-processes.add_process_flags(parser)
+add_process_options(parser)
 parser.add_argument("--patience", type=int, default=processes.START_SECONDS)
 options = parser.parse_args()
 processes.START_SECONDS = options.patience
-with processes.connected(options):
+with processes.connected(options.coordinator, options.processes, options.process, options.heartbeat):
     import jax
     print("process", jax.process_index(), "of", jax.process_count(), jax.distributed.is_initialized())
 """
@@ -110,10 +112,13 @@ def test_port_in_use() -> None:
         (["--coordinator", "host", "--processes", "2", "--process", "0"], "expected HOST:PORT, got 'host'"),
         (["--coordinator", "host:1", "--processes", "2", "--process", "2"], "expected 0 to 1"),
         (["--coordinator", "host:1", "--processes", "0", "--process", "0"], "--processes: expected at least 1"),
+        (["--heartbeat", "0"], "--heartbeat: expected 5 to 3600 seconds, got 0"),
     ],
 )
 def test_flags_that_do_not_fit(flags: list[str], words: str) -> None:
     parser = argparse.ArgumentParser()
-    add_process_flags(parser)
-    with pytest.raises(UserError, match=words), connected(parser.parse_args(flags)):
+    add_process_options(parser)
+    options = parser.parse_args(flags)
+    arguments = (options.coordinator, options.processes, options.process, options.heartbeat)
+    with pytest.raises(UserError, match=words), connected(*arguments):
         pass

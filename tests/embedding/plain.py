@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from elmo_jax.data.characters import spell
+from elmo_jax.characters import spell
 
 
 def sigmoid(x):

@@ -15,7 +15,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax import CachedWords, EmbeddingBiLM, UserError, load_bilm
-from elmo_jax.cli import main
+from elmo_jax.cli.main import main
 from elmo_jax.embedding import file as files
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.file import Output, Settings, embed_file

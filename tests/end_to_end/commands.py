@@ -82,8 +82,6 @@ class Commands:
         return os.environ | {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "COLUMNS": "120",
         }
 

@@ -5,7 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from commands import (
+
+from tests.end_to_end.commands import (
     Commands,
     Ended,
     prepare,

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from commands import Commands, files
+
+from tests.end_to_end.commands import Commands, files
 
 
 def prepare(commands: Commands, tmp_path: Path, *arguments: str | Path) -> str:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import STEPS, Commands, checkpoint_steps, files, records, saved_arrays
 
 import elmo_jax
 from elmo_jax.checkpoints.layout import flatten, unflatten
-from elmo_jax.training.lanes import from_lanes
+from elmo_jax.checkpoints.softmax_layout import from_lanes
+from tests.end_to_end.commands import STEPS, Commands, checkpoint_steps, files, records, saved_arrays
 
 TEXT = """\
 the people of the United States have zzyzx .

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from commands import (
+from tests.end_to_end.commands import (
     STEPS,
     Commands,
     assert_same_end,

@@ -8,12 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Commands, Ended, being_saved, files, records, saved_arrays, steps_trained, stopped_when, wait
 
 import elmo_jax
 from elmo_jax.checkpoints.layout import flatten
-from elmo_jax.cli import main
+from elmo_jax.cli.main import main
 from elmo_jax.data.corpus import Corpus
+from tests.end_to_end.commands import (
+    Commands,
+    Ended,
+    being_saved,
+    files,
+    records,
+    saved_arrays,
+    steps_trained,
+    stopped_when,
+    wait,
+)
 
 TEXT = ("--data", "domain", "--heldout-fraction", "0.2", "--workers", "1")
 # a rate at which held-out perplexity falls and rises from one evaluation to the next

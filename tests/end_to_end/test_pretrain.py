@@ -13,7 +13,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from commands import (
+from tensorboardX.proto.event_pb2 import Event
+
+import elmo_jax
+from tests.end_to_end.commands import (
     STEPS,
     Commands,
     Ended,
@@ -24,9 +27,6 @@ from commands import (
     pretrain_arguments,
     records,
 )
-from tensorboardX.proto.event_pb2 import Event
-
-import elmo_jax
 
 
 def test_prepare_reports_and_repeats(commands: Commands, prepared: Ended, corpus: Path) -> None:

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Commands
+
+from tests.end_to_end.commands import Commands
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -30,7 +31,7 @@ TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only
 # one process runs all commands, each as the console script would, and stops at the first that fails
 RUN_ALL = """
 import json, sys
-from elmo_jax.cli import main
+from elmo_jax.cli.main import main
 for line in json.load(sys.stdin):
     if status := main(line):
         sys.exit(f"{line}: ended with {status}")

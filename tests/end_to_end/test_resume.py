@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import (
+
+from tests.end_to_end.commands import (
     STEPS,
     Commands,
     Ended,

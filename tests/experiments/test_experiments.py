@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from elmo_jax.config import PADDING
+from elmo_jax.characters import PADDING
+from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config_file import load_config
 from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.finetuning.source import with_architecture
 from elmo_jax.model.bilm import BiLM, parameter_count
-from elmo_jax.training import mesh as meshes
-from elmo_jax.training.lanes import from_lanes
-from elmo_jax.training.source_model import with_architecture
+from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 
@@ -78,7 +79,7 @@ def test_builds_with_the_right_parameter_counts(name):
         negatives=shape((2, config.train.negatives), ints),
         tries=shape((2,), np.float32),
     )
-    program = meshes.map_step(step, state, meshes.make_mesh(jax.devices()[:1]))
+    program = map_step(step, state, make_mesh(jax.devices()[:1]))
     spellings = shape((types, config.model.char_cnn.max_characters), jnp.int16)
     new, metrics = jax.eval_shape(program, state, batch, spellings)
     assert jax.tree.map(lambda s: (s.shape, s.dtype), new) == jax.tree.map(lambda s: (s.shape, s.dtype), state)
@@ -114,6 +115,6 @@ def test_the_docstring_says_what_a_user_needs(name):
 
 
 def test_padding_is_one_id_everywhere():
-    from elmo_jax.data.characters import spell
+    from elmo_jax.characters import spell
 
     assert spell(["a"], 50)[0, -1] == PADDING

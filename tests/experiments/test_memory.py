@@ -8,9 +8,10 @@ import pytest
 
 from elmo_jax.config_file import load_config
 from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, initial_carry
-from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator
+from elmo_jax.training.partitioning import map_step, preferred_encoder_chunk
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
 
@@ -22,8 +23,8 @@ GIGABYTE = 1e9
 def parts():
     path = Path(__file__).parents[2] / "experiments" / "pretrain_1b_word.py"
     config = load_config(path, [f"--config.train.batch_size={ROWS}"])
-    mesh = meshes.make_mesh(jax.devices()[:1])
-    model = BiLM(config.model, encoder_chunk=meshes.preferred_encoder_chunk(mesh))
+    mesh = make_mesh(jax.devices()[:1])
+    model = BiLM(config.model, encoder_chunk=preferred_encoder_chunk(mesh))
     step = TrainStep(model, config.train, total_steps=1000, vocabulary_size=VOCABULARY)
     whole = model.clone(vocabulary_size=VOCABULARY)
     return config, mesh, step, jax.eval_shape(lambda: initial_state(config, whole, step.optimizer))
@@ -54,7 +55,7 @@ def test_training_fits_in_12_gb_and_gives_its_state_back_in_place(parts):
         tries=shape(2, dtype=jnp.float32),
     )
     spellings = shape(VOCABULARY + 1000, 50, dtype=jnp.int16)
-    lowered = meshes.map_step(step, state, mesh).lower(state, batch, spellings)
+    lowered = map_step(step, state, mesh).lower(state, batch, spellings)
     assert needed(lowered) < 12 * GIGABYTE
 
 

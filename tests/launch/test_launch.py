@@ -166,7 +166,7 @@ def test_slurm_dry_run() -> None:
         ([75, 143, 0], 600, 2),
         ([1, 1, 1, 0], 600, 2),
         ([75, 75, 75, 0], 600, 2),  # lost at once, again and again
-        ([75, 137, 75, 0], 0, 3),
+        ([75, 137, 134, 0], 0, 3),
     ],
 )
 def test_slurm_requeues(tmp_path: Path, statuses: list[int], quick: int, requeues: int) -> None:
@@ -257,7 +257,7 @@ def test_tpu_pod_after_a_preemption(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("statuses", "status", "launches"),
-    [("2 0", 2, 1), ("143 75 0", 0, 3), ("1 1 1 0", 1, 3), ("255 255 255 0", 255, 3)],
+    [("2 0", 2, 1), ("143 134 0", 0, 3), ("1 1 1 0", 1, 3), ("255 255 255 0", 255, 3)],
 )
 def test_tpu_pod_restarts(tmp_path: Path, statuses: str, status: int, launches: int) -> None:
     found, calls = pod(tmp_path, "ACTIVE " * 4, statuses)
@@ -334,7 +334,7 @@ def test_gke_jobset(spot: bool) -> None:
     assert container["args"] == [argument.replace("$", "$$") for argument in ARGUMENTS]  # $$ is Kubernetes' $
     assert container["resources"]["limits"] == container["resources"]["requests"] == {"google.com/tpu": 4}
     rules = [(r["action"], r["onExitCodes"]["values"]) for r in spec["podFailurePolicy"]["rules"] if "onExitCodes" in r]
-    assert rules == [("FailJob", [2]), ("Ignore", [75, 130, 143])]
+    assert rules == [("FailJob", [2]), ("Ignore", [75, 130, 134, 143])]
 
 
 def test_gke_applies_what_it_shows(tmp_path: Path) -> None:

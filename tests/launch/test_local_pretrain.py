@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from check_slurm import ROOT, prepare
+from tools.slurm import ROOT, prepare
 
 
 def test_two_processes(tmp_path: Path) -> None:

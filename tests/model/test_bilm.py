@@ -21,7 +21,7 @@ SMALL = ModelConfig(CharCNNConfig(4, ((1, 4), (3, 6)), 1), LSTMConfig(cells=9, p
 
 
 def spell(words, size):
-    from elmo_jax.data.characters import spell as spelled
+    from elmo_jax.characters import spell as spelled
 
     return spelled(words, size).astype(np.int32)
 

@@ -6,33 +6,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.config import PADDING, CharCNNConfig
+from elmo_jax.characters import PADDING
+from elmo_jax.config import CharCNNConfig
+from elmo_jax.model import reference
 from elmo_jax.model.char_cnn import EncoderSettings, encode_words
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
 
 WIDTHS = ((1, 4), (2, 5), (3, 6), (5, 7), (7, 8))
 POSITIONS, EMBEDDING, PROJECTION = 50, 3, 9
-
-
-def plain_encoder(params, characters, config, projection):
-    """As the paper writes it: [U, W] -> [U, P]."""
-    embedded = params["char_embedding"][characters]  # [U, W, E]
-    features = []
-    for i, _ in enumerate(config.filters):
-        convolved = jax.lax.conv_general_dilated(
-            embedded, params[f"filter_{i}"]["kernel"], (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC")
-        )
-        features.append(jnp.max(convolved + params[f"filter_{i}"]["bias"], axis=1))
-    x = {"relu": jax.nn.relu, "tanh": jnp.tanh}[config.activation](jnp.concatenate(features, axis=-1))
-    for i in range(config.highways):
-        layer = params[f"highway_{i}"]
-        gate = jax.nn.sigmoid(x @ layer["carry"]["kernel"] + layer["carry"]["bias"])
-        transform = jax.nn.relu(x @ layer["transform"]["kernel"] + layer["transform"]["bias"])
-        x = gate * transform + (1 - gate) * x
-    if config.features != projection:
-        x = x @ params["projection"]["kernel"] + params["projection"]["bias"]
-    return x
 
 
 def random_words(rng, lengths):
@@ -71,11 +53,11 @@ def test_equals_the_plain_form_gradients_included(activation, highways, projecti
         return jnp.sum(encoder.apply({"params": params}, characters) * weight)
 
     def plain_loss(params):
-        return jnp.sum(plain_encoder(params, characters, config, projection) * weight)
+        return jnp.sum(reference.encode(params, characters, config, projection) * weight)
 
     assert_allclose(
         encoder.apply({"params": params}, characters),
-        plain_encoder(params, characters, config, projection),
+        reference.encode(params, characters, config, projection),
         atol=2e-5,
         rtol=1e-5,
     )
@@ -97,7 +79,7 @@ def test_words_past_the_count_are_zero_and_have_no_gradient():
         vectors = encode_words(params, characters, jnp.asarray(count), settings)
         assert np.all(vectors[count:] == 0)
         assert np.all(np.abs(vectors[:count]).sum(1) > 0)
-        all_real = jax.grad(lambda p: jnp.sum(plain_encoder(p, characters[:count], config, PROJECTION) ** 2))(params)  # noqa: B023
+        all_real = jax.grad(lambda p: jnp.sum(reference.encode(p, characters[:count], config, PROJECTION) ** 2))(params)  # noqa: B023
         mine = jax.grad(loss)(params, characters)
         jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-3, rtol=1e-4), mine, all_real)
 

@@ -28,9 +28,9 @@ from elmo_jax import (
     character_ids,
     with_bilm,
 )
+from elmo_jax.characters import spell
 from elmo_jax.checkpoints.layout import fingerprint, flatten, parameter_shapes, unflatten
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.data.characters import spell
 from elmo_jax.model import elmo as elmo_module
 from elmo_jax.model.precision import Precision
 

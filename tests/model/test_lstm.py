@@ -6,31 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from elmo_jax.model import reference
 from elmo_jax.model.lstm import InputProducts, LSTMSettings, State, projected_lstm
 from elmo_jax.model.precision import Precision
 
 STEPS, ROWS, INPUT, CELLS = 6, 3, 5, 7
-
-
-def plain_lstm(params, inputs, state, settings, mask, restart):
-    def clip(x, bound):
-        return jnp.clip(x, -bound, bound) if bound else x
-
-    def step(state, at):
-        x, real, again = at
-        state = State(*(jnp.where(again, 0.0, s) for s in state))
-        z = jnp.concatenate([x, state.hidden], -1) @ params["kernel"] + params["bias"]
-        i, j, f, o = jnp.split(z, 4, -1)
-        cell = jax.nn.sigmoid(f + 1) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(j)
-        cell = clip(cell, settings.cell_clip)
-        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
-        if "projection" in params:
-            hidden = clip(hidden @ params["projection"], settings.projection_clip)
-        new = State(jnp.where(real, cell, state.cell), jnp.where(real, hidden, state.hidden))
-        return new, jnp.where(real, hidden, 0.0)
-
-    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None], restart[..., None]))
-    return outputs, last
 
 
 def problem(projection):
@@ -78,7 +58,7 @@ def test_equals_the_plain_form_gradients_included(
         return projected_lstm(params, inputs, state, settings, *masks)
 
     def plain(params, inputs, state):
-        return plain_lstm(params, inputs, state, settings, mask, restart)
+        return reference.lstm_layer(params, inputs, state, settings.cell_clip, settings.projection_clip, mask, restart)
 
     def loss(run, *arguments):
         outputs, last = run(*arguments)

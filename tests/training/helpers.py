@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from elmo_jax.config import PADDING, CharCNNConfig, Config, LSTMConfig, ModelConfig, OptimizerConfig, TrainConfig
-from elmo_jax.data.batches import DistinctWords, TrainingBatches
-from elmo_jax.data.characters import spell
+from elmo_jax.characters import PADDING, spell
+from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig, OptimizerConfig, TrainConfig
+from elmo_jax.data.batches import BatchSettings, DistinctWords, TrainingBatches
+from elmo_jax.distributed.mesh import make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.training import mesh as meshes
-from elmo_jax.training.exchange import Placement
+from elmo_jax.training.partitioning import BATCH_SPECS, map_step, state_specs
+from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
 
@@ -31,7 +32,7 @@ class SmallTraining:
 
     def __init__(self, config, devices, chunk=16, placement=Placement.REPLICATED, vocabulary=VOCABULARY):
         self.config, self.vocabulary = config, vocabulary
-        self.mesh = meshes.make_mesh(jax.devices()[:devices])
+        self.mesh = make_mesh(jax.devices()[:devices])
         rng = np.random.default_rng(0)
         letters = np.array(list("abcdefgh"))
         words = ["".join(rng.choice(letters, rng.integers(1, 12))) + str(i) for i in range(TYPES - 3)]
@@ -42,32 +43,22 @@ class SmallTraining:
         self.model = BiLM(config.model, vocabulary, encoder_chunk=chunk)
         self.step = TrainStep(self.model.clone(vocabulary_size=0), config.train, 20, vocabulary, placement=placement)
         self.state = initial_state(config, self.model, self.step.optimizer)
-        self.program = meshes.map_step(self.step, self.state, self.mesh)
+        self.program = map_step(self.step, self.state, self.mesh)
 
     def host_batches(self):
-        return TrainingBatches(
-            self.blocks,
-            self.distinct,
-            vocabulary_size=self.vocabulary,
-            rows=range(ROWS),
-            total_rows=ROWS,
-            position=np.zeros((ROWS, 2)),
-            step=0,
-            unroll_steps=self.config.train.unroll_steps,
-            devices=self.mesh.size,
-            negatives=self.config.train.negatives,
-            data_seed=0,
-            draw_seed=0,
-        )
+        train = self.config.train
+        settings = BatchSettings(ROWS, train.unroll_steps, train.negatives, self.vocabulary, data_seed=0, draw_seed=0)
+        position = np.zeros((ROWS, 2))
+        return TrainingBatches(self.blocks, self.distinct, settings, range(ROWS), self.mesh.size, position, step=0)
 
     def placed(self, state):
-        return jax.device_put(state, meshes.shardings(meshes.state_specs(state, self.step.placement), self.mesh))
+        return jax.device_put(state, named_shardings(state_specs(state, self.step.placement), self.mesh))
 
     def run(self, steps):
         """The state after some steps, and the metrics of each."""
         state, batches, found = self.placed(jax.tree.map(jnp.copy, self.state)), self.host_batches(), []
         for _ in range(steps):
-            batch = meshes.to_devices(next(batches), meshes.BATCH_SPECS, self.mesh)
+            batch = to_devices(next(batches), BATCH_SPECS, self.mesh)
             state, metrics = self.program(state, batch, self.spellings)
             found.append(jax.device_get(metrics))
         return jax.device_get(state), found

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.batches import both_directions
+from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
-from elmo_jax.training import mesh as meshes
 from elmo_jax.training.evaluate import Evaluator
-from elmo_jax.training.lanes import from_lanes
-
-from .helpers import VOCABULARY, SmallTraining, small_config, with_dropout
+from tests.training.helpers import VOCABULARY, SmallTraining, small_config, with_dropout
 
 SETTINGS = EvaluationConfig(batch_size=3, unroll_steps=7, vocabulary_chunk=9)
 
@@ -28,9 +27,9 @@ def training():
 
 
 def evaluate(training, settings, devices, blocks=None):
-    mesh = meshes.make_mesh(jax.devices()[:devices])
+    mesh = make_mesh(jax.devices()[:devices])
     evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY)
-    params = jax.device_put(training.state.params, jax.sharding.NamedSharding(mesh, meshes.EVERYWHERE))
+    params = jax.device_put(training.state.params, jax.sharding.NamedSharding(mesh, REPLICATED))
     blocks = training.blocks[:6] if blocks is None else blocks
     return evaluator.sentences(params, blocks, training.distinct, training.spellings)
 

@@ -10,11 +10,12 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.hdf5 import tree_from_published
 from elmo_jax.checkpoints.options import read_options
+from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import Config, OptimizerConfig, TrainConfig
 from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, LSTMForm
-from elmo_jax.training import mesh as meshes
-from elmo_jax.training.lanes import from_lanes
+from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
 
@@ -63,13 +64,13 @@ def test_forty_steps_of_the_original_trainer(platform):
     train = TrainConfig(
         batch_size=ROWS, unroll_steps=UNROLL, negatives=0, steps=STEPS, optimizer=OptimizerConfig(clip_norm=1.0)
     )
-    mesh = meshes.make_mesh(jax.devices()[:1])
+    mesh = make_mesh(jax.devices()[:1])
     bilm = BiLM(model, encoder_chunk=16, form=LSTMForm.of(platform))
     start = jax.tree.map(jnp.asarray, tree_from_published(part(oracle, "init")))
     vocabulary_size = len(start["softmax"]["bias"])
     step = TrainStep(bilm, train, STEPS, vocabulary_size)
     state = initial_state(Config(model=model, train=train), bilm, step.optimizer, start)
-    program = meshes.map_step(step, state, mesh)
+    program = map_step(step, state, mesh)
     clipped = 0
     for n in range(STEPS):
         batch, spellings = batch_and_spellings(oracle, n)

@@ -3,12 +3,12 @@
 import json
 
 from elmo_jax.config import ModelConfig
-from elmo_jax.training.evaluate import Perplexity
-from elmo_jax.training.metrics import MetricsLog, read_records
-from elmo_jax.training.report import draw_curve, summary, table, write_result
+from elmo_jax.runs.metrics import MetricsLog, read_records
+from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.runs.report import write_result
+from elmo_jax.training.report import Outcome, draw_curve, summary, table
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
-
-from .helpers import SmallTraining, small_config
+from tests.training.helpers import SmallTraining, small_config
 
 
 def records():
@@ -20,13 +20,29 @@ def records():
     return [{"step": 0, "tokens": 0, **heldout}, *trained, {"step": 30, "tokens": 3000, **heldout}]
 
 
+def outcome(shown, params):
+    return Outcome(
+        title="a run",
+        records=shown,
+        last_step=30,
+        total_steps=30,
+        exported_step=30,
+        heldout=Perplexity(4.0, 9.0, 50, 0.1),
+        others={},
+        params=params,
+        sampled=True,
+        tokens_per_step=100,
+    )
+
+
 def test_speed_leaves_out_the_first_report_with_the_compilation():
     params = SmallTraining(small_config(), devices=1).state.params
-    found = summary(records(), Perplexity(4.0, 9.0, 50, 0.1), params)
+    found = summary(outcome(records(), params))
     assert found["tokens_per_second"] == 100.0  # 2,000 tokens in 20 seconds, not 3,000 in 35
+    assert found["tokens_seen"] == 3000
     assert found["heldout_perplexity"] == {"forward": 4.0, "backward": 9.0, "average": 6.0}
     assert found["heldout_perplexity_before"]["average"] == 900.0
-    assert summary(records()[:1], Perplexity(4.0, 9.0, 50, 0.1), params)["tokens_per_second"] == 0.0
+    assert summary(outcome(records()[:1], params))["tokens_per_second"] == 0.0
 
 
 def test_table_and_result(tmp_path):
@@ -53,7 +69,7 @@ def test_curve_of_any_run(tmp_path):
     for number, shown in enumerate((records(), records()[:1])):
         folder = tmp_path / str(number)
         folder.mkdir()
-        draw_curve(folder, shown, "a run", sampled=True)
+        draw_curve(folder, outcome(shown, {}))
         assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 

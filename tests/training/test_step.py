@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec
 from numpy.testing import assert_allclose
 
+from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import OptimizerConfig
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
-from elmo_jax.training import mesh as meshes
-from elmo_jax.training.lanes import from_lanes
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
+from elmo_jax.training.partitioning import BATCH_SPECS, state_specs
 from elmo_jax.training.state import without_softmax
-from elmo_jax.training.step import AXIS
-
-from .helpers import ROWS, VOCABULARY, SmallTraining, small_config, with_dropout
-from .programs import COLLECTIVE, loop_computations
+from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, small_config, with_dropout
+from tests.training.programs import COLLECTIVE, loop_computations
 
 
 @partial(jax.jit, static_argnums=0)
@@ -100,7 +100,7 @@ def test_all_devices_hold_the_same_parameters():
     state = training.placed(training.state)
     batches = training.host_batches()
     for _ in range(3):
-        batch = meshes.to_devices(next(batches), meshes.BATCH_SPECS, training.mesh)
+        batch = to_devices(next(batches), BATCH_SPECS, training.mesh)
         state, _ = training.program(state, batch, training.spellings)
     for leaf in jax.tree.leaves((state.params, state.dense_optimizer, state.softmax_accumulator)):
         first, *others = [np.asarray(shard.data) for shard in leaf.addressable_shards]
@@ -124,11 +124,11 @@ def test_the_same_function_under_pmap_gives_the_same():
         return jax.tree.map(one, tree, specs)
 
     program = jax.pmap(training.step, axis_name=AXIS, devices=jax.devices()[:devices])
-    mapped = spread(training.state, meshes.state_specs(training.state))
-    spellings = spread(training.spellings, meshes.EVERYWHERE)
+    mapped = spread(training.state, state_specs(training.state))
+    spellings = spread(training.spellings, REPLICATED)
     batches = training.host_batches()
     for n in range(3):
-        batch = spread(next(batches), meshes.BATCH_SPECS)
+        batch = spread(next(batches), BATCH_SPECS)
         mapped, found = program(mapped, batch, spellings)
         assert_allclose(found.loss[0], metrics[n].loss, atol=1e-6)
     jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
@@ -136,7 +136,7 @@ def test_the_same_function_under_pmap_gives_the_same():
 
 def test_nothing_is_exchanged_inside_a_loop():
     training = SmallTraining(small_config(), devices=8)
-    batch = meshes.to_devices(next(training.host_batches()), meshes.BATCH_SPECS, training.mesh)
+    batch = to_devices(next(training.host_batches()), BATCH_SPECS, training.mesh)
     compiled = training.program.lower(training.placed(training.state), batch, training.spellings).compile().as_text()
     loops = loop_computations(compiled)
     assert len(loops) >= 6  # the words, the positions, two directions of two layers, forward and backward
@@ -145,12 +145,12 @@ def test_nothing_is_exchanged_inside_a_loop():
 
 
 def test_the_reader_of_programs_sees_an_exchange_in_a_loop():
-    mesh = meshes.make_mesh()
+    mesh = make_mesh()
 
     def bad(x):
         return jax.lax.scan(lambda c, _: (jax.lax.pmean(c, AXIS), None), x, None, length=3)[0]
 
-    mapped = jax.shard_map(bad, mesh=mesh, in_specs=meshes.ROWS, out_specs=meshes.EVERYWHERE, check_vma=False)
+    mapped = jax.shard_map(bad, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=REPLICATED, check_vma=False)
     compiled = jax.jit(mapped).lower(jnp.ones(8)).compile().as_text()
     assert [name for name, text in loop_computations(compiled).items() if COLLECTIVE.search(text)]
 
@@ -227,7 +227,7 @@ def test_every_step_and_every_device_drops_other_numbers():
             inputs=batch.window.inputs[:, :, rows],
             targets=batch.window.targets[:, :, rows],
         )
-        placed = meshes.to_devices(batch._replace(window=window), meshes.BATCH_SPECS, training.mesh)
+        placed = to_devices(batch._replace(window=window), BATCH_SPECS, training.mesh)
         found, carries = [], []
         for step in (0, 1):
             state = dataclasses.replace(jax.tree.map(jnp.copy, training.state), step=jnp.int32(step))

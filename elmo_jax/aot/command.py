@@ -1,0 +1,170 @@
+"""Compiles an experiment's step for a topology, and says what would help where it does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from elmo_jax.aot.chips import CHIPS
+from elmo_jax.aot.report import Report, report
+from elmo_jax.aot.step import DoesNotFit, Target, compile_step, find_target
+from elmo_jax.aot.words import measured, typical
+from elmo_jax.config import Config
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.errors import UserError
+from elmo_jax.training.checks import check_negatives
+from elmo_jax.training.partitioning import preferred_encoder_chunk
+
+Precision = Literal["float32", "bfloat16"]
+
+_MULTIPLE = 8  # rows are advised in multiples of it: a TPU's registers hold 8 of them
+_TRIES = 4  # compilations to find a batch that fits
+
+
+@dataclasses.dataclass(frozen=True)
+class Fits:
+    """A step that fits."""
+
+    report: Report
+    fits = True
+
+    def describe(self) -> str:
+        """For the terminal."""
+        return self.report.describe()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return self.report.as_dict()
+
+
+@dataclasses.dataclass(frozen=True)
+class TooLarge:
+    """A step that does not fit, and what was found to help."""
+
+    title: str
+    topology: str
+    error: DoesNotFit
+    advice: list[str]
+    fits = False
+
+    def describe(self) -> str:
+        """For the terminal."""
+        lines = [
+            f"{self.title} does not fit on {self.topology}: a chip needs at least {self.error.needed / 1e9:.1f} GB and"
+            f" a program can have {self.error.usable / 1e9:.1f} GB of it",
+            *(f"  {name:<22}{size / 1e9:>8.2f} GB" for name, size in self.error.parts.items()),
+            "what to change:",
+            *(f"  {line}" for line in self.advice),
+        ]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "experiment": self.title,
+            "topology": self.topology,
+            "fits": False,
+            "memory": {**self.error.parts, "total": self.error.needed, "usable": self.error.usable},
+            "advice": self.advice,
+        }
+
+
+def compile_for(
+    title: str,
+    config: Config,
+    topology: str,
+    *,
+    vocabulary_size: int | None,
+    word_types: int | None,
+    defaults: tuple[int, int],
+) -> Fits | TooLarge:
+    """Compiles the training step of an experiment.
+
+    Args:
+      title: of the experiment.
+      config: whose corpus gives the sizes that are not given, where it is prepared.
+      topology: `v5e:16x16`, `cpu:8`.
+      vocabulary_size, word_types: words of the softmax and of the lexicon.
+      defaults: both, where nothing else says them.
+
+    Raises:
+      UserError: no such topology, no compiler for it, or rows that its devices do not divide.
+    """
+    target = find_target(topology)
+    corpus = _corpus(config)
+    if vocabulary_size is None:
+        vocabulary_size = corpus.vocabulary_size if corpus else defaults[0]
+        word_types = word_types or (corpus.report["lexicon"]["types"] if corpus else defaults[1])
+    word_types = max(word_types or vocabulary_size, vocabulary_size)
+    check_negatives(config, vocabulary_size)
+    try:
+        compiled = compile_step(config, target, vocabulary_size, word_types)
+    except DoesNotFit as error:
+        advice = list(_advice(config, target, vocabulary_size, word_types, error))
+        return TooLarge(title, topology, error, advice)
+    mesh = make_mesh(target.devices)
+    rows, chunk = config.train.batch_size // mesh.size, preferred_encoder_chunk(mesh)
+    words = measured(config, rows, chunk, corpus) if corpus else typical(config, rows)
+    return Fits(report(title, config, target, compiled, vocabulary_size, word_types, words, chunk))
+
+
+def _corpus(config: Config) -> Corpus | None:
+    try:
+        return Corpus.open(config.data.corpus)
+    except UserError:  # the command needs no data
+        return None
+
+
+def _advice(config: Config, target: Target, vocabulary_size: int, word_types: int, error: DoesNotFit) -> Iterator[str]:
+    """Changes that help, each tried with the compiler where that is possible."""
+    rows = config.train.batch_size // len(target.devices)
+    by_rows = ("LSTM carry", "batch")
+    fixed = sum(size for name, size in error.parts.items() if name not in by_rows)
+    if config.train.precision == "float32" and _fits(config, target, vocabulary_size, word_types, rows, "bfloat16"):
+        yield f"--config.train.precision=bfloat16 fits, with the same {rows} rows a chip"
+    if fixed < error.usable:
+        share = (0.95 * error.usable - fixed) / max(error.needed - fixed, 1.0)  # what the rows need grows with them
+        fewer = _at_most(min(int(share * rows), rows - 1))
+        for _ in range(_TRIES):
+            if fewer < 1:
+                break
+            if _fits(config, target, vocabulary_size, word_types, fewer, config.train.precision):
+                total = fewer * len(target.devices)
+                yield f"--config.train.batch_size={total} fits: {fewer} rows a chip instead of {rows}"
+                break
+            fewer = _at_most(fewer // 2)
+    softmax = error.parts["softmax rows"] + error.parts["softmax accumulator"]
+    if config.train.softmax == "replicated" and len(target.devices) > 1:
+        share = softmax / len(target.devices) / 1e9
+        yield (
+            f"--config.train.softmax=sharded leaves a chip {share:.1f} GB of the softmax's rows and their accumulator"
+            f" instead of {softmax / 1e9:.1f}"
+        )
+    if softmax > 0.3 * error.usable:
+        yield (
+            f"fewer words in the softmax (elmo-jax prepare --vocab-size): its rows and their accumulator take"
+            f" {softmax / 1e9:.1f} GB of each chip"
+        )
+    larger = [chip.name for chip in CHIPS.values() if chip.usable > max(error.needed, error.usable)]
+    if larger:
+        yield f"chips with more memory: {', '.join(larger)}"
+
+
+def _at_most(rows: int) -> int:
+    return rows if rows < _MULTIPLE else rows // _MULTIPLE * _MULTIPLE
+
+
+def _fits(
+    config: Config, target: Target, vocabulary_size: int, word_types: int, rows: int, precision: Precision
+) -> bool:
+    """Whether it does with other rows a chip and another precision."""
+    print(f"does not fit; trying {rows} rows a chip in {precision}", file=sys.stderr)
+    train = dataclasses.replace(config.train, batch_size=rows * len(target.devices), precision=precision)
+    try:
+        compile_step(dataclasses.replace(config, train=train), target, vocabulary_size, word_types)
+    except DoesNotFit:
+        return False
+    return True

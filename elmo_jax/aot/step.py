@@ -1,0 +1,204 @@
+"""The training step compiled ahead of time, from shapes alone, for devices that are not here.
+
+It is the step that `pretrain` maps, over the same kind of mesh, with the same shardings and the same state given away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from elmo_jax.aot.chips import Chip, find_slice
+from elmo_jax.config import Config
+from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings
+from elmo_jax.errors import UserError
+from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
+from elmo_jax.training.softmax_sharding import Placement
+from elmo_jax.training.state import TrainState, initial_state, without_softmax
+from elmo_jax.training.step import TrainStep
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Devices to compile for."""
+
+    topology: str
+    devices: Sequence[jax.Device]
+    chip: Chip | None  # None: a CPU, whose rates nobody publishes
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes of one device: the parts of what the step is given, and what it needs beside."""
+
+    parts: dict[str, int]
+    temporaries: int  # arrays that live within the step
+    program: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.parts.values()) + self.temporaries + self.program
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """A compiled step."""
+
+    text: str  # the program
+    memory: Memory
+    seconds: float  # that compiling took
+
+
+class DoesNotFit(Exception):
+    """The compiler says that the step needs more memory than a device has.
+
+    Attributes:
+      needed, usable: bytes, as the compiler says.
+      parts: bytes of what the step is given.
+    """
+
+    def __init__(self, needed: float, usable: float, parts: dict[str, int]):
+        super().__init__(f"needs {needed / 1e9:.1f} GB of {usable / 1e9:.1f}")
+        self.needed, self.usable, self.parts = needed, usable, parts
+
+
+def find_target(topology: str) -> Target:
+    """The devices of `v5e:16x16` and its like, or of `cpu:8`.
+
+    Raises:
+      UserError: no such slice, or no libtpu to compile for it.
+    """
+    name, _, count = topology.partition(":")
+    if name == "cpu" and count.isdigit() and int(count):
+        devices = jax.devices("cpu")
+        if int(count) > len(devices):
+            raise UserError(
+                f"--topology {topology}: JAX was started with {len(devices)} CPU devices; set"
+                f" XLA_FLAGS=--xla_force_host_platform_device_count={count}"
+            )
+        return Target(topology, devices[: int(count)], None)
+    chip, shape = find_slice(topology)
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError(f"--topology {topology}: the TPU's compiler is not installed; pip install 'elmo_jax[tpu]'")
+    # a host has 4 chips side by side, or all of a smaller slice
+    options: dict[str, Any] = {"chips_per_host_bounds": tuple(min(2, size) for size in (*shape[:2], 1))}
+    if chip.one_device:
+        options["chip_config_name"] = chip.one_device
+    found = topologies.get_topology_desc(topology, "tpu", **options)
+    return Target(topology, found.devices, chip)
+
+
+def step_shapes(
+    config: Config, step: TrainStep, mesh: Mesh, word_types: int
+) -> tuple[TrainState, TrainingBatch, jax.ShapeDtypeStruct]:
+    """What the step is given: state, batch and the lexicon's spellings, as shapes of the global arrays."""
+    model = step.model.clone(vocabulary_size=step.vocabulary_size)
+    state = jax.eval_shape(lambda: initial_state(config, model, step.optimizer))
+    rows, steps = config.train.batch_size, config.train.unroll_steps
+    distinct = min(2 * steps * rows // mesh.size, word_types)  # U: what a device's window can hold at most
+
+    def shape(*dims: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(dims, dtype)
+
+    places = shape(2, steps, rows)
+    batch = TrainingBatch(
+        Window(words=shape(mesh.size * distinct), word_count=shape(mesh.size), inputs=places, targets=places),
+        restart=shape(steps, rows, dtype=bool),
+        position=shape(rows, 2),
+        negatives=shape(2, config.train.negatives),
+        tries=shape(2, dtype=jnp.float32),
+    )
+    return state, batch, shape(word_types, config.model.char_cnn.max_characters, dtype=jnp.int16)
+
+
+def compile_step(config: Config, target: Target, vocabulary_size: int, word_types: int) -> Compiled:
+    """Compiles the training step.
+
+    Args:
+      config: the experiment; `train.batch_size` counts the rows of all devices.
+      target: where it would run.
+      vocabulary_size: V, words of the softmax. word_types: words of the lexicon, whose spellings every device holds.
+
+    Raises:
+      UserError: the devices do not divide the rows.
+      DoesNotFit: the compiler says so.
+    """
+    mesh = make_mesh(target.devices)
+    check_rows(config.train.batch_size, mesh)
+    placement = softmax_placement(config, vocabulary_size, mesh)
+    model = model_for(config, mesh)
+    step = TrainStep(model, config.train, total_steps=1, vocabulary_size=vocabulary_size, placement=placement)
+    state, batch, spellings = step_shapes(config, step, mesh, word_types)
+    parts = _parts(state, batch, spellings, mesh, placement)
+    began = time.perf_counter()
+    lowered = map_step(step, state, mesh).lower(state, batch, spellings)
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise _too_large(str(error), parts) from None
+    return Compiled(compiled.as_text() or "", _memory(compiled.memory_analysis(), parts), time.perf_counter() - began)
+
+
+def _parts(
+    state: TrainState, batch: TrainingBatch, spellings: jax.ShapeDtypeStruct, mesh: Mesh, placement: Placement
+) -> dict[str, int]:
+    """Bytes of one device, by part, as their numbers are (a device may pad them)."""
+    specs = state_specs(state, placement)
+
+    def bytes_of(shapes: Any, specs: Any) -> int:
+        shardings = named_shardings(specs, mesh)
+        sizes = jax.tree.map(
+            lambda s, sharding: int(np.prod(sharding.shard_shape(s.shape), dtype=np.int64)) * s.dtype.itemsize,
+            shapes,
+            shardings,
+        )
+        return sum(jax.tree.leaves(sizes))
+
+    return {
+        "parameters": bytes_of(without_softmax(state.params), without_softmax(specs.params)),
+        "optimizer": bytes_of(state.dense_optimizer, specs.dense_optimizer),
+        "softmax rows": bytes_of(state.params["softmax"], specs.params["softmax"]),
+        "softmax accumulator": bytes_of(state.softmax_accumulator, specs.softmax_accumulator),
+        "LSTM carry": bytes_of(state.carry, specs.carry),
+        "spellings": bytes_of(spellings, REPLICATED),
+        "batch": bytes_of(batch, BATCH_SPECS) + bytes_of(state.position, specs.position),
+    }
+
+
+def _memory(analysis: Any, parts: dict[str, int]) -> Memory:
+    given = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    padding = given - sum(parts.values())
+    return Memory(
+        {**parts, "padding and results": padding},
+        analysis.temp_size_in_bytes,
+        analysis.generated_code_size_in_bytes,
+    )
+
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _too_large(message: str, parts: dict[str, int]) -> DoesNotFit:
+    """Reads the two sizes in the compiler's error."""
+    size = r"([\d.]+)([KMGT]?)"
+    found = re.search(rf"Used {size} of {size} hbm", message) or re.search(
+        rf"\({size}\) exceeds available HBM \({size}\)", message
+    )
+    if found is None:
+        raise UserError(f"the compiler ran out of memory: {' '.join(message.split())[:300]}")
+    needed, usable = (float(found[n]) * _UNITS[found[n + 1]] for n in (1, 3))
+    return DoesNotFit(needed, usable, parts)

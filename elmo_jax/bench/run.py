@@ -1,0 +1,88 @@
+"""Runs the parts of a benchmark one after another, each in a process of its own, so that its peak memory is its own.
+
+Imports no JAX: on an accelerator this process must not hold the memory that the parts need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.bench.table import header, line
+from elmo_jax.errors import UserError
+from elmo_jax.files import write_json
+
+SIZES = ("tiny", "small", "original")
+PARTS = ("train", "infer", "evaluate", "data", "start")
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """What is measured, and how.
+
+    Attributes:
+      corpus: a prepared text.
+      sizes, parts: some of `SIZES` and `PARTS`, separated by commas.
+      seconds: how long training is timed for at least.
+      rows: of a training batch; None for those of the size and the device.
+      json: a file for the metrics.
+      profile: a folder for traces.
+    """
+
+    corpus: Path
+    sizes: str
+    parts: str
+    seconds: float
+    rows: int | None
+    json: Path | None
+    profile: Path | None
+
+    def run(self) -> None:
+        """Measures the parts and prints a line for each.
+
+        Raises:
+          UserError: an unknown part or size, no corpus, or a part that failed.
+        """
+        sizes, parts = _chosen("--sizes", self.sizes, SIZES), _chosen("--parts", self.parts, PARTS)
+        if not (self.corpus / "corpus.json").exists():
+            raise UserError(
+                f"{self.corpus}: not a prepared corpus; make one with: elmo-jax prepare sotu --out {self.corpus}"
+            )
+        names = [f"{part}/{size}" for part in parts for size in sizes if part != "start" or size == "tiny"]
+        if not names:
+            raise UserError("--parts: start is measured at the tiny size only; add tiny to --sizes")
+        found: dict[str, Any] = {}
+        for name in names:
+            found[name] = self._measured(name)
+            if len(found) == 1:
+                print(header(found[name]))
+            print(line(name, found[name]), flush=True)
+            if self.json:  # what is measured stays, whatever comes
+                write_json(self.json, found)
+
+    def _measured(self, name: str) -> dict[str, Any]:
+        """The metrics of one part, from a process of its own."""
+        arguments = [name, "--corpus", self.corpus, "--seconds", self.seconds]
+        if self.rows is not None:
+            arguments += ["--rows", self.rows]
+        if self.profile:
+            arguments += ["--profile", self.profile / name.replace("/", "_")]
+        command = [sys.executable, "-m", "elmo_jax.bench", *map(str, arguments)]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if ended.returncode:
+            told = "see the line above" if ended.returncode == 2 else f"its process ended with {ended.returncode}"
+            raise UserError(f"{name}: could not be measured; {told}")
+        metrics: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+        return metrics
+
+
+def _chosen(option: str, text: str, known: tuple[str, ...]) -> list[str]:
+    chosen = text.split(",")
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"{option}: {name!r} is none of {', '.join(known)}")
+    return [name for name in known if name in chosen]

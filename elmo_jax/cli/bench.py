@@ -1,0 +1,39 @@
+"""The command `bench`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from elmo_jax.bench.run import PARTS, SIZES, Benchmark
+from elmo_jax.cli.options import Commands
+
+
+def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Adds `bench`."""
+    parser = commands.add_parser(
+        "bench",
+        help="how fast this machine is",
+        description="Measures training, inference, evaluation, the making of batches and the start of a training, at"
+        " the tiny, the small and the original size, on the devices that are there.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--corpus", type=Path, default=Path("data/sotu"), metavar="DIR", help="a prepared text (%(default)s)"
+    )
+    parser.add_argument("--sizes", default=",".join(SIZES), metavar="S,S", help="of the biLM (%(default)s)")
+    parser.add_argument("--parts", default=",".join(PARTS), metavar="P,P", help="what is measured (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the metrics")
+    parser.add_argument("--profile", type=Path, metavar="DIR", help="write a trace of each part, for TensorBoard")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, metavar="S", help="training is timed for so long at least (%(default)s)"
+    )
+    parser.add_argument("--rows", type=int, metavar="N", help="rows of a training batch (default: by size and device)")
+    parser.set_defaults(run=_bench)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    Benchmark(
+        options.corpus, options.sizes, options.parts, options.seconds, options.rows, options.json, options.profile
+    ).run()
+    return 0

@@ -1,0 +1,54 @@
+"""The command `evaluate`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from elmo_jax.cli.options import (
+    SOURCES,
+    Commands,
+    add_model_options,
+    add_text_options,
+    model_source,
+    text_options,
+)
+from elmo_jax.files import write_json
+
+
+def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Adds `evaluate`."""
+    parser = commands.add_parser(
+        "evaluate",
+        help="perplexity of a biLM on a text",
+        description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
+    parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=SOURCES)
+    parser.add_argument("--per-sentence", type=Path, metavar="FILE", help="write each sentence's log-probabilities")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the metrics")
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="rows the text is laid out in (default: as for the model's own held-out perplexity)",
+    )
+    add_text_options(parser)
+    parser.set_defaults(run=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from elmo_jax.training.evaluate_text import evaluate_text
+
+    result = evaluate_text(
+        model_source(options),
+        options.data,
+        text_options(options),
+        batch_size=options.batch_size,
+        per_sentence=options.per_sentence,
+    )
+    print(result.describe())
+    if options.json:
+        write_json(options.json, result.as_dict())
+    return 0

@@ -1,0 +1,60 @@
+"""The command `elmo-jax`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from elmo_jax.cli import bench, compile, embed, evaluate, export, finetune, hdf5, prepare, pretrain
+from elmo_jax.environment import keep_freed_memory
+from elmo_jax.errors import PeerLost, UserError, exit_status
+from elmo_jax.version import __version__
+
+EPILOG = """\
+a whole training:
+  elmo-jax prepare sotu --out data/sotu
+  elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
+  elmo-jax evaluate runs/sotu_tiny --data my_text.txt
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status.
+
+    0 done; 2 a mistake of the user's; 75 another process was lost; 128 + signal when asked to stop.
+    """
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    overrides = [argument for argument in rest if argument.startswith("--config.")]
+    strangers = [argument for argument in rest if argument not in overrides]
+    if strangers or (overrides and not getattr(options, "takes_settings", False)):
+        parser.error(f"not understood: {' '.join(strangers or overrides)}")
+    options.overrides = overrides
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    keep_freed_memory()
+    try:
+        status: int = options.run(options)
+        return status
+    except (UserError, PeerLost, KeyboardInterrupt) as error:
+        print(f"elmo-jax: {str(error) or 'interrupted'}", file=sys.stderr)
+        return exit_status(error)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "elmo-jax",
+        description="Pretrain, evaluate and export ELMo's bidirectional language model.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in (prepare, pretrain, finetune, evaluate, export):
+        command.add_command(commands)
+    hdf5.add_commands(commands)
+    for command in (embed, compile, bench):
+        command.add_command(commands)
+    return parser

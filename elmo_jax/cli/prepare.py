@@ -1,0 +1,51 @@
+"""The command `prepare`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from elmo_jax.cli.options import SOURCES, Commands, add_split_options, add_text_options, text_options
+
+
+def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Adds `prepare`."""
+    parser = commands.add_parser(
+        "prepare",
+        help="turn text into a corpus to train on",
+        description="Counts words, chooses the vocabulary, sets a held-out part aside and writes encoded blocks.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=SOURCES)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the corpus's folder")
+    parser.add_argument("--vocab-size", type=int, metavar="V", help="the most words that the softmax may have")
+    parser.add_argument(
+        "--min-count", type=int, metavar="N", help="only words seen this often in training (default: 2)"
+    )
+    parser.add_argument("--vocab", type=Path, metavar="FILE", help="use this vocabulary, one word per line, as it is")
+    parser.add_argument(
+        "--extend-vocab", type=Path, metavar="FILE", help="use this vocabulary, and behind it the words chosen as above"
+    )
+    add_split_options(parser)
+    add_text_options(parser)
+    parser.set_defaults(run=_prepare)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from elmo_jax.data.prepare.pipeline import prepare
+    from elmo_jax.data.prepare.report import describe
+
+    corpus = prepare(
+        options.sources,
+        options.out,
+        text_options(options),
+        vocabulary_size=options.vocab_size,
+        min_count=options.min_count,
+        vocabulary_file=options.vocab,
+        base_vocabulary_file=options.extend_vocab,
+        heldout_fraction=options.heldout_fraction,
+        heldout_sources=options.heldout,
+        workers=options.workers,
+    )
+    print(describe(corpus))
+    return 0

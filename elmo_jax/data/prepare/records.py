@@ -1,0 +1,93 @@
+"""Files of records with a text each: JSON lines (`.jsonl`, `.ndjson`, compressed too) and Parquet (`.parquet`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.data.prepare.text import Piece
+from elmo_jax.errors import UserError
+
+LONGEST_RECORD = 1 << 28  # bytes; a line must fit in memory several times
+_ROWS_AT_ONCE = 256
+
+
+def json_pieces(path: Path, field: str) -> Iterator[Piece]:
+    """The texts of a file of JSON objects, one per line; each is a document. Blank lines are passed over.
+
+    Raises:
+      UserError: a line that is no JSON object, or has no text of this name.
+    """
+    with reading(path), open_text(path) as file:
+        number = 0
+        while line := file.readline(LONGEST_RECORD):
+            number += 1
+            if len(line) == LONGEST_RECORD:
+                raise UserError(f"{path}, line {number}: longer than {LONGEST_RECORD >> 20} MiB; divide the record")
+            if line := line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip():
+                yield _document(_json_text(line, f"{path}, line {number}", field), f"{path}, record on line {number}")
+
+
+def _json_text(line: bytes, where: str, field: str) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON ({error}); expected one JSON object per line") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: expected a JSON object with a text in {field!r}, got {_kind(record)}")
+    if field not in record:
+        raise UserError(f"{where}: no {field!r}; name the text's field with --field; there are: {', '.join(record)}")
+    text = record[field]
+    if not isinstance(text, str):
+        raise UserError(f"{where}: {field!r} is {_kind(text)}; expected a text; another field is named with --field")
+    return text
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def parquet_pieces(path: Path, field: str) -> Iterator[Piece]:
+    """The texts of a column of a Parquet file, each a document; rows without one are passed over.
+
+    Raises:
+      UserError: pyarrow is not installed, the file is none of Parquet's, or it has no such column of texts.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(f"{path}: Parquet needs pyarrow; run: pip install 'elmo_jax[parquet]'") from None
+    with reading(path):
+        try:
+            file = parquet.ParquetFile(path)
+            _check_column(path, file.schema_arrow, field)
+            row = 0
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field], use_threads=False):
+                for text in batch.column(0).to_pylist():
+                    row += 1
+                    if text is not None:
+                        yield _document(text, f"{path}, row {row}")
+        except pyarrow.ArrowException as error:
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"{path}: the Parquet file is damaged or none ({reason})") from None
+
+
+def _check_column(path: Path, schema: Any, field: str) -> None:
+    import pyarrow
+
+    if field not in schema.names:
+        columns = ", ".join(schema.names)
+        raise UserError(f"{path}: no column {field!r}; name the text's column with --field; there are: {columns}")
+    kind = schema.field(field).type
+    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+        raise UserError(f"{path}: the column {field!r} holds {kind}; expected texts; --field names another column")
+
+
+def _document(text: str, name: str) -> Piece:
+    # a lone surrogate, which JSON can spell, becomes bytes that are not UTF-8: they are treated as in any file
+    return Piece(text.encode("utf-8", "surrogatepass"), name, 1, starts_document=True)

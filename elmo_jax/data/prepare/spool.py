@@ -1,0 +1,254 @@
+"""The first reading of a text: words are numbered as they come, and spooled to disk.
+
+Final ids depend on counts, and counts on which documents are held out, both known only at the end. So the text is
+spooled as provisional ids, four bytes per word, and memory holds the distinct words and two numbers per unit,
+whatever the text's length.
+
+A unit is what is held out or kept as a whole (`Units`).
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from elmo_jax.characters import MARKS
+from elmo_jax.data.prepare.progress import Progress
+from elmo_jax.data.prepare.sources import Source, chunks
+from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Tokenised
+from elmo_jax.data.prepare.workers import tokenise_all
+
+SENTENCES_PER_UNIT = 100
+_SENTENCES_AT_ONCE = 1 << 17  # of the second reading: a few million words, tens of megabytes
+
+
+class Units(enum.Enum):
+    """What the units of a source are."""
+
+    DOCUMENTS = enum.auto()  # its pieces say where one starts
+    RUNS = enum.auto()  # `SENTENCES_PER_UNIT` consecutive sentences, since it does not tell documents apart
+    WHOLE = enum.auto()  # the source is one document, and so are others
+
+
+class Spool:
+    """Text as provisional ids, in files of a folder.
+
+    Attributes:
+      kinds: what the units of each source are.
+      sentences, words: how many there are.
+      empty_lines, marks_dropped, replaced_lines: as in `Tokenised`.
+      long_sentences, long_sentence_words, longest_sentence: those of over `LONG_SENTENCE` words.
+    """
+
+    def __init__(self, folder: Path, ids: dict[str, int], kinds: Sequence[Units]) -> None:
+        """Makes an empty spool.
+
+        Args:
+          folder: where its files are.
+          ids: word to provisional id; it grows.
+          kinds: what the units of each source are.
+        """
+        self._ids_path, self._lengths_path = folder / "text.ids", folder / "text.lengths"
+        self._ids = ids
+        self.kinds = list(kinds)
+        self._units: list[list[np.ndarray]] = [[] for _ in kinds]  # of each source, the sentences in its units
+        self._open = 0  # sentences in the unit that may still grow
+        self.sentences = self.words = 0
+        self.empty_lines = self.marks_dropped = self.replaced_lines = 0
+        self.long_sentences = self.long_sentence_words = self.longest_sentence = 0
+
+    def read(self, chunks: Iterable[Chunk], workers: int, progress: Progress) -> None:
+        """Tokenises all chunks, in order, and writes them."""
+        source = 0
+        with self._ids_path.open("wb") as ids_file, self._lengths_path.open("wb") as lengths_file:
+            for chunk, found in tokenise_all(chunks, workers):
+                ids = self._ids
+                provisional = [ids.setdefault(word, len(ids)) for word in found.types]
+                # Not ndarray.tofile, which does not tell when the disk is full.
+                ids_file.write(np.array(provisional, np.int32)[found.ids].tobytes())
+                lengths_file.write(found.lengths.tobytes())
+                if chunk.source != source:
+                    self._close_source(source)
+                    source = chunk.source
+                self._count(found)
+                self._add_units(chunk, found)
+                progress.add(len(found.ids))
+        self._close_source(source)
+
+    def _count(self, found: Tokenised) -> None:
+        self.sentences += len(found.lengths)
+        self.words += len(found.ids)
+        self.empty_lines += found.empty_lines
+        self.marks_dropped += found.marks_dropped
+        self.replaced_lines += found.replaced_lines
+        long = found.lengths[found.lengths > LONG_SENTENCE]
+        self.long_sentences += len(long)
+        self.long_sentence_words += int(long.sum())
+        self.longest_sentence = max(self.longest_sentence, int(found.lengths.max(initial=0)))
+
+    def _add_units(self, chunk: Chunk, found: Tokenised) -> None:
+        """Adds the units that end in a chunk."""
+        total = len(found.lengths)
+        match self.kinds[chunk.source]:
+            case Units.DOCUMENTS:  # sentences before the first start belong to the open document
+                before = np.concatenate([[0], np.cumsum(found.pieces)])  # sentences before each piece
+                ends = before[np.flatnonzero([piece.starts_document for piece in chunk.pieces])]
+            case Units.RUNS:
+                ends = np.arange(SENTENCES_PER_UNIT - self._open, total + 1, SENTENCES_PER_UNIT)
+            case Units.WHOLE:
+                ends = np.zeros(0, np.int64)
+        units = np.diff(np.concatenate([[0], ends, [total]]))
+        units[0] += self._open
+        self._open = int(units[-1])
+        self._units[chunk.source].append(units[:-1][units[:-1] > 0])
+
+    def _close_source(self, source: int) -> None:
+        """Ends the unit that may still grow.
+
+        A source that turns out to be a single document is divided as one that does not tell documents apart: otherwise
+        nothing could be held out of a file without blank lines.
+        """
+        units = np.concatenate([*self._units[source], [self._open] if self._open else []]).astype(np.int64)
+        self._open = 0
+        if self.kinds[source] is Units.DOCUMENTS and len(units) == 1:
+            self.kinds[source] = Units.RUNS
+            runs, rest = divmod(int(units[0]), SENTENCES_PER_UNIT)
+            units = np.array([SENTENCES_PER_UNIT] * runs + [rest] * (rest > 0), np.int64)
+        self._units[source] = [units]
+
+    @property
+    def units(self) -> np.ndarray:
+        """int64 `[units]`: sentences in each, none zero."""
+        return np.concatenate([np.zeros(0, np.int64), *(units for part in self._units for units in part)])
+
+    @property
+    def sources(self) -> np.ndarray:
+        """int64 `[units]`: the source of each, in rising order."""
+        numbers = [sum(map(len, part)) for part in self._units]
+        return np.repeat(np.arange(len(numbers)), numbers)
+
+    def unit_words(self) -> np.ndarray:
+        """int64 `[units]`: words in each; read from the files."""
+        if not self.sentences:
+            return np.zeros(0, np.int64)
+        lengths = np.memmap(self._lengths_path, np.int32, "r")
+        return np.add.reduceat(lengths, np.cumsum(self.units) - self.units, dtype=np.int64)
+
+    def parts(self, units: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Read back some units, in order.
+
+        Args:
+            units: bool `[units]`, those wanted.
+
+        Yields:
+            int32 `[words]` provisional ids, and int32 `[sentences]` lengths, of consecutive parts.
+        """
+        wanted = np.repeat(units, self.units)  # [sentences]
+        with self._ids_path.open("rb") as ids_file, self._lengths_path.open("rb") as lengths_file:
+            for start in range(0, self.sentences, _SENTENCES_AT_ONCE):
+                lengths = np.fromfile(lengths_file, np.int32, _SENTENCES_AT_ONCE)
+                ids = np.fromfile(ids_file, np.int32, int(lengths.sum()))
+                keep = wanted[start : start + len(lengths)]
+                yield ids[np.repeat(keep, lengths)], lengths[keep]
+
+    @property
+    def types(self) -> list[str]:
+        """Every distinct word; its place is its provisional id."""
+        return list(self._ids)
+
+    def remove(self) -> None:
+        """Deletes the files."""
+        self._ids_path.unlink()
+        self._lengths_path.unlink()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some units of a spool: the text of one split. `units` is bool `[units]`."""
+
+    spool: Spool
+    units: np.ndarray
+
+    def read(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The text in order; see `Spool.parts`."""
+        return self.spool.parts(self.units)
+
+    def counts(self, types: int) -> np.ndarray:
+        """How often each word is used: int64 `[types]`, by provisional id."""
+        counts = np.zeros(types, np.int64)
+        for ids, _ in self.read():
+            counts += np.bincount(ids, minlength=types)
+        return counts
+
+    @property
+    def sentences(self) -> int:
+        """How many there are."""
+        return int(self.spool.units[self.units].sum())
+
+    def of_sources(self) -> list[dict[str, int | None]]:
+        """What this part holds of each source: documents (None where it does not tell them apart), sentences, words."""
+        sources, sentences, words = self.spool.sources, self.spool.units, self.spool.unit_words()
+        found: list[dict[str, int | None]] = []
+        for number, kind in enumerate(self.spool.kinds):
+            chosen = self.units & (sources == number)
+            found.append({
+                "documents": None if kind is Units.RUNS else int(chosen.sum()),
+                "sentences": int(sentences[chosen].sum()),
+                "words": int(words[chosen].sum()),
+            })  # fmt: skip
+        return found
+
+
+def spool_text(
+    folder: Path,
+    text: Sequence[Source],
+    heldout: Sequence[Source],
+    fraction: float,
+    errors: Errors,
+    workers: int,
+    progress: bool,
+) -> dict[str, Part]:
+    """Reads all text and says which of it is which split.
+
+    Args:
+      folder: for the spool.
+      text: the sources.
+      heldout: other sources, to hold out.
+      fraction: share of the units of each source of `text` to hold out as well.
+      errors, workers: see `prepare`.
+      progress: show it.
+
+    Returns:
+      The parts `train` and `heldout` of one spool, whose sources are those of `text` and then those of `heldout`.
+    """
+    kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
+    spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
+    with Progress("reading the text", progress) as bar:
+        spool.read(chunks([*text, *heldout], errors), workers, bar)
+    held = spool.sources >= len(text)
+    # each source by itself, so that a small one has its share; those that are one document each, together
+    group = np.array([-1 if kind is Units.WHOLE else number for number, kind in enumerate(spool.kinds)])[spool.sources]
+    for number in np.unique(group[~held]):
+        place = np.flatnonzero((group == number) & ~held)
+        held[place] = choose_heldout(len(place), fraction)
+    return {"train": Part(spool, ~held), "heldout": Part(spool, held)}
+
+
+def _units_of(source: Source, is_one_of_several: bool) -> Units:
+    if source.has_documents:
+        return Units.DOCUMENTS
+    # a file of running text beside others is a document, as it would be in a folder
+    return Units.WHOLE if is_one_of_several and source.format is Format.RAW else Units.RUNS
+
+
+def choose_heldout(units: int, fraction: float) -> np.ndarray:
+    """Chooses which of `units` units to hold out: bool `[units]`; see `prepare.prepare`."""
+    heldout = np.zeros(units, bool)
+    if fraction:
+        every = round(1 / fraction)
+        heldout[every - 1 :: every] = True
+        if units > 1 and not heldout.any():
+            heldout[-1] = True
+    return heldout

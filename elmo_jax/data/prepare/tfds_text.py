@@ -1,0 +1,133 @@
+"""`tfds:NAME`: the text of a TFDS dataset, each example a document.
+
+The dataset's own builder is used. TFDS reads and prepares ArrayRecord files without TensorFlow, except
+where a builder calls TensorFlow itself (lm1b's does, to prepare; not to read).
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from elmo_jax.data.prepare.text import Format, Piece
+from elmo_jax.data.tfds import quiet_tfds
+from elmo_jax.errors import UserError
+
+_EXAMPLES_AT_ONCE = 1024
+# A dataset's version stands behind a colon as the split does: tfds:wiki40b/en:1.3.0:train[:10%].
+_NAME = re.compile(r"tfds:(?P<dataset>[^:]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsText:
+    """One split of a TFDS dataset; a `Source` (see `sources`)."""
+
+    name: str
+    format: Format
+    dataset: str  # name, config and version
+    split: str
+    feature: str
+    examples: Any  # random access to the split's examples, dicts of features
+    reason: str = ""
+
+    @property
+    def has_documents(self) -> bool:
+        """Each example is a document."""
+        return True
+
+    def identity(self) -> dict[str, Any]:
+        """TFDS's name of the text: a version of a dataset does not change."""
+        return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
+
+    def pieces(self) -> Iterator[Piece]:
+        """The examples in the order of the dataset's files."""
+        for start in range(0, len(self.examples), _EXAMPLES_AT_ONCE):
+            numbers = range(start, min(start + _EXAMPLES_AT_ONCE, len(self.examples)))
+            for number, example in zip(numbers, self.examples.__getitems__(list(numbers)), strict=True):
+                text = example[self.feature]
+                data = text.encode() if isinstance(text, str) else bytes(text)
+                yield Piece(data, f"{self.name}, example {number}", 1, starts_document=True)
+
+
+def open_tfds(name: str, format: Format | None) -> TfdsText:
+    """Open `tfds:NAME[:SPLIT]`, preparing the dataset first where that was not done yet.
+
+    Args:
+        name: as the user gave it. The split is `train` unless given, and may be a slice
+            (`train[:10%]`).
+        format: its layout; None for `lines` if the dataset is lm1b, else `raw`.
+
+    Raises:
+        UserError: no such dataset, split or text feature, or TensorFlow is needed and not there.
+    """
+    match = _NAME.fullmatch(name)
+    if not match:
+        raise UserError(f"{name}: expected tfds:NAME or tfds:NAME:SPLIT")
+    split = match["split"] or "train"
+    with quiet_tfds():
+        builder = prepared_builder(name, match["dataset"])
+        feature = _text_feature(name, builder.info.features)
+        examples = read_split(name, builder, split)
+    if not len(examples):
+        raise UserError(f"{name}: the split {split!r} has no examples")
+    layout = format or (Format.LINES if builder.name == "lm1b" else Format.RAW)
+    return TfdsText(name, layout, builder.info.full_name, split, feature, examples)
+
+
+def read_split(name: str, builder: Any, split: str) -> Any:
+    """Return random access to the examples of a prepared split; `name` is for the messages.
+
+    Raises:
+        UserError: there is no such split, or only TensorFlow can read it.
+    """
+    try:
+        return builder.as_data_source(split)
+    except NotImplementedError:
+        raise UserError(
+            f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only "
+            "TensorFlow can read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
+        ) from None
+    except (ValueError, KeyError):
+        splits = ", ".join(builder.info.splits)
+        raise UserError(f"{name}: no split {split!r}; the dataset has {splits}") from None
+
+
+def prepared_builder(name: str, dataset: str) -> Any:
+    """Return the builder of TFDS's `dataset`, its files made; `name` is for the messages.
+
+    Raises:
+        UserError: there is no such dataset, or it cannot be prepared.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(dataset)
+        if not builder.is_prepared():
+            builder = tfds.builder(dataset, file_format="array_record")
+            builder.download_and_prepare()
+    except tfds.core.DatasetNotFoundError:
+        raise UserError(f"{name}: TFDS has no dataset of this name; the list is in its catalogue") from None
+    except ImportError as error:
+        package = (error.name or "tensorflow").partition(".")[0]
+        raise UserError(
+            f"{name}: the dataset's own builder needs {package} to prepare it (not to read it later); "
+            f"run: pip install {package}"
+        ) from None
+    except Exception as error:
+        # TFDS and its downloads raise anything; whatever it is, it is about this dataset.
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise UserError(f"{name}: TFDS cannot prepare the dataset: {lines[0]}") from error
+    return builder
+
+
+def _text_feature(name: str, features: Any) -> str:
+    """Return the only text feature, or the one called `text`."""
+    import tensorflow_datasets as tfds
+
+    texts = [key for key, feature in features.items() if isinstance(feature, tfds.features.Text)]
+    if "text" in texts:
+        return "text"
+    if len(texts) == 1:
+        return texts[0]
+    found = ", ".join(f"{key} ({type(feature).__name__})" for key, feature in sorted(features.items()))
+    raise UserError(f"{name}: expected one text feature, or one called text; the dataset has {found}")

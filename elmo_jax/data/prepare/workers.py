@@ -1,0 +1,50 @@
+"""Tokenising in several processes, the results in order."""
+
+import collections
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import chain, islice
+
+from elmo_jax.data.prepare.text import Chunk, Tokenised, tokenise
+
+
+def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk, Tokenised]]:
+    """Tokenise chunks in `workers` processes; the results in the chunks' order."""
+    chunks = iter(chunks)
+    first = list(islice(chunks, 2))
+    if workers == 1 or len(first) < 2:  # a process costs more than a small text
+        for chunk in chain(first, chunks):
+            yield chunk, tokenise(chunk)
+        return
+    # Spawned, since a fork of a process with threads (JAX's) may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
+    waiting: collections.deque[tuple[Chunk, Future[Tokenised]]] = collections.deque()
+    try:
+        for chunk in chain(first, chunks):
+            waiting.append((chunk, pool.submit(tokenise, chunk)))
+            if len(waiting) > 2 * workers:  # bounds what is in memory
+                chunk, future = waiting.popleft()
+                yield chunk, future.result()
+        while waiting:
+            chunk, future = waiting.popleft()
+            yield chunk, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the main process, and end with it, were it killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -1,0 +1,119 @@
+"""The second reading of a text: counts to a lexicon, provisional ids to final ones, blocks to disk."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmo_jax.data.blocks import cut_blocks, write_blocks
+from elmo_jax.data.corpus import BLOCKS, LEXICON, VOCABULARY
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID, Lexicon, build_lexicon
+from elmo_jax.data.prepare.progress import Progress
+from elmo_jax.data.prepare.spool import Part
+from elmo_jax.errors import UserError
+
+_LONGEST_SPELT = 48  # bytes of a word that the model reads (original: 50, two marks included)
+
+
+def encode(
+    folder: Path,
+    splits: dict[str, Part],
+    vocabulary: list[str] | None,
+    vocabulary_size: int | None,
+    min_count: int | None,
+    base: list[str] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Write lexicon, vocabulary and blocks, and remove the spool.
+
+    Args:
+        folder: where to.
+        splits: the text of `train` and `heldout`, parts of one spool, either of which may be empty.
+        vocabulary, vocabulary_size, min_count, base: see `lexicon.build_lexicon`.
+        progress: show it.
+
+    Returns:
+        The counts for the report.
+
+    Raises:
+        UserError: no words at all, or none to make a vocabulary of.
+    """
+    train = splits["train"]
+    spool = train.spool
+    types = spool.types  # of both splits
+    counts = {split: part.counts(len(types)) for split, part in splits.items()}
+    words = {split: int(counts[split].sum()) for split in splits}
+    if not sum(words.values()):
+        raise UserError("no words in the text; its lines are all blank")
+    if vocabulary is None and base is None and not words["train"]:
+        raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
+    uses = counts["train"].copy()
+    uses[[BEGIN_SENTENCE_ID, END_SENTENCE_ID]] = train.sentences
+    lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count, base)
+    lexicon.write(folder / LEXICON, folder / VOCABULARY)
+
+    def encoded(part: Part) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return ((ids[provisional], lengths) for provisional, lengths in part.read())
+
+    with Progress("writing the blocks", progress, total=sum(words.values())) as bar:
+        blocks, digest = write_blocks(
+            folder / BLOCKS,
+            {split: cut_blocks(encoded(part)) for split, part in splits.items() if words[split]},
+            lambda block: bar.add(int(np.count_nonzero(block))),
+        )
+    sources = {split: part.of_sources() for split, part in splits.items()}
+    spool.remove()
+    return {
+        "fingerprint": _fingerprint(folder / LEXICON, lexicon.vocabulary_size, digest),
+        "splits": {
+            split: _split_report(sources[split], counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
+            for split in splits
+        },
+        "splits_of_sources": sources,
+        "lexicon": _lexicon_report(lexicon, ids, sum(counts.values(), np.zeros(len(types), np.int64))),
+        "text": {
+            "empty_lines": spool.empty_lines,
+            "marks_dropped": spool.marks_dropped,
+            "replaced_lines": spool.replaced_lines,
+            "long_sentences": spool.long_sentences,
+            "long_sentence_words": spool.long_sentence_words,
+            "longest_sentence": spool.longest_sentence,
+        },
+    }
+
+
+def _split_report(
+    sources: list[dict[str, int | None]], counts: np.ndarray, ids: np.ndarray, vocabulary_size: int, blocks: int
+) -> dict[str, Any]:
+    """Counts a split; a target is a word or, once per sentence, a sentence mark."""
+    words, sentences = int(counts.sum()), sum(source["sentences"] or 0 for source in sources)
+    documents = [source["documents"] for source in sources if source["sentences"]]
+    unknown = int(counts[(ids >= vocabulary_size) | (ids == UNKNOWN_ID)].sum())
+    targets = words + sentences
+    return {
+        "words": words,
+        "sentences": sentences,
+        "tokens": targets,
+        "documents": None if None in documents else sum(number or 0 for number in documents),
+        "blocks": blocks,
+        "unknown_targets": unknown / targets if targets else 0.0,
+    }
+
+
+def _lexicon_report(lexicon: Lexicon, ids: np.ndarray, uses: np.ndarray) -> dict[str, Any]:
+    """Count the lexicon; `uses` `[n]` counts the words of ids `ids` `[n]` in both splits."""
+    long = np.fromiter((len(w.encode()) > _LONGEST_SPELT for w in lexicon.words), bool, len(lexicon.words))
+    return {
+        "types": len(lexicon.words),
+        "vocabulary_size": lexicon.vocabulary_size,
+        "long_words": int(long.sum()),
+        "long_word_uses": int(uses[long[ids]].sum()),
+    }
+
+
+def _fingerprint(lexicon: Path, vocabulary_size: int, blocks_digest: str) -> str:
+    with lexicon.open("rb") as file:
+        words_digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(f"{words_digest} {vocabulary_size} {blocks_digest}".encode()).hexdigest()

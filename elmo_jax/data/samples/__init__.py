@@ -1,0 +1,1 @@
+"""Texts that come as Python packages."""

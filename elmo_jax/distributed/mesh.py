@@ -1,0 +1,91 @@
+"""Devices: the mesh, and how arrays lie on it.
+
+There is one axis, `data`. An array is replicated (`REPLICATED`) or divided along one of its own axes (`ROWS` for the
+first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from elmo_jax.errors import UserError
+
+AXIS = "data"
+REPLICATED = PartitionSpec()
+ROWS = PartitionSpec(AXIS)
+
+
+def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """All devices of all processes, or those given, along the axis `data`; those of a process side by side."""
+    devices = sorted(
+        jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id)
+    )
+    return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def check_rows(batch_size: int, mesh: Mesh) -> None:
+    """Raises `UserError` if the devices do not divide the batch."""
+    devices = mesh.size
+    if batch_size % devices:
+        near = max(1, round(batch_size / devices)) * devices
+        raise UserError(
+            f"config.train.batch_size: {batch_size} rows cannot be divided over {devices} devices; take a multiple of"
+            f" {devices}, for example {near}"
+        )
+
+
+def local_rows(rows: int, mesh: Mesh) -> range:
+    """Rows of the global batch that this process's devices hold; the mesh keeps the devices of a process together."""
+    share = rows // mesh.size
+    places = [place for place, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()]
+    return range(places[0] * share, (places[-1] + 1) * share)
+
+
+def named_shardings(specs: Any, mesh: Mesh) -> Any:
+    """The specs on this mesh."""
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
+
+
+def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
+    """This process's part of some arrays as global arrays.
+
+    A divided array holds the rows of this process's devices only; any other is the same on all processes.
+    """
+    with jax.transfer_guard("allow"):  # the training loop forbids those that nobody asked for
+        return jax.tree.map(
+            lambda array, spec: jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array),
+            arrays,
+            specs,
+        )
+
+
+def distribute(arrays: Any, specs: Any, mesh: Mesh) -> Any:
+    """Some arrays that every process has whole, as global arrays."""
+    return jax.tree.map(
+        lambda array, spec: jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda i: array[i]),
+        arrays,
+        specs,
+    )
+
+
+def gather(tree: Any) -> Any:
+    """All of some arrays on every host, divided or not. Every process calls it."""
+
+    def one(array: jax.Array) -> np.ndarray:
+        if array.is_fully_addressable or array.is_fully_replicated:
+            return np.asarray(jax.device_get(array))
+        return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+
+    return jax.tree.map(one, tree)
+
+
+def local_part(array: jax.Array, axis: int = 0) -> np.ndarray:
+    """This process's part of an array that is divided along `axis`."""
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
+    return np.concatenate([jax.device_get(shard.data) for shard in shards], axis)

@@ -1,0 +1,1 @@
+"""Fine-tuning: a trained biLM goes on with the text of a domain."""

@@ -1,0 +1,276 @@
+"""`finetune`: a trained biLM goes on with the text of a domain (paper, section 3.4)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from etils import epath
+
+from elmo_jax.checkpoints.open import open_bilm
+from elmo_jax.checkpoints.provenance import FINETUNED_FROM
+from elmo_jax.config import Config
+from elmo_jax.data.corpus import REPORT, Corpus
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.errors import UserError
+from elmo_jax.files import in_bucket, place
+from elmo_jax.finetuning.report import FinetuningReport
+from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under, unigram_softmax
+from elmo_jax.finetuning.source import SourceModel, with_architecture
+from elmo_jax.runs.folder import check_vacant, read_config_file
+from elmo_jax.runs.report import Finished
+from elmo_jax.runs.signals import Stopped
+from elmo_jax.training.checks import total_steps
+from elmo_jax.training.launch import launch, use_compilation_cache
+from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout
+from elmo_jax.types import Tree
+
+FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens, more epochs than these overfit
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Text as `prepare` takes it; or one prepared corpus."""
+
+    sources: Sequence[str]
+    options: TextOptions = TextOptions()
+    heldout_fraction: float | None = None
+    heldout_sources: Sequence[str] | None = None
+    workers: int | None = None
+
+    def prepared(self) -> Corpus | None:
+        """The corpus, if the text is one."""
+        if len(self.sources) == 1 and (Path(self.sources[0]) / REPORT).exists():
+            return Corpus.open(self.sources[0])
+        return None
+
+    def prepare(self, out: epath.Path, **vocabulary: Any) -> Corpus:
+        """Prepares it in `out`, or finds that this is done."""
+        if in_bucket(out) or jax.process_count() > 1:
+            raise UserError(
+                f"{self.sources[0]}: text is prepared on the way by a single process and into a folder of its machine;"
+                " here prepare it first (elmo-jax prepare --vocab EXPORT/vocabulary.txt), and give --data CORPUS"
+            )
+        return prepare(
+            self.sources,
+            Path(out),
+            self.options,
+            heldout_fraction=self.heldout_fraction,
+            heldout_sources=self.heldout_sources,
+            workers=self.workers,
+            **vocabulary,
+        )
+
+
+def finetune(
+    source: SourceModel,
+    config: Config,
+    text: Text,
+    workdir: epath.Path,
+    title: str,
+    original: Sequence[str] | None = None,
+) -> Finished | Stopped:
+    """Trains a model on a domain to the end, or until SIGTERM or SIGINT.
+
+    Args:
+      source: the model, see `open_source`.
+      config: the settings; of `config.model` the dropout alone counts, see `with_architecture`.
+      text: of the domain.
+      workdir: the run's folder; a run that was stopped or killed there goes on.
+      title: what the run is called in its picture and its export.
+      original: text to measure on what is forgotten; None for the corpus that the model was trained on.
+
+    Raises:
+      UserError: a model, a text, a setting or a loss that training cannot go on with.
+    """
+    workdir = place(workdir)
+    config = with_architecture(config, source.bilm.config, source.name)
+    if not (workdir / "config.json").exists():
+        check_vacant(workdir)
+    corpus = _corpus(text, workdir, source, config)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
+    config = _with_evaluations(config, corpus)
+    use_compilation_cache(workdir)
+    if source.bilm.vocabulary is None:
+        _say(f"{source.name} has no softmax, as published weights have none: one is fitted first, the biLM frozen")
+        fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
+        if isinstance(fitted, Stopped):
+            return fitted
+        source = fitted
+    other = source.original()
+    if original is not None:
+        options = dataclasses.replace(text.options, format="auto")
+        same = dataclasses.replace(text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None)
+        other = _original(same, workdir, corpus)
+    if isinstance(other, str):
+        _say(f"what is forgotten is not measured: {other}; --original TEXT names one")
+    _describe(source, config, corpus)
+    plan = _plan(source, config, corpus, None if isinstance(other, str) else other)
+    return _launch(plan, config, corpus, workdir, title, source.name)
+
+
+# `finetune.trainable` -> the parts of the parameter tree that are not trained
+FROZEN: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "all_but_token_encoder": ("token_encoder",),
+    "softmax": ("token_encoder", "forward", "backward"),
+}
+
+
+def _plan(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
+    """Fine-tunes the model with the softmax of the corpus's vocabulary, measured on the original text as well."""
+    params, words = source.bilm.params, corpus.vocabulary()
+    assert source.bilm.vocabulary is not None
+    evaluators: list[TextEvaluator] = []
+    if original is not None:
+        text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
+        before = "perplexity of the original text before training"
+        evaluators.append(
+            TextEvaluator("original", before, lambda p, now: p.perplexity(now, text.blocks, text.spellings), after=True)
+        )
+    size = len(source.bilm.vocabulary)
+    if len(words) > size:
+        kept, before = params, "held-out perplexity before, over the kept vocabulary"
+        params = {**params, "softmax": extended_softmax(params["softmax"], corpus.counts(), len(words))}
+        evaluators.append(
+            TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
+        )
+    return plan_of(config, params, source.history, tuple(evaluators))
+
+
+def plan_of(
+    config: Config, params: Tree, finetuned_from: dict[str, Any], evaluators: tuple[TextEvaluator, ...] = ()
+) -> Plan:
+    """How fine-tuning differs from pretraining: it starts from a model, ends when nothing more is gained, and exports
+    the best step, its first one included.
+    """
+    return Plan(
+        params=params,
+        frozen=FROZEN[config.finetune.trainable],
+        stop=Patience(config.finetune.patience),
+        select=best_heldout,
+        keeps_first=True,
+        evaluators=evaluators,
+        report=FinetuningReport(config.finetune.trainable, finetuned_from),
+        finetuned_from=finetuned_from,
+    )
+
+
+def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
+    """Tells what is about to be trained, and warns of more epochs than the text is good for."""
+    tokens, words = corpus.tokens("train"), corpus.vocabulary_size
+    added = words - len(source.bilm.vocabulary or ())
+    vocabulary = f"{words:,} words" + (f", {added:,} of them new" if added else ", those of the model")
+    _say(
+        f"fine-tuning {source.name} ({source.bilm.fingerprint[:12]}): {config.finetune.trainable} trained; {tokens:,}"
+        f" training tokens, {corpus.report['splits']['train']['unknown_targets']:.2%} <UNK>; softmax of {vocabulary}"
+    )
+    epochs = total_steps(config, corpus) * config.train.tokens_per_step / max(tokens, 1)
+    if tokens < FEW_TOKENS and epochs > FEW_EPOCHS + 0.01:  # the last step is a whole one
+        patience = config.finetune.patience
+        remedy = (
+            f"training ends after {patience} evaluations without a lower perplexity"
+            if patience
+            else "config.finetune.patience would end the training in time"
+        )
+        _say(
+            f"warning: {epochs:.1f} epochs of {tokens:,} tokens; under {FEW_TOKENS:,} tokens, more than {FEW_EPOCHS}"
+            f" epochs overfit. The best step is exported; {remedy}"
+        )
+
+
+def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config) -> Corpus:
+    """The domain's text, its vocabulary beginning with the model's, and ending there where that is kept."""
+    vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
+    prepared = text.prepared()
+    if prepared is not None:
+        words = prepared.vocabulary()
+        if vocabulary is not None and vocabulary != (words[: len(vocabulary)] if extends else words):
+            option = "--extend-vocab" if extends else "--vocab"
+            raise UserError(
+                f"{text.sources[0]}: prepared with another vocabulary than the model's; give the text itself, or"
+                f" prepare it with {option} EXPORT/vocabulary.txt"
+            )
+        return prepared
+    chosen = {"min_count": config.finetune.min_count, "vocabulary_size": config.finetune.vocabulary_size or None}
+    out = workdir / "corpus"
+    if vocabulary is None:
+        return text.prepare(out, **chosen)
+    with _vocabulary_file(vocabulary) as file:
+        if extends:
+            return text.prepare(out, base_vocabulary_file=file, **chosen)
+        return text.prepare(out, vocabulary_file=file)
+
+
+@contextlib.contextmanager
+def _vocabulary_file(words: Sequence[str]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as folder:
+        file = Path(folder) / "vocabulary.txt"
+        file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8", newline="\n")
+        yield file
+
+
+def _fit_softmax(
+    source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
+) -> SourceModel | Stopped:
+    """The model with a softmax over the vocabulary of the domain's corpus; a run of its own.
+
+    The biLM is as it will be used, without dropout. The figures before fine-tuning are taken after this.
+    """
+    softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
+    stage = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, dropout=0.0),
+        train=dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0),
+        finetune=dataclasses.replace(config.finetune, trainable="softmax"),
+    )
+    plan = plan_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
+    ended = _launch(plan, stage, corpus, workdir, f"{title}, softmax", source.name)
+    return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, None)
+
+
+def _with_evaluations(config: Config, corpus: Corpus) -> Config:
+    """`evaluation.every` as `finetune.evaluations` says."""
+    number = config.finetune.evaluations
+    if not number:
+        return config
+    epoch = corpus.tokens("train") / (config.train.tokens_per_step)
+    every = max(1, math.ceil(epoch / number))
+    return dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, every=every))
+
+
+def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
+    """The text given to measure on what is forgotten."""
+    prepared = text.prepared()
+    if prepared is not None:
+        return prepared
+    with _vocabulary_file(corpus.vocabulary()) as file:
+        return text.prepare(workdir / "original", vocabulary_file=file)
+
+
+def _launch(
+    plan: Plan, config: Config, corpus: Corpus, workdir: epath.Path, title: str, name: str
+) -> Finished | Stopped:
+    assert plan.finetuned_from is not None
+    if (workdir / "config.json").exists():
+        before = read_config_file(workdir)["facts"].get(FINETUNED_FROM)
+        if before is None:
+            raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning a folder of its own")
+        if before["fingerprint"] != plan.finetuned_from["fingerprint"]:
+            raise UserError(
+                f"{workdir}: fine-tunes the model of fingerprint {before['fingerprint'][:12]}, and {name} is"
+                f" {plan.finetuned_from['fingerprint'][:12]}; give the new run a folder of its own with --workdir"
+            )
+    return launch(plan, config, corpus, workdir, title, {FINETUNED_FROM: plan.finetuned_from})
+
+
+def _say(line: str) -> None:
+    if jax.process_index() == 0:
+        print(line, flush=True)

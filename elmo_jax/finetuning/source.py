@@ -1,0 +1,83 @@
+"""The model that a fine-tuning starts from: its parameters, its settings, and the text it was trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from etils import epath
+
+from elmo_jax import files
+from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.open import BiLMSource, corpus_of, open_bilm, run_of
+from elmo_jax.checkpoints.provenance import predecessor
+from elmo_jax.config import Config, ModelConfig
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+from elmo_jax.settings import differences, from_dict, to_dict
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceModel:
+    """A model to fine-tune.
+
+    Attributes:
+      bilm: the model; its vocabulary is None where it comes without a softmax, as published weights do.
+      name: for messages.
+      run: the folder of the run that made it, where it still is in one.
+    """
+
+    bilm: PretrainedBiLM
+    name: str
+    run: epath.Path | None
+
+    @property
+    def history(self) -> dict[str, Any]:
+        """What a model fine-tuned from this one says of it."""
+        return predecessor(self.bilm.fingerprint, self.bilm.info)
+
+    def settings(self) -> Config:
+        """Those it was trained with, for one epoch; the defaults where it does not know them."""
+        values = {**self.bilm.info.get("settings", {}), "model": to_dict(self.bilm.config)}
+        try:
+            config: Config = from_dict(values, Config)
+        except UserError as error:
+            raise UserError(
+                f"{self.name}: its training settings cannot be used here ({error}); give --config"
+            ) from None
+        train = dataclasses.replace(config.train, epochs=1.0, steps=0)
+        return dataclasses.replace(config, train=train)
+
+    def original(self) -> Corpus | str:
+        """The corpus it was trained on, or why that is not at hand."""
+        if self.run is None:
+            return f"{self.name} does not say where the text lies that it was trained on"
+        try:
+            return corpus_of(self.run)
+        except UserError as error:
+            return str(error)
+
+
+def open_source(source: BiLMSource) -> SourceModel:
+    """Opens what `open_bilm` opens, for fine-tuning."""
+    run = run_of(source)
+    path = files.place(source[1] if isinstance(source, tuple) else source)
+    return SourceModel(open_bilm(source), path.name if run is None else run.name, run)
+
+
+def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:
+    """Settings for training this model; of `config.model` they keep the dropout only, which is no architecture.
+
+    Raises:
+      UserError: `config.model` asks for another one: a setting that is neither the model's nor the default.
+    """
+    asked, there = to_dict(config.model), to_dict(model)
+    of_model = differences(there, asked)
+    of_default = differences(to_dict(ModelConfig()), asked)
+    for key, (has, wants) in of_model.items():
+        if key != "dropout" and key in of_default:
+            raise UserError(
+                f"config.model.{key}: {wants!r}, but the model in {where} has {has!r}, and fine-tuning cannot change"
+                " it; leave config.model out of the settings"
+            )
+    return dataclasses.replace(config, model=dataclasses.replace(model, dropout=config.model.dropout))

@@ -1,0 +1,118 @@
+"""The biLM written plainly: what the fast forms compute, to be read first and to be tested against.
+
+Every token is encoded, the characters' windows are one convolution per filter, the LSTM is a scan of the equations, the
+softmax scores the whole vocabulary, and all gradients are JAX's own. The parameter tree is that of `bilm.BiLM`.
+
+Shapes: N words, W characters, E character embedding, F filters in all, P projection, C cells, T steps, B rows,
+L layers, V vocabulary; a leading 2 is the direction, the backward stream already reversed.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
+from elmo_jax.model.lstm import State
+from elmo_jax.types import Tree
+
+
+def encode(params: Tree, characters: jax.Array, config: CharCNNConfig, projection: int) -> jax.Array:
+    """Context-free vectors of words (paper, section 3.1): [N, W] raw character ids -> [N, P]."""
+    embedded = params["char_embedding"][characters]  # [N, W, E]
+    features = []
+    for i, _ in enumerate(config.filters):
+        layer = params[f"filter_{i}"]
+        windows = jax.lax.conv_general_dilated(
+            embedded, layer["kernel"], (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+        features.append(jnp.max(windows + layer["bias"], axis=1))
+    activation = {"relu": jax.nn.relu, "tanh": jnp.tanh}[config.activation]
+    x = activation(jnp.concatenate(features, axis=-1))  # [N, F]
+    for i in range(config.highways):
+        layer = params[f"highway_{i}"]
+        gate = jax.nn.sigmoid(x @ layer["carry"]["kernel"] + layer["carry"]["bias"])
+        transform = jax.nn.relu(x @ layer["transform"]["kernel"] + layer["transform"]["bias"])
+        x = gate * transform + (1 - gate) * x
+    if config.features != projection:
+        x = x @ params["projection"]["kernel"] + params["projection"]["bias"]
+    return x
+
+
+def lstm_layer(
+    params: Tree,
+    inputs: jax.Array,
+    state: State,
+    cell_clip: float = 0.0,
+    projection_clip: float = 0.0,
+    mask: jax.Array | None = None,
+    restart: jax.Array | None = None,
+) -> tuple[jax.Array, State]:
+    """One projected LSTM layer of one direction; the arguments are those of `lstm.projected_lstm`.
+
+    Args:
+      params: `kernel` [D + P, 4C], its columns the gates i, j, f, o; `bias` [4C]; `projection` [C, P], absent if C = P.
+      inputs: [T, B, D].
+      state: where each row starts from.
+      cell_clip, projection_clip: bounds of absolute values; 0 for none.
+      mask: [T, B], true on real tokens.
+      restart: [T, B], true on tokens that are read from a zero state.
+    """
+    mask = jnp.ones(inputs.shape[:2], bool) if mask is None else mask
+    restart = jnp.zeros(inputs.shape[:2], bool) if restart is None else restart
+
+    def clip(x: jax.Array, bound: float) -> jax.Array:
+        return jnp.clip(x, -bound, bound) if bound else x
+
+    def step(state: State, at: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[State, jax.Array]:
+        x, real, again = at
+        state = State(*(jnp.where(again, 0.0, s) for s in state))
+        z = jnp.concatenate([x, state.hidden], axis=-1) @ params["kernel"] + params["bias"]
+        i, j, f, o = jnp.split(z, 4, axis=-1)  # [B, C] each
+        cell = jax.nn.sigmoid(f + 1) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(j)  # forget bias 1, not stored
+        cell = clip(cell, cell_clip)
+        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        if "projection" in params:
+            hidden = clip(hidden @ params["projection"], projection_clip)
+        new = State(jnp.where(real, cell, state.cell), jnp.where(real, hidden, state.hidden))
+        return new, jnp.where(real, hidden, 0.0)
+
+    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None], restart[..., None]))
+    return outputs, last
+
+
+def lstm_stack(params: Tree, inputs: jax.Array, states: list[State], config: LSTMConfig) -> list[jax.Array]:
+    """The layers of one direction: [T, B, P] -> L outputs [T, B, P]; from the second layer on with a residual."""
+    outputs: list[jax.Array] = []
+    x = inputs
+    for j in range(config.layers):
+        out, _ = lstm_layer(params[f"layer_{j}"], x, states[j], config.cell_clip, config.projection_clip)
+        x = out + x if j and config.skip_connections else out
+        outputs.append(x)
+    return outputs
+
+
+def softmax_losses(params: Tree, hidden: jax.Array, targets: jax.Array) -> jax.Array:
+    """Cross-entropy of each target against the whole vocabulary: [N, P], [N] -> [N] in nats."""
+    logits = hidden @ params["kernel"].T + params["bias"]  # [N, V]
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], axis=1)[:, 0]
+
+
+def loss(params: Tree, characters: jax.Array, targets: jax.Array, config: ModelConfig) -> jax.Array:
+    """The mean loss of both directions, in nats per token, from zero states and without dropout.
+
+    Args:
+      params: the whole tree, with the softmax.
+      characters: [2, T, B, W] raw character ids of the inputs.
+      targets: [2, T, B] word ids.
+      config: the architecture.
+    """
+    steps, rows, width = characters.shape[1:]
+    lstm, losses = config.lstm, []
+    zeros = [State(jnp.zeros((rows, lstm.cells)), jnp.zeros((rows, lstm.projection)))] * lstm.layers
+    for d, direction in enumerate(("forward", "backward")):
+        words = characters[d].reshape(-1, width)  # [T * B, W]
+        vectors = encode(params["token_encoder"], words, config.char_cnn, lstm.projection)
+        top = lstm_stack(params[direction], vectors.reshape(steps, rows, -1), zeros, lstm)[-1]  # [T, B, P]
+        losses.append(softmax_losses(params["softmax"], top.reshape(-1, lstm.projection), targets[d].reshape(-1)))
+    return jnp.stack(losses).mean()

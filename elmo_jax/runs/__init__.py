@@ -1,0 +1,1 @@
+"""What every run shares: its folder, its metrics, its signals and its reports."""

@@ -1,0 +1,141 @@
+"""The folder of a run: `config.json` says what it is, and nothing of another run is ever written over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from etils import epath
+
+from elmo_jax.config import Config
+from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.errors import UserError
+from elmo_jax.files import in_bucket, write_json
+from elmo_jax.settings import differences, from_dict, to_dict
+
+PATIENCE_SECONDS = 30.0  # for what one host writes to be seen by another
+
+# what `finetune` makes before the run itself begins; the second is the first, half-made
+_BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache")
+
+
+def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
+    """Claims a folder for a run, or finds that it is this run's.
+
+    Args:
+      workdir: may be absent or empty.
+      config: the settings of this launch, a dataclass.
+      facts: what else must stay the same, such as the fingerprint of the corpus.
+      changeable: dotted keys of settings that may differ between two launches of a run.
+
+    Raises:
+      UserError: the folder holds something else, or a run with other settings; it is in a bucket that cannot be read
+        and written; or this host does not see what process 0 opened.
+    """
+    with fails_together(), _store_errors(workdir):
+        if is_first():
+            _claim(workdir, config, facts, changeable)
+    with fails_together(), _store_errors(workdir):
+        if not is_first():
+            _follow(workdir, config, facts)
+
+
+@contextlib.contextmanager
+def _store_errors(workdir: epath.Path) -> Iterator[None]:
+    """What the client of a bucket raises, as a `UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the clients of the stores raise what they like
+        if not in_bucket(workdir):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UserError(
+            f"{workdir}: cannot be read and written ({reason}); is there such a bucket, and may you write to it?"
+        ) from error
+
+
+def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
+    path = workdir / "config.json"
+    if path.exists():
+        changed = _changed(workdir, config, facts)
+        refused = {key: values for key, values in changed.items() if key not in changeable}
+        if refused:
+            raise UserError(
+                f"{workdir}: this run was started with other settings: {_listed(refused)}."
+                " Go on with its own, or give the new run a folder of its own with --workdir"
+            )
+    else:
+        check_vacant(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"config": to_dict(config), "facts": facts})
+
+
+def check_vacant(workdir: epath.Path) -> None:
+    """Raises `UserError` where a folder without a run holds anything but what the start of a run leaves."""
+    if not workdir.exists():
+        return
+    if not workdir.is_dir() or any(p.name not in _BEFORE and not p.name.endswith(".tmp") for p in workdir.iterdir()):
+        raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
+
+
+def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
+    """Finds what process 0 opened; through a shared file system that may take a while."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        opened = (workdir / "config.json").exists()
+        changed = _changed(workdir, config, facts) if opened else {}
+        changed.pop("data.corpus", None)  # each host may have a copy of its own
+        if opened and not changed:
+            return
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    if opened:
+        raise UserError(
+            f"{workdir}: not the settings that process 0 was started with: {_listed(changed)}; start the same command"
+            " on every host"
+        )
+    raise UserError(
+        f"{workdir}: process 0 has opened the run there, but this host does not see it; every host needs the same"
+        " --workdir, in a shared folder or a bucket"
+    )
+
+
+def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs from the settings and facts that the run was opened with: (then, now)."""
+    written = read_config_file(workdir)
+    # settings that an older version did not have are as they were then, which is what their defaults say
+    then = {**to_dict(from_dict(written["config"], type(config))), **written["facts"]}
+    return differences(then, {**to_dict(config), **facts})
+
+
+def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{key} was {_short(old)} and is now {_short(new)}" for key, (old, new) in changed.items())
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def read_config_file(workdir: epath.Path) -> dict[str, Any]:
+    """`config.json` of a run: `config` and `facts`."""
+    path = workdir / "config.json"
+    try:
+        written = json.loads(path.read_text())
+        return {"config": written["config"], "facts": written["facts"]}
+    except FileNotFoundError:
+        raise UserError(f"{workdir}: no run here (no config.json)") from None
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise UserError(f"{path}: not the config.json of a run; restore the file, or start anew elsewhere") from None
+
+
+def read_config(workdir: epath.Path) -> Config:
+    """The config of a run."""
+    config: Config = from_dict(read_config_file(workdir)["config"], Config)
+    return config

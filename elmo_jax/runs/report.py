@@ -1,0 +1,81 @@
+"""How a run ends: what it leaves to read, and what is told on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from elmo_jax.distributed.collectives import is_first
+from elmo_jax.files import write_bytes, write_json
+from elmo_jax.runs.signals import Stopped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run that has come to its end, in this launch or an earlier one.
+
+    Attributes:
+      result: the contents of `result.json`; empty on all processes but the first.
+      already: whether this launch found it finished.
+    """
+
+    result: dict[str, Any]
+    already: bool
+
+
+def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
+    """Writes `result.json`, whole or not at all."""
+    write_json(workdir / "result.json", result)
+
+
+def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]) -> int:
+    """Tells on the terminal how a run has ended; returns the command's exit status.
+
+    Args:
+      ended: what the run returned.
+      workdir: its folder.
+      table: makes the report of a finished run from its result and its folder.
+    """
+    if isinstance(ended, Stopped):
+        if is_first():
+            print(
+                f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
+                " the same command goes on from there"
+            )
+        return 128 + ended.signal
+    if is_first():
+        if ended.already:
+            print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}")
+        print(f"\n{table(ended.result, workdir)}")
+    return 0
+
+
+@contextlib.contextmanager
+def picture(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
+    """Gives a figure of Matplotlib, of inches, to draw in, and writes it as a PNG file at the end."""
+    # drawn without a screen; imported here, since only a finished run draws
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    write_bytes(path, content.getvalue())
+
+
+def thousands(value: float) -> str:
+    """A number with k, M or B for thousands, millions and billions."""
+    for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if value >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"

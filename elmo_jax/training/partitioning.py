@@ -1,0 +1,97 @@
+"""How the arrays of a training lie on the mesh, and the training step mapped to it.
+
+Rows of the batch are divided over the axis `data`; parameters, optimizer state and lexicon are replicated, except for
+the softmax's rows, which may be divided too (`Placement`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, PartitionSpec
+
+from elmo_jax.checkpoints.softmax_layout import to_lanes
+from elmo_jax.config import Config
+from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
+from elmo_jax.model.bilm import BiLM, LSTMForm
+from elmo_jax.model.precision import Precision
+from elmo_jax.training.softmax_sharding import Placement, choose_placement
+from elmo_jax.training.state import TrainState
+from elmo_jax.training.step import TrainStep
+from elmo_jax.types import Tree
+
+WINDOW_SPECS = Window(
+    words=ROWS,
+    word_count=ROWS,
+    inputs=PartitionSpec(None, None, AXIS),
+    targets=PartitionSpec(None, None, AXIS),
+)
+BATCH_SPECS = TrainingBatch(
+    WINDOW_SPECS, restart=PartitionSpec(None, AXIS), position=ROWS, negatives=REPLICATED, tries=REPLICATED
+)
+
+
+def preferred_form(mesh: Mesh) -> LSTMForm:
+    """How these devices run the LSTMs best."""
+    return LSTMForm.of(mesh.devices.flat[0].platform)
+
+
+def preferred_encoder_chunk(mesh: Mesh) -> int:
+    """Distinct words encoded at a time: accelerators need larger products to be busy."""
+    return 256 if mesh.devices.flat[0].platform == "cpu" else 1024
+
+
+def model_for(config: Config, mesh: Mesh) -> BiLM:
+    """The biLM of an experiment, without softmax, as these devices run it best."""
+    return BiLM(
+        config.model,
+        precision=Precision(config.train.precision),
+        form=preferred_form(mesh),
+        encoder_chunk=preferred_encoder_chunk(mesh),
+    )
+
+
+def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Placement:
+    """Where a training on this mesh has the softmax's rows. Raises `UserError` where it cannot be as `config` says."""
+    train = config.train
+    targets = 2 * train.batch_size // mesh.size * train.unroll_steps
+    projection = config.model.lstm.projection
+    return choose_placement(train.softmax, mesh.size, vocabulary_size, projection, targets, 2 * train.negatives)
+
+
+def params_specs(params: Any, placement: Placement) -> Any:
+    """A `PartitionSpec` for every array of a parameter tree with a softmax."""
+    rows = jax.tree.map(lambda _: placement.spec, params["softmax"])
+    return jax.tree.map(lambda _: REPLICATED, params) | {"softmax": rows}
+
+
+def state_specs(state: Any, placement: Placement = Placement.REPLICATED) -> Any:
+    """A `PartitionSpec` for every array of a `TrainState` (or of its shapes)."""
+    specs = jax.tree.map(lambda _: REPLICATED, state)
+    specs.params = params_specs(state.params, placement)
+    specs.softmax_accumulator = specs.params["softmax"]
+    specs.carry = jax.tree.map(lambda _: PartitionSpec(None, AXIS), state.carry)
+    specs.position = ROWS
+    return specs
+
+
+def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
+    """The step over all devices, `(state, batch, spellings) -> (state, metrics)`, compiled at its first call.
+
+    The memory of the state that goes in is reused.
+    """
+    specs = state_specs(state, step.placement)
+    # each device's program states itself what is averaged, so there is nothing for the replication check to insert
+    mapped = jax.shard_map(
+        step, mesh=mesh, in_specs=(specs, BATCH_SPECS, REPLICATED), out_specs=(specs, REPLICATED), check_vma=False
+    )
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def place_params(params: Tree, placement: Placement, mesh: Mesh) -> Tree:
+    """A whole parameter tree, as an export holds it, on the devices as a training state has it."""
+    laid_out = to_lanes(params)
+    placed: Tree = distribute(laid_out, params_specs(laid_out, placement), mesh)
+    return placed

@@ -1,0 +1,133 @@
+"""A training of a biLM made ready for the devices: model, step, evaluator, text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from elmo_jax.characters import PADDING
+from elmo_jax.config import Config
+from elmo_jax.data.batches import BlockSource, DistinctWords, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
+from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.training.evaluate import Evaluator
+from elmo_jax.training.partitioning import (
+    BATCH_SPECS,
+    map_step,
+    model_for,
+    place_params,
+    softmax_placement,
+    state_specs,
+)
+from elmo_jax.training.state import TrainState, initial_state
+from elmo_jax.training.step import TrainStep
+from elmo_jax.training.throughput import Work
+from elmo_jax.types import Tree
+
+
+class Program:
+    """What a training runs, for an experiment, its corpus and the devices.
+
+    Attributes:
+      config, corpus, mesh: what it is made for.
+      total_steps: updates to make.
+      step: one update, as the program of one device.
+      work: floating-point operations of an update.
+      spellings: the raw character ids of the lexicon [types, W], on every device.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        corpus: Corpus,
+        mesh: jax.sharding.Mesh,
+        total_steps: int,
+        frozen: tuple[str, ...] = (),
+    ) -> None:
+        """Makes it; nothing is compiled yet.
+
+        Args:
+          config: the experiment.
+          corpus: its text.
+          mesh: the devices.
+          total_steps: updates to make, for the schedule.
+          frozen: parts of the parameter tree that are not trained.
+        """
+        self.config, self.corpus, self.mesh, self.total_steps = config, corpus, mesh, total_steps
+        self._model = model_for(config, mesh)
+        vocabulary_size = corpus.vocabulary_size
+        placement = softmax_placement(config, vocabulary_size, mesh)
+        self.step = TrainStep(self._model, config.train, total_steps, vocabulary_size, frozen, placement)
+        self._evaluator = Evaluator(self._model, config.evaluation, mesh, vocabulary_size, placement)
+        spellings = corpus.spellings(config.model.char_cnn.max_characters)
+        self._distinct = DistinctWords(spellings, PADDING)
+        self.spellings = to_devices(spellings, REPLICATED, mesh)
+        # the filters are put on every position that holds a character, and on one of padding
+        self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
+
+        def start(params: Tree | None) -> TrainState:
+            with_softmax = self._model.clone(vocabulary_size=vocabulary_size)
+            return initial_state(config, with_softmax, self.step.optimizer, params, frozen)
+
+        self._shapes = jax.eval_shape(lambda: start(None))
+        self._shardings = named_shardings(state_specs(self._shapes, placement), mesh)
+        self._start = jax.jit(start, out_shardings=self._shardings)
+
+    def first_state(self, params: Tree | None) -> TrainState:
+        """The state of step 0, with these parameters or fresh ones."""
+        return self._start(params)
+
+    def abstract_state(self) -> Any:
+        """Shapes and shardings of the state, as a restore wants them."""
+        return jax.tree.map(
+            lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+            self._shapes,
+            self._shardings,
+        )
+
+    def mapped_step(self) -> jax.stages.Wrapped:
+        """`(state, batch, spellings) -> (state, metrics)` over all devices."""
+        return map_step(self.step, self._shapes, self.mesh)
+
+    def batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
+        """Batches on the devices from the state's position on; distinct words of each, and blocks read until then."""
+        batches = TrainingBatches.from_config(
+            self.config,
+            self.corpus,
+            self._distinct,
+            rows=local_rows(self.config.train.batch_size, self.mesh),
+            devices=len(self.mesh.local_devices),
+            position=local_part(state.position),
+            step=step,
+        )
+
+        def ready(batch: TrainingBatch) -> tuple[TrainingBatch, int, int]:
+            counts = int(batch.window.word_count.sum()), batches.blocks_read
+            return to_devices(batch, BATCH_SPECS, self.mesh), *counts
+
+        return prefetched(map(ready, batches))
+
+    def heldout(self, params: Tree) -> Perplexity:
+        """Perplexity of the corpus's held-out text; `params` as they stand in a state."""
+        blocks = self.corpus.blocks("heldout")
+        return self._evaluator.perplexity(params, blocks, self._distinct, self.spellings)
+
+    def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
+        """Perplexity of another text, with the vocabulary of the corpus; `spellings` [types, W] of its own lexicon."""
+        on_devices = to_devices(spellings, REPLICATED, self.mesh)
+        return self._evaluator.perplexity(params, blocks, DistinctWords(spellings, PADDING), on_devices)
+
+    def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
+        """Perplexity of the held-out text over the first words of the vocabulary.
+
+        Args:
+          params: a whole tree, as an export holds it, whose softmax has `size` rows.
+          size: words of the softmax.
+        """
+        placement = softmax_placement(self.config, size, self.mesh)
+        evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
+        placed = place_params(params, placement, self.mesh)
+        return evaluator.perplexity(placed, self.corpus.blocks("heldout"), self._distinct, self.spellings)

@@ -1,0 +1,296 @@
+"""`elmo-jax compile`: the paper's step for a TPU slice that is not here, and what a user is told."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from elmo_jax.aot import command, step
+from elmo_jax.aot.hlo import parse
+from elmo_jax.aot.report import report
+from elmo_jax.aot.step import compile_step, find_target
+from elmo_jax.aot.words import measured, typical
+from elmo_jax.cli.main import main
+from elmo_jax.config_file import load_config
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.training.softmax_sharding import FURTHER_ROUNDS
+from tests.training.helpers import TYPES as TYPES_OF_SMALL
+from tests.training.helpers import VOCABULARY as VOCABULARY_OF_SMALL
+from tests.training.helpers import SmallTraining, small_config
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+VOCABULARY, TYPES = 793_471, 800_000
+CELLS, PROJECTION, ROWS, CHIPS, STEPS = 4096, 512, 128, 8, 20
+PARAMETERS = 93_600_848  # without the softmax
+
+
+@pytest.fixture(scope="module")
+def paper():
+    """The paper's model on 8 chips, 128 rows each, in bfloat16."""
+    path = EXPERIMENTS / "pretrain_1b_word.py"
+    settings = [f"--config.train.batch_size={CHIPS * ROWS}", "--config.train.precision=bfloat16"]
+    config = load_config(path, settings)
+    target = find_target("v5e:2x4")
+    compiled = compile_step(config, target, VOCABULARY, TYPES)
+    found = report("1b_word", config, target, compiled, VOCABULARY, TYPES, typical(config, ROWS), 1024)
+    return found, parse(compiled.text)
+
+
+def test_the_papers_model_fits_on_eight_chips(paper):
+    found, _ = paper
+    memory = found.memory
+    assert memory.parts["parameters"] == 4 * PARAMETERS
+    assert memory.parts["optimizer"] == 4 * PARAMETERS + 4  # Adagrad's sums, and the steps that the schedule counts
+    assert memory.parts["LSTM carry"] == 4 * 2 * 2 * ROWS * (CELLS + PROJECTION)
+    assert memory.parts["spellings"] == 2 * 50 * TYPES
+    assert memory.total < found.target.chip.usable < find_target("v5e:2x4").chip.memory
+    assert memory.temporaries > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at the least the gates of one layer
+
+
+def test_nothing_is_exchanged_inside_a_loop(paper):
+    found, _ = paper
+    exchanges = found.cost.collectives
+    # but the rounds of an exchange of rows that follow the first, if a batch ever needs them
+    inside = [exchange for exchange in exchanges if exchange.loops]
+    assert all(FURTHER_ROUNDS in exchange.loops[-1] and exchange.times == 0 for exchange in inside)
+    assert len(exchanges) > len(inside) and all(exchange.group == CHIPS for exchange in exchanges)
+    assert all(exchange.times == 1 for exchange in exchanges if exchange not in inside)
+    reduced = sum(exchange.payload for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
+    assert 4 * PARAMETERS <= reduced
+    assert found.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
+
+
+def test_the_programs_products_are_the_models(paper):
+    """Within the places that no character fills, and the windows of narrow filters, both of which are zeros."""
+    found, _ = paper
+    model = found.estimate.model_flops / CHIPS
+    assert model == pytest.approx(sum(found.cost.flops.values()), rel=0.1)
+    estimate = found.estimate
+    assert estimate.seconds == max(estimate.compute, estimate.memory, estimate.exchange)
+    assert estimate.tokens_per_second == CHIPS * ROWS * STEPS / estimate.seconds
+    assert estimate.compute == pytest.approx(found.cost.bf16_flops / 197e12)
+
+
+def lstm_loops(program):
+    """The instructions of the loops over time, with their computations, those that are fused included."""
+
+    def inside(name):
+        computation = program.computations[name]
+        for instruction in computation.instructions.values():
+            yield computation, instruction
+            if called := instruction.called("calls"):
+                yield from inside(called)
+
+    for computation in program.computations.values():
+        for loop in computation.instructions.values():
+            if loop.opcode == "while" and "_layer" in loop.op_name:
+                yield list(inside(loop.called("body")))
+
+
+def test_the_loops_over_time_neither_move_nor_convert_weights(paper):
+    """The weights are rounded, laid out and brought near before the loop; in it they are only read."""
+    _, program = paper
+    loops = list(lstm_loops(program))
+    assert len(loops) == 4  # two layers, forward and backward
+    weights = [sorted(dims) for dims in ((PROJECTION, 4 * CELLS), (CELLS, PROJECTION))]  # of one direction
+
+    def is_weights(instruction):
+        return any(sorted(array.dims[-2:]) in weights for array in instruction.arrays)
+
+    moving = ("copy", "transpose", "convert", "copy-start", "copy-done", "reverse", "concatenate", "pad")
+    for loop in loops:
+        assert any(is_weights(instruction) for _, instruction in loop)  # they are read, so the test sees them
+        assert not [i.name for _, i in loop if i.opcode in moving and is_weights(i)]
+
+
+def test_the_matrix_units_are_fed_with_bfloat16(paper):
+    found, program = paper
+    for loop in lstm_loops(program):
+        products = [(where, i) for where, i in loop if i.opcode in ("dot", "convolution")]
+        assert len(products) >= 2  # into the gates, into the projection
+        for where, product in products:
+            assert {operand.arrays[0].dtype for operand in where.inputs(product)} == {"bf16"}, product.name
+    # what is float32 on purpose: sums over characters of the encoder's gradient, as a product with one-hot rows
+    assert found.cost.bf16_flops < 1.01 * sum(found.cost.flops.values())
+
+
+def test_loops_are_known_or_assumed(paper):
+    found, _ = paper
+    loops = found.cost.loops
+    assert sum("_layer" in name and turns == STEPS for name, turns, _ in loops) == 4
+    encoder = [(turns, why) for name, turns, why in loops if "token_encoder" in name]
+    # 1,500 of at most 5,120 words: 2 of 5 chunks, in each of which the filters are put on 16 positions
+    assert sorted(turns for turns, _ in encoder) == [5, 5, 32, 32]
+    assert found.words.why in {why for _, why in encoder}
+
+
+@pytest.fixture(scope="module")
+def training():
+    """A real training, small."""
+    return SmallTraining(small_config(), devices=4)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """An experiment that compiles in a few seconds."""
+    path = tmp_path / "pretrain_small_test.py"
+    path.write_text(
+        "from elmo_jax.config import default_config\n\n\ndef get_config():\n    config = default_config()\n"
+        "    config.model.char_cnn.embedding_dim = 4\n    config.model.char_cnn.filters = ((1, 3), (2, 5), (3, 6))\n"
+        "    config.model.char_cnn.highways = 1\n    config.model.lstm.cells = 11\n"
+        "    config.model.lstm.projection = 7\n    config.train.negatives = 16\n    config.train.batch_size = 16\n"
+        "    config.train.unroll_steps = 5\n    config.data.corpus = 'nowhere'\n    return config\n"
+    )
+    return path
+
+
+def test_a_mesh_of_cpus(small, tmp_path, capsys):
+    out = tmp_path / "figures.json"
+    arguments = ["compile", "--config", str(small), "--topology", "cpu:8", "--vocab-size", "500", "--json", str(out)]
+    assert main([*arguments, "--config.train.batch_size=32"]) == 0
+    shown = capsys.readouterr().out
+    assert "small_test on cpu:8: 8 devices, 4 rows each, float32, 500 words" in shown
+    assert "no estimate" in shown and "tokens/s" not in shown
+    figures = json.loads(out.read_text())
+    assert figures["fits"] and figures["estimate"] is None and figures["devices"] == 8
+    assert figures["memory"]["total"] == sum(
+        size for part, size in figures["memory"].items() if part not in ("total", "usable")
+    )
+    assert {exchange["kind"] for exchange in figures["collectives"]} >= {"all-reduce"}
+    assert not any(exchange["loops"] and exchange["times"] for exchange in figures["collectives"])
+    assert figures["sent_bytes"] == sum(e["sent_bytes"] * e["times"] for e in figures["collectives"])
+    assert figures["word_types"] == 500 and figures["assumed"]["distinct"] <= 2 * 5 * 4
+
+
+def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
+    found, _ = paper
+    figures = json.loads(json.dumps(found.as_dict()))
+    assert set(figures) == {
+        *("experiment", "topology", "devices", "batch_size", "rows_per_device", "precision", "vocabulary_size"),
+        *("word_types", "compile_seconds", "fits", "memory", "collectives", "loops", "program_flops", "bf16_flops"),
+        *("main_memory_bytes", "largest_traffic", "sent_bytes", "assumed", "estimate"),
+    }
+    assert set(figures["collectives"][0]) == {
+        *("kind", "payload_bytes", "sent_bytes", "devices", "times", "loops", "op_name"),
+    }
+    assert figures["estimate"]["limited_by"] in ("matrix products", "main memory", "exchange")
+    lines = [line for line in found.describe().splitlines() if "tokens/s" in line or "utilisation" in line]
+    assert len(lines) == 2 and all("estimated" in line for line in lines)
+
+
+def test_the_step_is_the_one_that_is_trained(training):
+    """The shapes that it is compiled from are those of real batches and a real state."""
+    state, batch, spellings = step.step_shapes(training.config, training.step, training.mesh, TYPES_OF_SMALL)
+    real = next(training.host_batches())
+
+    def shapes(tree):
+        return jax.tree.map(lambda leaf: (leaf.shape, np.dtype(leaf.dtype)), tree)
+
+    assert shapes(state) == shapes(training.state) and shapes(batch) == shapes(real)
+    assert spellings.shape == training.spellings.shape
+
+
+def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
+    """Here the compiler is one that holds 40 rows, of whatever precision."""
+    tried = []
+
+    def compiler(config, target, vocabulary_size, word_types):
+        rows = config.train.batch_size // len(target.devices)
+        tried.append((rows, config.train.precision))
+        if rows > 40:
+            parts = {"parameters": 2e9, "softmax rows": 3e9, "softmax accumulator": 3e9, "LSTM carry": 1e9, "batch": 0}
+            raise step.DoesNotFit(needed=8e9 + rows * 0.2e9, usable=16.9e9, parts=parts)
+        return None
+
+    monkeypatch.setattr(command, "compile_step", compiler)
+    arguments = ["compile", "--config", str(small), "--topology", "v5e:2x2", "--config.train.batch_size=400"]
+    assert main([*arguments, "--config.train.softmax=replicated"]) == 1
+    shown = capsys.readouterr().out
+    assert "small_test does not fit on v5e:2x2: a chip needs at least 28.0 GB and a program can have 16.9 GB" in shown
+    assert tried == [(100, "float32"), (100, "bfloat16"), (40, "float32")]
+    assert "--config.train.batch_size=160 fits: 40 rows a chip instead of 100" in shown
+    assert "--config.train.softmax=sharded leaves a chip 1.5 GB of the softmax's" in shown
+    assert "fewer words in the softmax" in shown and "chips with more memory: v4, v5p, v6e" in shown
+    assert "bfloat16 fits" not in shown
+
+
+def test_the_compilers_word_on_memory_is_understood(small, capsys, tmp_path):
+    """A real refusal: softmax rows alone that no v5e holds."""
+    out = tmp_path / "figures.json"
+    arguments = ["compile", "--config", str(small), "--topology", "v5e:2x2", "--vocab-size", "900000000"]
+    assert main([*arguments, "--json", str(out)]) == 1
+    assert "small_test does not fit on v5e:2x2" in capsys.readouterr().out
+    figures = json.loads(out.read_text())
+    assert not figures["fits"] and figures["memory"]["usable"] == 15.75 * 2**30 < figures["memory"]["total"]
+    assert any("fewer words" in line for line in figures["advice"])
+
+
+@pytest.mark.parametrize(
+    ("topology", "told"),
+    [
+        ("v5e:17x16", "no such slice; near are v5e:16x16"),
+        ("v5e:2x2x2", "no such slice; near are v5e:2x4, v5e:2x2"),
+        ("v5litepod:2x4", "no such slice; near are"),
+        ("v7x", "no such slice; near are"),
+        ("cpu:0", "no such slice"),
+        ("cpu:64", "JAX was started with 8 CPU devices; set XLA_FLAGS="),
+    ],
+)
+def test_a_topology_that_is_none_is_one_line(topology, told, small, capsys):
+    assert main(["compile", "--config", str(small), "--topology", topology]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"elmo-jax: --topology {topology}: ") and told in error and error.count("\n") == 1
+
+
+def test_rows_that_the_chips_do_not_divide(small, capsys):
+    assert main(["compile", "--config", str(small), "--topology", "v5e:4x4", "--config.train.batch_size=24"]) == 2
+    assert "config.train.batch_size: 24 rows cannot be divided over 16 devices" in capsys.readouterr().err
+
+
+def test_without_libtpu_is_one_line(small, capsys, monkeypatch):
+    monkeypatch.setattr(step.importlib.util, "find_spec", lambda name: None)
+    assert main(["compile", "--config", str(small), "--topology", "v5e:2x2"]) == 2
+    error = capsys.readouterr().err
+    assert "pip install 'elmo_jax[tpu]'" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("chip", ["v4:2x2x1", "v5e:1x1", "v5e:16x16", "v5p:4x8x8", "v6e:2x4"])
+def test_a_slice_has_a_device_a_chip(chip):
+    shape = [int(size) for size in chip.split(":")[1].split("x")]
+    mesh = make_mesh(find_target(chip).devices)
+    assert mesh.size == np.prod(shape) and mesh.devices.flat[0].platform == "tpu"
+
+
+def test_a_corpus_says_what_its_batches_hold(training):
+    window = next(training.host_batches()).window
+    devices = zip(window.words.reshape(4, -1), window.word_count, strict=True)
+    all_words = {word for words, count in devices for word in words[:count].tolist()}
+
+    class Corpus:
+        path, vocabulary_size = "a/corpus", VOCABULARY_OF_SMALL
+        spellings = staticmethod(lambda width: np.asarray(training.spellings))
+        blocks = staticmethod(lambda split: training.blocks)
+
+    words = measured(training.config, 8, 16, Corpus())
+    assert words.distinct == len(all_words)
+    assert 4 < words.positions < 14  # words of 2 to 13 characters, two marks, and a window of padding
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import elmo_jax, jax; elmo_jax.load_bilm; jax.devices()",
+        "import jax, elmo_jax; jax.devices()",
+        "from elmo_jax.aot.step import find_target; find_target('v5e:2x2')",
+    ],
+)
+def test_libtpu_is_quiet_where_there_is_no_tpu(code, tmp_path):
+    """Whether it is asked for devices or for its compiler, and for nobody else in the way."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "TPU_", "ALLOW_MULTIPLE"))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

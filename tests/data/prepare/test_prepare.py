@@ -1,0 +1,309 @@
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare import spool
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.errors import UserError
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def read(corpus: Corpus, split: str) -> list[str]:
+    """The sentences of a split."""
+    words, blocks = corpus.words(), corpus.blocks(split)
+    text = " ".join("\n" if i == 0 else words[i] for k in range(len(blocks)) for i in blocks[k])
+    return [line.strip() for line in text.split("\n")[1:]]
+
+
+def make(out: Path, *sources: str | Path, **settings: Any) -> Corpus:
+    options = TextOptions(**{name: settings.pop(name) for name in ("format", "field", "errors") if name in settings})
+    return prepare([str(s) for s in sources], out, options, **{"progress": False, "workers": 1, **settings})
+
+
+def refusal(out: Path, *sources: str | Path, **settings: Any) -> str:
+    with pytest.raises(UserError) as error:
+        make(out, *sources, **settings)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """Forty documents; number i has i % 3 + 1 sentences with words of its own and of all."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for i in range(40):
+        lines = [f"all words of document d{i} , line {k}" for k in range(i % 3 + 1)]
+        (folder / f"{i:02}.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def document(i: int) -> list[str]:
+    return [f"all words of document d{i} , line {k}" for k in range(i % 3 + 1)]
+
+
+# The split
+
+
+@pytest.mark.parametrize(
+    ("fraction", "heldout"),
+    [
+        (0.05, [19, 39]),
+        (0.1, [9, 19, 29, 39]),
+        (0.5, list(range(1, 40, 2))),
+        (0.01, [39]),
+        (0.0, []),
+    ],
+)
+def test_every_kth_document_is_held_out(documents: Path, fraction: float, heldout: list[int]) -> None:
+    corpus = make(documents.parent / "out", documents, heldout_fraction=fraction)
+    assert read(corpus, "heldout") == [line for i in heldout for line in document(i)]
+    assert read(corpus, "train") == [line for i in range(40) if i not in heldout for line in document(i)]
+    splits = corpus.report["splits"]
+    assert [splits[s]["documents"] for s in ("train", "heldout")] == [40 - len(heldout), len(heldout)]
+
+
+def test_everything_held_out_to_evaluate(documents: Path) -> None:
+    vocabulary = documents.parent / "vocabulary.txt"
+    vocabulary.write_text("<S>\n</S>\n<UNK>\nall\nof\n")
+    out = documents.parent / "out"
+    assert "no words left to train on" in refusal(out, documents, heldout_fraction=1)
+    corpus = make(out, documents, heldout_fraction=1, vocabulary_file=vocabulary)
+    assert len(read(corpus, "heldout")) == 79 and len(corpus.blocks("train")) == 0
+    assert corpus.vocabulary() == ["<S>", "</S>", "<UNK>", "all", "of"]
+    # 8 words and a mark a sentence; "all", "of" and the mark are known.
+    assert corpus.report["splits"]["heldout"]["unknown_targets"] == pytest.approx(6 / 9)
+    assert corpus.report["splits"]["train"]["unknown_targets"] == 0
+
+
+def test_empty_documents_are_no_documents(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for i, text in enumerate(["one\n", "\n\n", "two\n", "\n", "three\n", "four\n"]):
+        (tmp_path / "text" / f"{i}.txt").write_text(text)
+    corpus = make(tmp_path / "out", tmp_path / "text", heldout_fraction=0.5)
+    assert read(corpus, "train") == ["one", "three"] and read(corpus, "heldout") == ["two", "four"]
+    assert corpus.report["text"]["empty_lines"] == 3
+
+
+def test_one_file_is_held_out_in_runs_of_sentences(tmp_path: Path) -> None:
+    lines = [f"sentence {i}" for i in range(1050)]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines))
+    corpus = make(tmp_path / "out", tmp_path / "a.txt", heldout_fraction=0.25)
+    assert read(corpus, "heldout") == lines[300:400] + lines[700:800]
+    assert read(corpus, "train") == lines[:300] + lines[400:700] + lines[800:]
+    assert corpus.report["splits"]["train"]["documents"] is None
+    assert corpus.report["text"]["empty_lines"] == 1049
+
+
+def test_documents_and_runs_do_not_depend_on_the_chunks(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (documents / "long.txt").write_text("".join(f"sentence {i} of many\n" for i in range(2000)))
+    out = documents.parent
+    whole = files(make(out / "a", documents).path), files(make(out / "c", documents / "long.txt").path)
+    for size in (50, 700):
+        monkeypatch.setattr("elmo_jax.data.prepare.sources.CHUNK_BYTES", size)
+        monkeypatch.setattr(spool, "_SENTENCES_AT_ONCE", size)
+        cut = files(make(out / f"b{size}", documents).path), files(make(out / f"d{size}", documents / "long.txt").path)
+        assert cut == whole
+
+
+def test_heldout_sources(documents: Path, tmp_path: Path) -> None:
+    (tmp_path / "held.txt").write_text("other words of all\nother\n")
+    corpus = make(tmp_path / "out", documents, heldout_sources=[str(tmp_path / "held.txt")])
+    assert read(corpus, "heldout") == ["other words of all", "other"]
+    assert len(read(corpus, "train")) == 79
+    assert corpus.report["settings"]["heldout_fraction"] is None
+    assert corpus.words()[-1] == "other" and "other" not in corpus.vocabulary()
+    assert (corpus.path / "lexicon.tsv").read_text().endswith("other\t0\n")
+
+
+# Counts
+
+
+def test_counts_are_of_the_training_text_only(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    texts = ["b b a c <UNK>", "a a a a h", "c b h2"]
+    for i, text in enumerate(texts):
+        (tmp_path / "text" / f"{i}.txt").write_text(text + "\n")
+    held = tmp_path / "text" / "1.txt"
+    corpus = make(tmp_path / "out", tmp_path / "text", heldout_fraction=0.5)
+    counts = dict(line.split("\t") for line in (corpus.path / "lexicon.tsv").read_text().splitlines())
+    expected = Counter((texts[0] + " " + texts[2]).split())
+    assert {w: int(n) for w, n in counts.items() if int(n)} == {**expected, "<S>": 2, "</S>": 2}
+    assert corpus.words() == ["<S>", "</S>", "<UNK>", "b", "c", "a", "h2", "h"]
+    assert corpus.vocabulary() == ["<S>", "</S>", "<UNK>", "b", "c"]  # used twice
+    splits = corpus.report["splits"]
+    assert splits["train"]["unknown_targets"] == pytest.approx(3 / 10)  # a, <UNK>, h2
+    assert splits["heldout"]["unknown_targets"] == pytest.approx(5 / 6)
+    assert (splits["train"]["words"], splits["train"]["tokens"], splits["train"]["sentences"]) == (8, 10, 2)
+    assert held.exists()
+
+
+def test_report_counts_what_was_odd(tmp_path: Path) -> None:
+    long = "x" * 49
+    (tmp_path / "a.txt").write_bytes(f"<S> a {long} </S>\n\n{long} {'y' * 48}\n".encode() + b"caf\xe9\n")
+    corpus = make(tmp_path / "out", tmp_path / "a.txt", errors="replace", min_count=1)
+    assert corpus.report["text"] == {
+        "empty_lines": 1,
+        "marks_dropped": 2,
+        "replaced_lines": 1,
+        "long_sentences": 0,
+        "long_sentence_words": 0,
+        "longest_sentence": 2,
+    }
+    assert corpus.report["lexicon"] == {
+        "types": 7,
+        "vocabulary_size": 7,
+        "long_words": 1,
+        "long_word_uses": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [({}, 10), ({"min_count": 1}, 50), ({"vocabulary_size": 12}, 12), ({"vocabulary_size": 5, "min_count": 2}, 5)],
+)
+def test_vocabulary_settings(documents: Path, settings: dict[str, int], size: int) -> None:
+    # Words: 6 in every line, "0", "1", "2", and d0 to d39, of which two thirds have several lines.
+    corpus = make(documents.parent / "out", documents, heldout_fraction=0, **settings)
+    several = sum(i % 3 > 0 for i in range(40))
+    expected = {10: 3 + 9 + several, 50: 3 + 9 + 40}.get(size, size)
+    assert corpus.vocabulary_size == len(corpus.vocabulary()) == expected
+    assert corpus.words()[: corpus.vocabulary_size] == corpus.vocabulary()
+
+
+# The same result
+
+
+def test_workers_and_compression_do_not_change_the_result(tmp_path: Path) -> None:
+    for i, suffix in enumerate(("plain", "gz")):
+        (tmp_path / suffix).mkdir()
+        rng = np.random.default_rng(0)
+        for k in range(5):
+            words = rng.zipf(1.3, 400_000).clip(0, 30_000).astype("U6")
+            text = "\n".join(" ".join(line) for line in np.split(words, 16_000)).encode()
+            (tmp_path / suffix / f"{k}.txt{'.gz' * i}").write_bytes(gzip.compress(text, 1) if i else text)
+    settings: dict[str, Any] = {"options": TextOptions("lines"), "heldout_fraction": 0.2, "progress": False}
+    one = prepare([str(tmp_path / "plain")], tmp_path / "one", workers=1, **settings)
+    for workers in (2, 3):
+        out = tmp_path / f"workers{workers}"
+        prepare([str(tmp_path / "plain")], out, workers=workers, **settings)
+        assert files(out) == files(one.path)
+    zipped = prepare([str(tmp_path / "gz")], tmp_path / "zipped", workers=2, **settings)
+    assert zipped.fingerprint == one.fingerprint
+    a, b = files(zipped.path), files(one.path)
+    assert {name for name in a if a[name] != b[name]} == {"corpus.json"}  # which names the sources
+
+
+def test_fingerprint_follows_text_and_vocabulary(documents: Path) -> None:
+    base = documents.parent
+    first = make(base / "a", documents)
+    assert make(base / "b", documents / "*.txt").fingerprint == first.fingerprint
+    assert make(base / "c", documents, vocabulary_size=9).fingerprint != first.fingerprint
+    assert make(base / "d", documents, heldout_fraction=0.1).fingerprint != first.fingerprint
+    (documents / "07.txt").write_text("all words of document d7 , line 1\nall words of document d7 , line 0\n")
+    assert make(base / "e", documents).fingerprint != first.fingerprint
+
+
+def test_repeated_does_nothing(documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = documents.parent / "out"
+    make(out, documents)
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*")}
+    again = prepare([str(documents)], out, workers=2)
+    assert again.path == out and {p: p.stat().st_mtime_ns for p in out.rglob("*")} == before
+    assert "already prepared from this text with these settings; nothing to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_count": 3}, "min_count 2 there, 3 now"),
+        ({"vocabulary_size": 9}, "vocabulary_size None there, 9 now; min_count 2 there, 1 now"),
+        ({"heldout_fraction": 0.1}, "heldout_fraction 0.05 there, 0.1 now"),
+        ({"format": "raw"}, "other text or format"),
+    ],
+)
+def test_other_settings_are_refused(documents: Path, settings: dict[str, object], message: str) -> None:
+    out = documents.parent / "out"
+    make(out, documents)
+    before = files(out)
+    assert message in refusal(out, documents, **settings)
+    assert files(out) == before
+
+
+def test_other_text_is_refused(documents: Path) -> None:
+    out = documents.parent / "out"
+    make(out, documents)
+    assert "sources: 1 there, 2 now" in refusal(out, documents, documents)
+    (documents / "07.txt").write_text("All words of document d7 , line 0\nall words of document d7 , line 1\n")
+    assert f"{documents}: other text or format" in refusal(out, documents)
+
+
+def test_folder_with_something_else_is_left_alone(documents: Path) -> None:
+    assert "holds something that is no corpus" in refusal(documents, documents / "*.txt")
+    assert len(files(documents)) == 40
+    (documents.parent / "empty").mkdir()
+    assert make(documents.parent / "empty", documents).tokens("train")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 0}, "workers is 0"),
+        ({"errors": "ignore"}, "expected strict or replace"),
+        ({"vocabulary_size": 3}, "expected 4 or more"),
+        ({"min_count": 0}, "expected 1 or more"),
+        ({"heldout_fraction": 0.7}, "expected 0 to 0.5, or 1"),
+        ({"heldout_fraction": -0.1}, "expected 0 to 0.5, or 1"),
+        ({"vocabulary_file": "v.txt", "min_count": 2}, "leave out the vocabulary size"),
+        ({"heldout_sources": ["no.txt"]}, "no.txt: no such file"),
+    ],
+)
+def test_bad_settings_are_one_line(documents: Path, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        make(documents.parent / "out", documents, **settings)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert sorted(p.name for p in documents.parent.iterdir()) == ["documents"]
+
+
+def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("fine\n" * 300_000)
+    (tmp_path / "b.txt").write_bytes(b"fine\n" * 200_000 + b"caf\xe9\n" + b"fine\n" * 400_000)
+    names = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    for workers in (1, 2):
+        with pytest.raises(UserError, match="b.txt, line 200001: byte 0xe9 is not UTF-8"):
+            prepare(names, tmp_path / "out", workers=workers, progress=False)
+    (tmp_path / "blank.txt").write_text(" \n\n<S> </S>\n")
+    assert "no words in the text" in refusal(tmp_path / "out", tmp_path / "blank.txt")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt", "blank.txt"]
+
+
+def test_output_off_a_terminal_is_a_few_plain_lines(tmp_path: Path) -> None:
+    code = (
+        "import sys; from elmo_jax.data.prepare.pipeline import prepare;"
+        "from elmo_jax.data.prepare.report import describe;"
+        "print(describe(prepare(['sotu'], sys.argv[1], workers=1)));"
+        "assert not {'tensorflow', 'jax', 'pandas', 'grain'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "out")], check=True, capture_output=True, text=True
+    )
+    assert done.stderr.splitlines()[:1] == ["reading the text"]
+    assert all(line.startswith(("reading the text", "writing the blocks")) for line in done.stderr.splitlines())
+    report = json.loads((tmp_path / "out" / "corpus.json").read_text())
+    assert report["splits"]["train"]["words"] > 2_000_000 and report["splits"]["heldout"]["documents"] >= 12
+    assert f"{report['splits']['train']['words']:,}" in done.stdout

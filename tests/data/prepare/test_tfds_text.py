@@ -1,0 +1,107 @@
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmo_jax.data.tfds import quiet_tfds
+
+# A process of its own prepares the data set: TFDS reads its folder from the environment once.
+
+MAKE = """
+import tensorflow_datasets as tfds
+
+class TinyText(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version("1.0.0")
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=n) for n in ("one", "named", "two", "none")]
+
+    def _info(self):
+        text, label = tfds.features.Text(), tfds.features.ClassLabel(names=["a", "b"])
+        features = {
+            "one": {"label": label, "body": text},
+            "named": {"title": text, "text": text},
+            "two": {"title": text, "body": text},
+            "none": {"label": label},
+        }[self.builder_config.name]
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, manager):
+        return {"train": self._generate_examples(40), "test": self._generate_examples(3)}
+
+    def _generate_examples(self, number):
+        for i in range(number):
+            example = {"title": "A title", "body": f"Body {i}, é.", "text": f"Text {i}, it is. Two.", "label": "a"}
+            yield i, {key: example[key] for key in self.info.features}
+
+for config in ("one", "named", "two", "none"):
+    TinyText(config=config, file_format="array_record").download_and_prepare()
+"""
+READ = """
+import sys
+from elmo_jax.data.prepare.sources import TextOptions, open_sources, chunks
+from elmo_jax.data.prepare.text import Errors, tokenise
+from elmo_jax.errors import UserError
+try:
+    source, = open_sources([sys.argv[1]], TextOptions())
+    for chunk in chunks([source], Errors.STRICT):
+        found = tokenise(chunk)
+        documents = sum(piece.starts_document for piece in chunk.pieces)
+        print(source.format, documents, len(found.lengths), " ".join(sorted(found.types)))
+except UserError as error:
+    print(error)
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tfds")
+    (folder / "make.py").write_text(MAKE)
+    run(folder, str(folder / "make.py"))
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TFDS_DATA_DIR": str(folder)}
+    return subprocess.run([sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tfds:tiny_text/one", "raw 40 40 , . 0 1 10 11 12"),
+        ("tfds:tiny_text/one:test", "raw 3 3 , . 0 1 2 Body é"),
+        ("tfds:tiny_text/one:1.0.0:test", "raw 3 3 , . 0 1 2 Body é"),
+        ("tfds:tiny_text/one:train[:10%]", "raw 4 4 "),
+        ("tfds:tiny_text/named:test", "raw 3 6 , . 0 1 2 Text Two is it"),
+        ("tfds:tiny_text/two", "expected one text feature, or one called text; the dataset has body (Text), title"),
+        ("tfds:tiny_text/none", "expected one text feature, or one called text; the dataset has label"),
+        ("tfds:tiny_text/one:validation", "no split 'validation'; the dataset has train, test"),
+        ("tfds:no_such_text", "TFDS has no dataset of this name"),
+        ("tfds:", "expected tfds:NAME or tfds:NAME:SPLIT"),
+    ],
+)
+def test_tfds(tfds_folder: Path, name: str, expected: str) -> None:
+    done = run(tfds_folder, "-c", READ, name)
+    assert expected in done.stdout and done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_tfds_prepared_for_tensorflow_says_what_to_do(tfds_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tiny_text" / "one" / "1.0.0"
+    folder.mkdir(parents=True)
+    for file in (tfds_folder / "tiny_text" / "one" / "1.0.0").iterdir():
+        data = file.read_bytes().replace(b'"array_record"', b'"tfrecord"')
+        (folder / file.name.replace("array_record", "tfrecord")).write_bytes(data)
+    done = run(tmp_path, "-c", READ, "tfds:tiny_text/one")
+    assert "prepared as tfrecord" in done.stdout and "TFDS_DATA_DIR" in done.stdout
+
+
+def test_warnings_are_kept_from_the_terminal_and_only_meanwhile() -> None:
+    logger = logging.getLogger("absl")
+    before = logger.level
+    with quiet_tfds():
+        assert not logger.isEnabledFor(logging.WARNING) and logger.isEnabledFor(logging.ERROR)
+    assert logger.level == before

@@ -1,0 +1,137 @@
+"""When fine-tuning has trained enough, what it freezes, and what its report says."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from elmo_jax.config import Config
+from elmo_jax.finetuning.finetune import FROZEN
+from elmo_jax.finetuning.report import FinetuningReport, findings, table
+from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.training.partitioning import map_step
+from elmo_jax.training.plan import Patience
+from elmo_jax.training.report import Outcome
+from elmo_jax.training.state import initial_state
+from elmo_jax.training.step import TrainStep
+from tests.training.helpers import VOCABULARY, SmallTraining, small_config
+
+
+@pytest.mark.parametrize(
+    ("heldout", "patience", "enough"),
+    [
+        ([], 2, False),
+        ([9.0], 1, False),
+        ([9.0, 9.5], 1, True),
+        ([9.0, 8.0], 1, False),
+        ([9.0, 8.0, 8.5], 2, False),
+        ([9.0, 8.0, 8.5, 8.2], 2, True),
+        ([9.0, 8.0, 8.5, 7.9], 2, False),
+        ([9.0, 8.0, 8.0, 8.0], 2, True),  # no lower is not better
+        ([8.0, 9.0, 9.0, 9.0], 0, False),
+        ([8.0, 9.0, float("inf"), 9.0], 3, True),
+    ],
+)
+def test_patience(heldout, patience, enough):
+    assert Patience(patience)(heldout) is enough
+
+
+@pytest.mark.parametrize("trainable", ["all_but_token_encoder", "softmax"])
+def test_what_is_frozen_stays_bit_equal_and_has_no_optimizer_state(trainable):
+    frozen = FROZEN[trainable]
+    training = SmallTraining(small_config(), devices=1)
+    step = TrainStep(training.step.model, training.config.train, 20, VOCABULARY, frozen)
+    state = initial_state(training.config, training.model, step.optimizer, frozen=frozen)
+    training.step, training.state = step, state
+    training.program = map_step(step, state, training.mesh)
+    before = jax.device_get(state.params)
+    after, metrics = training.run(2)
+    for part in ("token_encoder", "forward", "backward", "softmax"):
+        same = [
+            np.asarray(a).tobytes() == np.asarray(b).tobytes()
+            for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after.params[part]), strict=True)
+        ]
+        assert all(same) if part in frozen else not any(same), part
+    sums = [leaf for leaf in jax.tree.leaves(after.dense_optimizer) if leaf.ndim]
+    trained = {name: tree for name, tree in before.items() if name not in ("softmax", *frozen)}
+    assert sorted(leaf.shape for leaf in sums) == sorted(leaf.shape for leaf in jax.tree.leaves(trained))
+    assert all(np.isfinite(m.loss).all() for m in metrics)
+
+
+def test_choices_of_the_config_are_those_there_are():
+    assert Config().finetune.trainable in FROZEN and set(FROZEN) == {"all", "all_but_token_encoder", "softmax"}
+
+
+BEFORE = {"forward": 100.0, "backward": 81.0, "average": 90.0}
+AFTER = Perplexity(49.0, 36.0, 1000, 0.05)
+OTHER = Perplexity(144.0, 100.0, 500, 0.01)
+
+
+def result(original=OTHER, kept=None):
+    before = {"heldout": BEFORE, "original": original and BEFORE, "kept": kept}
+    return {
+        "experiment": "legal",
+        "steps": 30,
+        "exported_step": 20,
+        "stopped_early": True,
+        "tokens_seen": 3000,
+        "tokens_per_second": 100.0,
+        "wall_seconds": 61.0,
+        "parameters": 1000,
+        "softmax_parameters": 200,
+        **findings(before, AFTER, original, 1234),
+    }
+
+
+def test_findings():
+    found = json.loads(json.dumps(result()))
+    for when in ("before", "after"):
+        for text in ("domain", "original"):
+            assert found[when][text].keys() == {"forward", "backward", "average"}
+    assert found["after"]["domain"]["average"] == 42.0 and found["after"]["original"]["average"] == 120.0
+    assert found["unknown_targets"] == {"domain": 0.05, "original": 0.01}
+    assert "it fell from 90.0 to 42.0 (divided by 2.14)" in found["meaning"]
+    assert "it rose from 90.0 to 120.0 (multiplied by 1.33): so much was forgotten" in found["meaning"]
+    assert "nothing was forgotten" in result(original=Perplexity(70.0, 80.0, 500, 0.01))["meaning"]
+    assert "1,234 words" in found["meaning"] and "before_over_kept_vocabulary" not in found
+
+
+def test_findings_without_the_original_text():
+    found = result(original=None)
+    assert found["before"]["original"] is None and found["after"]["original"] is None
+    assert found["unknown_targets"]["original"] is None
+    assert "was not measured" in found["meaning"]
+
+
+def test_the_figure_of_another_vocabulary_is_never_without_a_word():
+    found = result(kept={**BEFORE, "average": 7.5})
+    assert found["before_over_kept_vocabulary"]["domain"]["average"] == 7.5
+    assert "before is 7.5; that does not compare" in found["meaning"]
+
+
+def test_table_and_picture(tmp_path):
+    records = [
+        {"step": step, "tokens": 100 * step, **{f"heldout/perplexity/{name}": 90.0 for name in BEFORE}}
+        for step in (0, 10, 20, 30)
+    ]
+    original = {"step": 0, "tokens": 0, **{f"original/perplexity/{name}": 90.0 for name in BEFORE}}
+    for number, shown in enumerate((result(), result(original=None))):
+        lines = table(shown, tmp_path).splitlines()
+        assert lines[1].split() == ["domain,", "before", "100.0", "81.0", "90.0", "5.00%"]
+        assert lines[2].split() == ["domain,", "after", "49.0", "36.0", "42.0", "5.00%"]
+        assert ("not measured" in lines[3]) == bool(number)
+        text = "\n".join(lines)
+        assert (
+            "stopped early at step 30" in text
+            and "step 20, the best" in text
+            and shown["meaning"] in " ".join(text.split())
+        )
+        params = {"softmax": {"bias": np.zeros(1234)}}
+        others = {} if number else {"original": OTHER}
+        noted = records if number else [records[0], original, *records[1:]]
+        outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, sampled=True, tokens_per_step=100)
+        report = FinetuningReport("all", {"fingerprint": "0" * 64})
+        assert report.result(outcome)["stopped_early"] and report.result(outcome)["after"]["domain"] == AFTER.as_dict()
+        report.draw(tmp_path, outcome)
+        assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

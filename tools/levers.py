@@ -1,0 +1,293 @@
+"""What each measure for speed gives alone: `python -m tools.levers data/sotu` (or `make levers`).
+
+Each is run beside the plain form that the tests hold it equal to, in turns and in one process, so that what else the
+machine does falls on both. A training lever is timed forward and backward. Told are the medians of the wall time and of
+the processor time (of all cores), which other processes disturb less.
+
+Shapes: U distinct words, W characters, T steps, B rows, P projection, C cells, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from elmo_jax.bench.infer import BATCH, heldout_sentences
+from elmo_jax.bench.machine import squares
+from elmo_jax.bench.sizes import SIZES
+from elmo_jax.bench.train import host_batches
+from elmo_jax.characters import PADDING
+from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.embedding import embed as embedding
+from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.model import lstm, reference
+from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
+from elmo_jax.model.precision import Precision
+from elmo_jax.training.optimizer import adagrad_rows, combine_rows
+
+STEPS = 20
+Form = Callable[[], Any]
+
+
+def compare(title: str, plain: tuple[str, Form], lever: tuple[str, Form], turns: int) -> None:
+    """Runs both in turns and prints a line."""
+    found: dict[str, list[tuple[float, float]]] = {"plain": [], "lever": []}
+    for turn in range(turns + 1):
+        for name, (_, form) in (("plain", plain), ("lever", lever)):
+            wall, processor = time.perf_counter(), time.process_time()
+            jax.block_until_ready(form())
+            if turn:  # the first compiles
+                found[name].append((time.perf_counter() - wall, time.process_time() - processor))
+    wall, processor = (
+        [statistics.median(times[kind] for times in found[name]) for name in ("plain", "lever")] for kind in (0, 1)
+    )
+    print(
+        f"{title:<34} {wall[0] * 1e3:>9.1f} {wall[1] * 1e3:>9.1f} {wall[0] / wall[1]:>6.2f} ×"
+        f" {processor[0] / processor[1]:>6.2f} ×  {plain[0]} -> {lever[0]}",
+        flush=True,
+    )
+
+
+class Batch:
+    """A training batch of a size, and its model."""
+
+    def __init__(self, name: str, corpus: Corpus) -> None:
+        self.size = SIZES[name]
+        self.model = BiLM(self.size.model, encoder_chunk=256)
+        self.params = initial_params(self.model, jax.random.key(0))
+        spellings = corpus.spellings()
+        batch = next(host_batches(self.size, corpus, spellings, self.size.rows, 1))
+        window = batch.window
+        self.inputs = jnp.asarray(window.inputs)
+        self.count = int(window.word_count[0])
+        room = -(-self.count // 256) * 256  # distinct words, filled up to whole chunks
+        self.words = jnp.asarray(spellings[window.words[:room]])  # [U, W], short ones first
+        self.every_token = jnp.asarray(spellings[window.words[window.inputs.reshape(-1)]])  # [2TB, W]
+        self.targets, self.negatives = jnp.asarray(window.targets), jnp.asarray(batch.negatives)
+
+    def encoder(self, characters: jax.Array, count: int, gather: jax.Array | None = None) -> Form:
+        """Forward and backward of the encoder, and of the gathering of its vectors."""
+
+        # all data are arguments: XLA would work constants out while it compiles
+        @jax.jit
+        def run(params: Any, characters: jax.Array, count: jax.Array, gather: jax.Array | None) -> Any:
+            def loss(params: Any) -> Any:
+                vectors = self.model.apply({"params": params}, characters, count, method="encode")
+                return squares(vectors if gather is None else vectors[gather])
+
+            return jax.grad(loss)(params)
+
+        return lambda: run(self.params, characters, jnp.int32(count), gather)
+
+
+def encoder_levers(batch: Batch, turns: int) -> None:
+    """Distinct words, positions, the order by length, and the maximum's gradient."""
+    distinct = batch.encoder(batch.words, batch.count, batch.inputs)
+    tokens = batch.every_token
+    every = batch.encoder(tokens, len(tokens))
+    compare("distinct words once", ("every token", every), ("distinct", distinct), max(1, turns // 4))
+
+    # one word of 48 bytes in each chunk of 256 has all positions convolved
+    long = batch.words.at[::256].set(jnp.full(batch.words.shape[1], ord("x"), batch.words.dtype))
+    all_positions, cut = batch.encoder(long, batch.count), batch.encoder(batch.words, batch.count)
+    compare("cut character positions", ("all 50", all_positions), ("what the chunk needs", cut), turns)
+    mixed = batch.words[np.random.default_rng(0).permutation(len(batch.words))]
+    unsorted = batch.encoder(mixed, len(mixed))
+    compare("short words first", ("as they come", unsorted), ("sorted", batch.encoder(batch.words, len(mixed))), turns)
+
+    config, projection = batch.size.model.char_cnn, batch.size.model.lstm.projection
+    lengths = np.sum(np.asarray(batch.words) != PADDING, 1)
+    widest = max(width for width, _ in config.filters)
+    positions = min(config.max_characters, int(lengths.max()) + widest)  # the same for both
+    characters = batch.words[: batch.count]
+
+    one_chunk = BiLM(batch.size.model, encoder_chunk=len(characters))
+
+    @jax.jit
+    def plain(params: Any, characters: jax.Array) -> Any:
+        return jax.grad(lambda p: squares(reference.encode(p, characters, config, projection)))(params)
+
+    @jax.jit
+    def own(params: Any, characters: jax.Array) -> Any:
+        return jax.grad(
+            lambda p: squares(one_chunk.apply({"params": {"token_encoder": p}}, characters, method="encode"))
+        )(params)
+
+    encoder = batch.params["token_encoder"]
+    compare(
+        "maximum's own backward pass",
+        ("XLA's convolution and autodiff", lambda: plain(encoder, characters[:, :positions])),
+        (f"own, {positions} positions", lambda: own(encoder, characters)),
+        max(1, turns // 2),
+    )
+
+
+def lstm_levers(batch: Batch, turns: int) -> None:
+    """One layer of one direction, forward and backward."""
+    config = batch.size.model.lstm
+    params, rows = batch.params["forward"]["layer_0"], batch.size.rows
+    inputs = jax.random.normal(jax.random.key(1), (STEPS, rows, config.projection))
+    state = lstm.State(jnp.zeros((rows, config.cells)), jnp.zeros((rows, config.projection)))
+
+    def form(products: lstm.InputProducts, unroll: int = 1, backward: bool = True) -> Form:
+        settings = lstm.LSTMSettings.of(config, Precision.FLOAT32, products)
+
+        def loss(params: Any, inputs: jax.Array) -> Any:
+            return squares(lstm.projected_lstm(params, inputs, state, settings)[0])
+
+        run = jax.jit(jax.grad(loss, (0, 1)) if backward else loss)
+        unrolled = {"scan": lambda *a, **k: jax.lax.scan(*a, **k, unroll=unroll)}
+        scan = SimpleNamespace(**{**vars(jax.lax), **unrolled})
+        with mock.patch.object(lstm, "lax", scan):
+            jax.block_until_ready(run(params, inputs))  # compiled so, and kept
+        return lambda: run(params, inputs)
+
+    @jax.jit
+    def autodiff(params: Any, inputs: jax.Array) -> Any:
+        settings = lstm.LSTMSettings.of(config, Precision.FLOAT32)
+
+        def outputs(params: Any, inputs: Any) -> Any:
+            return reference.lstm_layer(params, inputs, state, settings.cell_clip, settings.projection_clip)[0]
+
+        return jax.grad(lambda p, x: squares(outputs(p, x)), (0, 1))(params, inputs)
+
+    before, inside = lstm.InputProducts.BEFORE_SCAN, lstm.InputProducts.IN_STEP
+    own = form(inside)
+    compare(
+        "LSTM: weights' gradient after scan",
+        ("autodiff", lambda: autodiff(params, inputs)),
+        ("own backward pass", own),
+        max(1, turns // 2),
+    )
+    compare("LSTM: input products, training", ("before the scan", form(before)), ("in the step", own), turns)
+    compare(
+        "LSTM: input products, inference",
+        ("before the scan", form(before, backward=False)),
+        ("in the step", form(inside, backward=False)),
+        2 * turns,
+    )
+    compare("LSTM: unrolled 5 times (not taken)", ("rolled", own), ("unrolled", form(inside, 5)), turns)
+
+
+def directions_lever(batch: Batch, turns: int) -> None:
+    """Both directions of the stack, forward and backward."""
+    rows = batch.size.rows
+    vectors = jax.random.normal(jax.random.key(2), (2, STEPS, rows, batch.size.model.lstm.projection))
+    carry = initial_carry(batch.size.model, rows)
+
+    def stack(form: LSTMForm) -> Form:
+        model = batch.model.clone(form=form)
+
+        @jax.jit
+        def run(params: Any, vectors: jax.Array) -> Any:
+            def loss(params: Any, vectors: jax.Array) -> Any:
+                return squares(model.apply({"params": params}, vectors, carry, method="run_layers")[0][-1])
+
+            return jax.grad(loss, (0, 1))(params, vectors)
+
+        return lambda: run(batch.params, vectors)
+
+    compare(
+        "directions",
+        ("together, products before", stack(LSTMForm.of("gpu"))),
+        ("apart, products in the step", stack(LSTMForm.of("cpu"))),
+        turns,
+    )
+
+
+def softmax_levers(batch: Batch, turns: int, vocabulary_size: int) -> None:
+    """The update of the rows that a step touches, against that of the whole table."""
+    projection = batch.size.model.lstm.projection
+    spread = np.asarray(batch.negatives, np.int64).reshape(-1) * vocabulary_size // batch.size.vocabulary_size
+    ids = jnp.concatenate([batch.targets.reshape(-1), jnp.asarray(spread, jnp.int32)])
+    gradient = jax.random.normal(jax.random.key(3), (len(ids), projection))
+
+    def rows(values: jax.Array, sums: jax.Array, ids: jax.Array, gradient: jax.Array) -> Any:
+        once, summed = combine_rows(ids, gradient, vocabulary_size)
+        scale = 10 / jnp.maximum(jnp.sqrt(jnp.sum(summed**2)), 10)
+        return adagrad_rows(values, sums, once, scale * summed, jnp.float32(0.2))
+
+    def dense(values: jax.Array, sums: jax.Array, ids: jax.Array, gradient: jax.Array) -> Any:
+        whole = jnp.zeros_like(values).at[ids].add(gradient)
+        scale = 10 / jnp.maximum(jnp.sqrt(jnp.sum(whole**2)), 10)
+        return adagrad_rows(values, sums, None, scale * whole, jnp.float32(0.2))
+
+    def form(update: Callable[..., Any]) -> Form:
+        run, state = jax.jit(update, donate_argnums=(0, 1)), [jnp.ones((vocabulary_size, projection)) for _ in range(2)]
+
+        def once() -> Any:
+            state[:] = run(*state, ids, gradient)
+            return state
+
+        return once
+
+    title = f"softmax: rows only, V = {vocabulary_size:,}"
+    compare(title, ("whole table", form(dense)), ("drawn rows", form(rows)), turns)
+
+
+def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
+    """A middle and the longest batch of 64 sentences."""
+    config = SIZES[name].model
+    params = jax.device_get(initial_params(BiLM(config), jax.random.key(0)))
+    bilm = EmbeddingBiLM.of(PretrainedBiLM(config, params, None, {}, ""))
+    sentences = sorted(heldout_sentences(corpus), key=len)
+    for title, start in (("middle", len(sentences) // 2), ("longest", len(sentences) - BATCH)):
+        part = sentences[start : start + BATCH]
+
+        def run(windows: tuple[int, ...], part: list[list[str]] = part) -> Form:
+            def once() -> Any:
+                with mock.patch.object(embedding, "WINDOWS", windows):
+                    return bilm.embed(part)[0]
+
+            return once
+
+        whole = (2 + max(map(len, part)),)
+        compare(
+            f"embed: windows, {title} batch",
+            ("padded to the longest", run(whole)),
+            (f"windows of {embedding.WINDOWS}, ended rows left out", run(embedding.WINDOWS)),
+            turns,
+        )
+    words = [word for sentence in sentences[:256] for word in sentence]
+    bilm.words(words)
+    compare(
+        "embed: words kept",
+        ("every distinct word of the call", lambda: bilm.words.encode(sorted(set(words)))),
+        ("found again", lambda: bilm.words(words)),
+        max(1, turns // 2),
+    )
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser("python -m tools.levers", description=__doc__)
+    parser.add_argument("corpus", type=Path, help="a prepared corpus")
+    parser.add_argument("--sizes", default="tiny,small", help="%(default)s")
+    parser.add_argument("--turns", type=int, default=8, help="that each form is timed (%(default)s)")
+    options = parser.parse_args()
+    corpus = Corpus.open(options.corpus)
+    for name in options.sizes.split(","):
+        print(f"\n{name:<34} {'plain ms':>9} {'lever ms':>9} {'gain':>8} {'of CPU':>8}")
+        batch = Batch(name, corpus)
+        encoder_levers(batch, options.turns)
+        lstm_levers(batch, options.turns)
+        directions_lever(batch, options.turns)
+        softmax_levers(batch, options.turns, batch.size.vocabulary_size)
+        if name == "small":
+            softmax_levers(batch, max(1, options.turns // 3), 793_471)
+        inference_levers(name, corpus, options.turns)
+
+
+if __name__ == "__main__":
+    main()

