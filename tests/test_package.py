@@ -33,7 +33,11 @@ def test_the_wheel_runs_where_the_checkout_is_not(built: tuple[Path, Path], tmp_
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     site = next(environment.glob("lib/python*/site-packages"))
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python")]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", str(built[1])], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    subprocess.run(
+        [*pip, "install", "--quiet", "--no-deps", str(built[1])],
+        check=True,
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )
     # the dependencies take a minute to install: here they are links to those of this environment
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     for entry in here.iterdir():
