@@ -1,0 +1,139 @@
+"""Batches of examples of similar length, in few shapes, so that nothing is compiled after the first epoch.
+
+Examples are put into groups by their length once and for all. Every group has one shape, and what does not fill a batch
+of a group moves on to the next longer one: the number of batches of each shape is the same in every epoch.
+
+Shapes: N examples, B of a batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from elmo_jax.tasks.task import Shape, Text
+
+_MULTIPLE = 4  # lengths are rounded up to a multiple of it
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some examples, by their numbers, and the shape they are laid out in."""
+
+    examples: tuple[int, ...]
+    shape: Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """Examples in groups of similar length.
+
+    Attributes:
+      members: for each group, the numbers of its examples.
+      shapes: for each group, its shape; a later one is at least as large in every size.
+    """
+
+    members: tuple[np.ndarray, ...]
+    shapes: tuple[Shape, ...]
+
+    def epoch(self, batch_size: int, rng: np.random.Generator | None) -> list[Batch]:
+        """The batches of an epoch: in an order drawn from `rng`, or in that of the examples where it is None."""
+        batches: list[Batch] = []
+        waiting = np.zeros(0, np.int64)
+        for number, (members, shape) in enumerate(zip(self.members, self.shapes, strict=True)):
+            members = np.concatenate([waiting, members if rng is None else rng.permutation(members)])
+            whole = len(members) // batch_size * batch_size
+            last = number == len(self.members) - 1
+            for start in range(0, len(members) if last else whole, batch_size):
+                batches.append(Batch(tuple(members[start : start + batch_size].tolist()), shape))
+            waiting = members[whole:]
+        if rng is not None:
+            batches = [batches[place] for place in rng.permutation(len(batches))]
+        return batches
+
+
+def size_of(texts: Sequence[Text]) -> Shape:
+    """For each text of an example, its rows and the words of the longest."""
+    return tuple((len(text), max(map(len, text), default=0)) for text in texts)
+
+
+def make_groups(sizes: Sequence[Shape], number: int, known: Sequence[Shape] = ()) -> Groups:
+    """Puts examples into groups.
+
+    Args:
+      sizes: of N examples.
+      number: groups to make, at most.
+      known: shapes that programs are compiled for already; an example takes the first that it fits, and only the others
+        are put into new groups.
+    """
+    members: list[np.ndarray] = []
+    shapes: list[Shape] = []
+    left = np.arange(len(sizes))
+    for shape in known:
+        fits = np.array([_fits(sizes[i], shape) for i in left], bool) if len(left) else np.zeros(0, bool)
+        if fits.any():
+            members.append(left[fits])
+            shapes.append(shape)
+        left = left[~fits]
+    if len(left):
+        totals = np.array([sum(rows * words for rows, words in sizes[i]) for i in left])
+        previous = shapes[-1] if shapes else None
+        for bound in _bounds(totals, number):
+            part = left[totals <= bound]
+            left, totals = left[totals > bound], totals[totals > bound]
+            shape = _rounded([sizes[i] for i in part], previous)
+            if shapes and shape == shapes[-1]:
+                members[-1] = np.sort(np.concatenate([members[-1], part]))
+            else:
+                members.append(part)
+                shapes.append(shape)
+            previous = shape
+    return Groups(tuple(members), tuple(shapes))
+
+
+def _bounds(totals: np.ndarray, number: int) -> list[int]:
+    """The largest total of each of at most `number` groups, such that the least padding is needed.
+
+    Every example of a group takes the room of the group's largest. The best groups end at each distinct total are found
+    one after another (dynamic programming over the distinct totals).
+    """
+    values, counts = np.unique(totals, return_counts=True)
+    before = np.concatenate([[0], np.cumsum(counts)])  # examples with smaller totals
+    room = np.where(before > 0, np.inf, 0.0)  # of the examples before each value, in the groups so far
+    choices: list[np.ndarray] = []
+    for _ in range(min(number, len(values))):
+        # [first, end]: one more group of the values first..end
+        costs = room[:-1, None] + (before[1:] - before[:-1, None]) * values
+        costs[np.tril_indices(len(values), -1)] = np.inf
+        choices.append(np.argmin(costs, axis=0))
+        room = np.concatenate([[0.0], np.min(costs, axis=0)])
+    bounds: list[int] = []
+    end = len(values) - 1
+    for choice in reversed(choices):
+        bounds.insert(0, int(values[end]))
+        end = int(choice[end]) - 1
+        if end < 0:
+            break
+    return bounds
+
+
+def _fits(size: Shape, shape: Shape) -> bool:
+    return all(a <= b for one, other in zip(size, shape, strict=True) for a, b in zip(one, other, strict=True))
+
+
+def _rounded(sizes: Sequence[Shape], previous: Shape | None) -> Shape:
+    """The smallest rounded shape that all sizes fit into, and at least the previous one."""
+    largest = np.max(np.array(sizes), axis=0)  # [texts, 2]
+    words = -(-np.maximum(largest[:, 1], 1) // _MULTIPLE) * _MULTIPLE
+    rows = np.maximum(largest[:, 0], 1)
+    if previous is not None:
+        rows = np.maximum(rows, [row for row, _ in previous])
+        words = np.maximum(words, [word for _, word in previous])
+    return tuple((int(row), int(word)) for row, word in zip(rows, words, strict=True))
+
+
+def numbered(batches: Sequence[Batch], first: int) -> Iterator[tuple[int, Batch]]:
+    """The batches from number `first` on, each with its number."""
+    return ((number, batches[number]) for number in range(first, len(batches)))

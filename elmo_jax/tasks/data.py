@@ -1,0 +1,77 @@
+"""The examples of a task as batches of arrays.
+
+Shapes: N examples, B of a batch, R rows of a text in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic
+
+import numpy as np
+
+from elmo_jax.data.batches import prefetched
+from elmo_jax.tasks.batching import Batch, Groups, make_groups, size_of
+from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.program import BatchArrays
+from elmo_jax.tasks.task import Example, Labels, Shape, Task
+
+
+class TaskData(Generic[Example]):
+    """Some examples, and their batches.
+
+    Attributes:
+      examples: the examples.
+      groups: those of similar length.
+      words: in all their texts.
+    """
+
+    def __init__(
+        self,
+        task: Task[Example, Any],
+        examples: Sequence[Example],
+        labels: Labels,
+        encoder: TextEncoder,
+        batch_size: int,
+        devices: int,
+        shapes: int,
+        known: Sequence[Shape] = (),
+    ) -> None:
+        """Groups the examples.
+
+        Args:
+          task: the task.
+          examples: of one split.
+          labels: see `Task.labels`.
+          encoder: makes the arrays of texts.
+          batch_size: examples per batch.
+          devices: which a batch is divided over; its places are rounded up to a multiple.
+          shapes, known: see `make_groups`.
+        """
+        self._task, self.examples, self._labels, self._encoder = task, examples, labels, encoder
+        self._batch_size = batch_size
+        self._places = -(-batch_size // devices) * devices  # B
+        sizes = [size_of(task.texts(example)) for example in examples]
+        self.groups: Groups = make_groups(sizes, shapes, known)
+        self.words = sum(len(row) for example in examples for text in task.texts(example) for row in text)
+
+    def epoch(self, rng: np.random.Generator | None) -> list[Batch]:
+        """The batches of an epoch; see `Groups.epoch`."""
+        return self.groups.epoch(self._batch_size, rng)
+
+    def arrays(self, batch: Batch) -> BatchArrays:
+        """The arrays of a batch, on the host."""
+        chosen = [self.examples[number] for number in batch.examples]
+        texts = [self._task.texts(example) for example in chosen]
+        encoded = []
+        for place, (rows, words) in enumerate(batch.shape):
+            laid_out: list[list[str]] = []
+            for example in texts:
+                text = example[place]
+                laid_out += [*text, *([[]] * (rows - len(text)))]
+            encoded.append(self._encoder(laid_out, rows * self._places, words))
+        return BatchArrays(tuple(encoded), self._task.arrays(chosen, self._places, batch.shape, self._labels))
+
+    def iterate(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, BatchArrays]]:
+        """Batches and their arrays, each made by a thread while the one before is in use."""
+        return prefetched((batch, self.arrays(batch)) for batch in batches)

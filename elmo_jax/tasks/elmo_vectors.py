@@ -1,0 +1,159 @@
+"""The frozen layers of a biLM for the sentences of a task, made once and kept in memory-mapped files.
+
+Shapes: N sentences, T words of a sentence, P projection of the biLM, L LSTM layers, S = P + L * 2P numbers per word: the
+token vector once, then each layer's forward and backward output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from elmo_jax.config import ModelConfig
+from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.errors import UserError
+from elmo_jax.files import atomic_file, write_json
+
+BATCH, BATCH_WORDS = 64, 8_192  # sentences embedded together, and their places, padding included
+_VERSION = 1
+
+Sentence = tuple[str, ...]
+
+
+class LayersFile:
+    """The layers of some sentences, in a file."""
+
+    def __init__(self, path: Path, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
+        """Opens the file that `make` wrote; `sentences` are those it was made of, in their order."""
+        lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+        ends = np.cumsum(lengths)
+        self._starts = dict(zip(sentences, (ends - lengths).tolist(), strict=True))
+        shape = (int(ends[-1]) if len(ends) else 0, size)
+        self._vectors = np.memmap(path, dtype, "r", shape=shape) if shape[0] else np.zeros(shape, dtype)
+
+    def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
+        """[T, S] of a sentence, as the file has them. Raises `KeyError` for a sentence it was not made of."""
+        key = tuple(sentence)
+        start = self._starts[key]
+        return self._vectors[start : start + len(key)]
+
+    def __contains__(self, sentence: Sequence[str]) -> bool:
+        return tuple(sentence) in self._starts
+
+
+class Layers:
+    """The layers of the sentences of several files."""
+
+    def __init__(self, files: Sequence[LayersFile]) -> None:
+        """Takes the files, which are looked into in this order."""
+        self._files = files
+
+    def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
+        """[T, S] of a sentence. Raises `KeyError` where no file has it."""
+        for file in self._files:
+            if sentence in file:
+                return file[sentence]
+        raise KeyError(" ".join(sentence))
+
+
+def stored_size(config: ModelConfig) -> int:
+    """The numbers kept per word, S."""
+    return config.lstm.projection * (1 + 2 * config.lstm.layers)
+
+
+def unpacked(stored: jax.Array, projection: int) -> jax.Array:
+    """[B, T, S] as stored -> [B, L+1, T, 2P] float32, layer 0 the token vector twice."""
+    stored = stored.astype(jnp.float32)
+    token, layers = stored[..., :projection], stored[..., projection:]
+    layers = layers.reshape(*layers.shape[:-1], -1, 2 * projection)  # [B, T, L, 2P]
+    both = jnp.concatenate([jnp.tile(token, 2)[..., None, :], layers], axis=-2)
+    return jnp.moveaxis(both, -2, 1)
+
+
+def packed(layers: np.ndarray) -> np.ndarray:
+    """[L+1, T, 2P] as `EmbeddingBiLM.embed` gives them -> [T, S]."""
+    projection = layers.shape[-1] // 2
+    return np.concatenate([layers[0, :, :projection], *layers[1:]], axis=-1)
+
+
+def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> LayersFile:
+    """The layers of some sentences, from a file of the folder, which is made where it is not there.
+
+    The file's name depends on the biLM, the type of the numbers and the sentences, so a file is never another one's.
+
+    Args:
+      folder: where the files are.
+      bilm: the frozen biLM; every sentence is read from a zero state.
+      sentences: of the task; each is embedded once, however often it occurs.
+      dtype: "float16" or "float32".
+
+    Raises:
+      UserError: the file cannot be written, or is not whole, or a number is too large for float16.
+    """
+    distinct = sorted({tuple(sentence) for sentence in sentences if len(sentence)})
+    digest = hashlib.sha256()
+    for sentence in distinct:
+        digest.update(("\n".join(sentence) + "\0").encode("utf-8", "surrogatepass"))
+    job = {
+        "version": _VERSION,
+        "bilm": bilm.fingerprint,
+        "precision": bilm.precision.value,
+        "dtype": dtype,
+        "sentences": len(distinct),
+        "words": sum(map(len, distinct)),
+        "sentences_sha256": digest.hexdigest(),
+    }
+    name = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:24]
+    path, description = folder / f"{name}.layers", folder / f"{name}.json"
+    size = stored_size(bilm.config)
+    expected = job["words"] * size * np.dtype(dtype).itemsize
+    if not description.is_file():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as temporary:
+                _write(temporary, bilm, distinct, size, dtype)
+            write_json(description, job)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
+    if not path.is_file() or path.stat().st_size != expected:
+        raise UserError(f"{path}: not the {expected:,} bytes that it was made with; delete the folder {folder}")
+    return LayersFile(path, distinct, size, dtype)
+
+
+def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
+    """Embeds batches of similar length, and writes each sentence at its place."""
+    starts = np.cumsum([0, *map(len, sentences)])
+    if not starts[-1]:
+        path.touch()
+        return
+    file = np.memmap(path, dtype, "w+", shape=(int(starts[-1]), size))
+    interval = 0.5 if sys.stderr.isatty() else 30.0
+    with tqdm(total=int(starts[-1]), desc="embedding", unit=" words", mininterval=interval, unit_scale=True) as bar:
+        for rows in _batches(sentences):
+            layers, _, _ = bilm.embed([sentences[row] for row in rows])
+            for row, found in zip(rows, layers, strict=True):
+                length = len(sentences[row])
+                vectors = packed(found[:, :length]).astype(dtype)
+                if not np.isfinite(vectors).all():
+                    raise UserError(f"a vector of {sentences[row]!r} is too large for {dtype}; take float32")
+                file[starts[row] : starts[row] + length] = vectors
+                bar.update(length)
+    file.flush()
+
+
+def _batches(sentences: Sequence[Sentence]) -> Iterator[list[int]]:
+    order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
+    while order:
+        rows = order[:BATCH]
+        while len(rows) > 1 and len(rows) * len(sentences[rows[-1]]) > BATCH_WORDS:
+            rows.pop()
+        order = order[len(rows) :]
+        yield rows

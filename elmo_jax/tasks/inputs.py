@@ -1,0 +1,217 @@
+"""The words of a text as the vectors that a task model reads: word vectors, characters and ELMo, side by side.
+
+Shapes: R rows, T words of the longest row, W characters, V words with a vector, D numbers of a word vector, S numbers of
+the stored layers of a word, L LSTM layers and P projection of the biLM.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from elmo_jax.config import ModelConfig
+from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.embedding.task import character_ids
+from elmo_jax.model.elmo import frozen_layers
+from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
+from elmo_jax.tasks.config import CharactersConfig, ElmoConfig, TaskConfig
+from elmo_jax.tasks.elmo_vectors import Layers as StoredLayers
+from elmo_jax.tasks.elmo_vectors import stored_size, unpacked
+from elmo_jax.tasks.embedded import Embedded
+from elmo_jax.tasks.layers.char_cnn import CharCNN
+from elmo_jax.tasks.vocabulary import Vocabulary
+
+Arrays = dict[str, np.ndarray]
+
+
+class TextEncoder:
+    """Makes the arrays of a text's rows, on the host."""
+
+    def __init__(
+        self, config: TaskConfig, vocabulary: Vocabulary, bilm: EmbeddingBiLM | None, layers: StoredLayers | None
+    ) -> None:
+        """Takes what the rows are looked up in.
+
+        Args:
+          config: the experiment.
+          vocabulary: words and characters with vectors.
+          bilm: the frozen biLM; None for none.
+          layers: its layers, where they were made before; None to have them computed in the step.
+        """
+        self._config, self._vocabulary, self._bilm, self._layers = config, vocabulary, bilm, layers
+
+    def __call__(self, rows: Sequence[Sequence[str]], number: int, length: int) -> Arrays:
+        """The arrays of some rows.
+
+        Args:
+          rows: at most `number` rows of at most `length` words each; the others are empty.
+          number: R.
+          length: T.
+
+        Returns:
+          `mask` bool [R, T]; `words` int32 [R, T] where words have vectors; `characters` int32 [R, T, W] where there is
+          a character CNN; with a biLM either `layers` [R, T, S] or `spelling` int32 [R, T, W], as `ELMo` takes it.
+        """
+        mask = np.zeros((number, length), bool)
+        for row, words in enumerate(rows):
+            mask[row, : len(words)] = True
+        arrays: Arrays = {"mask": mask}
+        if self._vocabulary.words:
+            arrays["words"] = np.zeros((number, length), np.int32)
+            for row, words in enumerate(rows):
+                arrays["words"][row, : len(words)] = [self._vocabulary.word_id(word) for word in words]
+        if self._config.characters.filters:
+            arrays["characters"] = self._characters(rows, number, length)
+        if self._layers is not None and self._bilm is not None:
+            stored = np.zeros((number, length, stored_size(self._bilm.config)), self._config.elmo.dtype)
+            for row, words in enumerate(rows):
+                if words:
+                    stored[row, : len(words)] = self._layers[words]
+            arrays["layers"] = stored
+        elif self._bilm is not None:
+            padded = [*rows, *([()] * (number - len(rows)))]
+            found = character_ids(padded, self._bilm.config.char_cnn.max_characters)
+            arrays["spelling"] = np.zeros((number, length, found.shape[2]), np.int32)
+            arrays["spelling"][:, : found.shape[1]] = found
+        return arrays
+
+    def _characters(self, rows: Sequence[Sequence[str]], number: int, length: int) -> np.ndarray:
+        """[R, T, W], W the longest word of these rows, in steps, so that few shapes occur."""
+        most = self._config.characters.max_characters
+        longest = max((len(word) for words in rows for word in words), default=1)
+        width = min(most, next((size for size in (16, 32, 64) if size >= longest), most))
+        found = np.zeros((number, length, width), np.int32)
+        for row, words in enumerate(rows):
+            for step, word in enumerate(words):
+                ids = self._vocabulary.character_ids(word, width)
+                found[row, step, : len(ids)] = ids
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSettings:
+    """What `Inputs` is built from.
+
+    Attributes:
+      word_rows, word_dim: of the table of word vectors; no words where `word_dim` is 0.
+      words_trainable: whether the table is a parameter; else it is a constant, given in the collection `constants`.
+      character_rows, characters: of the character CNN; none without filters.
+      bilm: the biLM's architecture; None for none.
+      elmo: how it enters.
+    """
+
+    word_rows: int
+    word_dim: int
+    words_trainable: bool
+    character_rows: int
+    characters: CharactersConfig
+    bilm: ModelConfig | None
+    elmo: ElmoConfig
+
+    @property
+    def has_input(self) -> bool:
+        """Whether ELMo enters at the input of the task's RNN."""
+        return self.bilm is not None and self.elmo.where in ("input", "both")
+
+    @property
+    def has_output(self) -> bool:
+        """Whether ELMo enters at the output of the task's RNN."""
+        return self.bilm is not None and self.elmo.where in ("output", "both")
+
+    @property
+    def elmo_dim(self) -> int:
+        """Numbers of an ELMo vector: 2P, or P for the token layer."""
+        if self.bilm is None:
+            return 0
+        return self.bilm.lstm.projection * (1 if self.elmo.layers == "token" else 2)
+
+
+class ElmoMix(nn.Module):
+    """One use of the frozen layers: a mix, one layer with its scale, or the token layer as it is."""
+
+    settings: ElmoConfig
+
+    @nn.compact
+    def __call__(self, layers: jax.Array, mask: jax.Array, *, deterministic: bool) -> tuple[jax.Array, jax.Array]:
+        """[R, L+1, T, 2P] -> [R, T, 2P] (or [R, T, P]), and the sum of squares of the mix's raw weights."""
+        choice, norm = self.settings.layers, LayerNorm.WITHOUT_MARKS if self.settings.layer_norm else LayerNorm.NONE
+        squares = jnp.zeros(())
+        if choice == "token":
+            mixed = layers[:, 0, :, : layers.shape[-1] // 2] * mask[..., None]
+        elif choice == "all":
+            mixed, squares = ScalarMix(Layers.ALL, norm, name="mix")(layers, mask)
+        else:
+            number = layers.shape[1] - 1 if choice == "top" else int(choice)
+            mixed, _ = ScalarMix(Layers.TOP, name="mix")(layers[:, number : number + 1], mask)
+        return nn.Dropout(self.settings.dropout)(mixed, deterministic=deterministic), squares
+
+
+class Inputs(nn.Module):
+    """Arrays of a text -> `Embedded`, with the parameters that all texts of a task share."""
+
+    settings: InputSettings
+
+    def setup(self) -> None:
+        """Makes the word table, the character CNN and the mixes."""
+        settings = self.settings
+        if settings.word_dim:
+            shape = (settings.word_rows, settings.word_dim)
+            if settings.words_trainable:
+                self.table = self.param("words", nn.initializers.zeros_init(), shape)
+            else:
+                self.table = self.variable("constants", "words", jnp.zeros, shape).value
+        if settings.characters.filters:
+            characters = settings.characters
+            self.char_cnn = CharCNN(
+                settings.character_rows,
+                characters.embedding_dim,
+                characters.filters,
+                max(characters.max_characters, *(width for width, _ in characters.filters)),
+                "independent" if characters.variant == "masked" else "allennlp",
+            )
+            self.drop_characters = nn.Dropout(characters.dropout)
+        if settings.has_input:
+            self.input_mix = ElmoMix(settings.elmo)
+        if settings.has_output:
+            self.output_mix = ElmoMix(settings.elmo)
+
+    def __call__(self, text: Mapping[str, jax.Array], *, deterministic: bool) -> tuple[Embedded, jax.Array]:
+        """The vectors of a text, and the penalty of the mixes: the factor of regularization times their squares."""
+        settings, mask = self.settings, text["mask"]
+        words: list[jax.Array] = []
+        if settings.word_dim:
+            words.append(self.table[text["words"]] * mask[..., None])  # [R, T, D]
+        if settings.characters.filters:
+            found = self.char_cnn(text["characters"]) * mask[..., None]
+            words.append(self.drop_characters(found, deterministic=deterministic))
+        joined = jnp.concatenate(words, axis=-1) if words else None
+        vectors, output, squares = list(words), None, jnp.zeros(())
+        if settings.bilm is not None:
+            layers = self._layers(text)
+            if settings.has_input:
+                mixed, found = self.input_mix(layers, mask, deterministic=deterministic)
+                vectors.append(mixed)
+                squares += found
+            if settings.has_output:
+                output, found = self.output_mix(layers, mask, deterministic=deterministic)
+                squares += found
+        embedded = Embedded(jnp.concatenate(vectors, axis=-1), mask, output, joined)
+        return embedded, settings.elmo.regularization * squares
+
+    def _layers(self, text: Mapping[str, jax.Array]) -> jax.Array:
+        """[R, L+1, T, 2P], as constants."""
+        bilm = self.settings.bilm
+        assert bilm is not None
+        if "layers" in text:
+            return jax.lax.stop_gradient(unpacked(text["layers"], bilm.lstm.projection))
+        if self.is_initializing():  # the parameters of the task do not depend on the biLM
+            rows, steps = text["mask"].shape
+            return jnp.zeros((rows, bilm.lstm.layers + 1, steps, 2 * bilm.lstm.projection))
+        tree: Any = self.get_variable("constants", "bilm")
+        return frozen_layers(bilm, tree, text["spelling"])

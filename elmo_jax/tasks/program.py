@@ -1,0 +1,162 @@
+"""A task model made ready for the devices: its module, its step and its evaluation.
+
+Shapes: B examples of a batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from elmo_jax.distributed.mesh import REPLICATED, ROWS
+from elmo_jax.tasks.config import TaskConfig
+from elmo_jax.tasks.inputs import Inputs, InputSettings
+from elmo_jax.tasks.optimizer import averaged, make_optimizer, rate, weight_penalty
+from elmo_jax.types import Tree
+
+Arrays = Mapping[str, Any]
+
+
+@flax.struct.dataclass
+class BatchArrays:
+    """What a task model is given: the arrays of each text, and those of the task."""
+
+    texts: tuple[Arrays, ...]
+    arrays: Arrays
+
+
+@flax.struct.dataclass
+class TaskState:
+    """All that a training needs to go on.
+
+    Attributes:
+      step: updates made.
+      epoch, batch: where in the data the next update is.
+      params, optimizer: of the task; nothing of the frozen biLM.
+      average: the moving average of the parameters, or an empty dict.
+    """
+
+    step: jax.Array
+    epoch: jax.Array
+    batch: jax.Array
+    params: Tree
+    optimizer: Any
+    average: Tree
+
+
+class TaskModule(nn.Module):
+    """The inputs of a task and its model."""
+
+    settings: InputSettings
+    model: nn.Module
+
+    @nn.compact
+    def __call__(
+        self, batch: BatchArrays, *, deterministic: bool
+    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        """The loss of the batch, the penalty of the ELMo mixes, and the predictions."""
+        inputs = Inputs(self.settings, name="inputs")
+        embedded, penalties = zip(*(inputs(text, deterministic=deterministic) for text in batch.texts), strict=True)
+        output = self.model(*embedded, batch.arrays, deterministic=deterministic)
+        return output.loss, penalties[0], output.predictions
+
+
+class TaskProgram:
+    """The step and the evaluation of one task, compiled once per shape for all seeds."""
+
+    def __init__(
+        self, config: TaskConfig, settings: InputSettings, model: nn.Module, mesh: Mesh, divide: bool
+    ) -> None:
+        """Makes them; nothing is compiled yet.
+
+        Args:
+          config: the experiment.
+          settings: of the inputs.
+          model: of the task.
+          mesh: the devices.
+          divide: whether a batch's arrays are divided over them along their first axis.
+        """
+        self._config, self._settings, self.mesh = config, settings, mesh
+        self._module = TaskModule(settings, model)
+        self._optimizer = make_optimizer(config.train.optimizer)
+        self._placement = NamedSharding(mesh, ROWS if divide else REPLICATED)
+        self._everywhere = NamedSharding(mesh, REPLICATED)
+        self.train_step = jax.jit(self._train_step, donate_argnums=0)
+        self.evaluate = jax.jit(self._evaluate)
+
+    def constants(self, words: np.ndarray | None, bilm: Tree | None) -> Tree:
+        """What is not trained: frozen word vectors, and the biLM where its layers are computed in the step."""
+        found: Tree = {}
+        if words is not None:
+            found["words"] = words
+        if bilm is not None:
+            found["bilm"] = bilm
+        return jax.device_put({"inputs": found}, self._everywhere) if found else {}
+
+    def first_state(self, seed: int, batch: BatchArrays, words: np.ndarray | None) -> TaskState:
+        """The state of step 0.
+
+        Args:
+          seed: of the initial parameters.
+          batch: any batch, for the shapes.
+          words: the first word vectors, where they are trained.
+        """
+
+        def start(key: jax.Array, batch: BatchArrays, words: jax.Array | None) -> TaskState:
+            params = self._module.init({"params": key}, batch, deterministic=True)["params"]
+            if words is not None:
+                params = {**params, "inputs": {**params["inputs"], "words": words}}
+            average = jax.tree.map(jnp.copy, params) if self._config.train.optimizer.ema else {}
+            zero = [jnp.zeros((), jnp.int32) for _ in range(3)]  # an array each, since the state is given away
+            return TaskState(*zero, params, self._optimizer.init(params), average)
+
+        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(jax.random.key(seed), batch, words)
+        return state
+
+    def place(self, batch: BatchArrays) -> BatchArrays:
+        """A batch of the host on the devices."""
+        return jax.tree.map(lambda array: jax.device_put(array, self._placement), batch)
+
+    def _variables(self, params: Tree, constants: Tree) -> dict[str, Tree]:
+        return {"params": params, "constants": constants} if constants else {"params": params}
+
+    def _train_step(
+        self, state: TaskState, batch: BatchArrays, constants: Tree, factor: jax.Array, seed: jax.Array
+    ) -> tuple[TaskState, jax.Array]:
+        """One update; the loss without penalties."""
+        settings = self._config.train.optimizer
+        key = jax.random.fold_in(jax.random.key(seed), state.step)
+
+        def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
+            found, penalty, _ = self._module.apply(
+                self._variables(params, constants), batch, deterministic=False, rngs={"dropout": key}
+            )
+            return found + penalty + weight_penalty(params, settings.weight_decay), found
+
+        gradient, found = jax.grad(loss, has_aux=True)(state.params)
+        updates, optimizer = self._optimizer.update(gradient, state.optimizer, state.params)
+        size = rate(settings, state.step, factor)
+        params = jax.tree.map(lambda p, u: p + size * u, state.params, updates)
+        average = averaged(state.average, params, settings.ema) if settings.ema else {}
+        new = dataclasses.replace(
+            state, step=state.step + 1, params=params, optimizer=optimizer, average=average, batch=state.batch + 1
+        )
+        return new, found
+
+    def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The loss and the predictions of a batch, without dropout."""
+        loss, _, predictions = self._module.apply(self._variables(params, constants), batch, deterministic=True)
+        return loss, predictions
+
+    def evaluated(self, state: TaskState) -> Tree:
+        """The parameters that evaluations use: the average, where there is one."""
+        return state.average if self._config.train.optimizer.ema else state.params
+

@@ -1,0 +1,298 @@
+"""A run of a task: its examples, its biLM, a training with each seed, and what they come to together."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from elmo_jax import files
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree, load_bilm
+from elmo_jax.errors import UserError
+from elmo_jax.model.bilm import parameter_count
+from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.metrics import read_records
+from elmo_jax.runs.report import Finished
+from elmo_jax.runs.signals import Stopped, StopSignals
+from elmo_jax.tasks import elmo_vectors, vocabulary
+from elmo_jax.tasks.config import CHANGEABLE, TaskConfig
+from elmo_jax.tasks.data import TaskData
+from elmo_jax.tasks.elmo_vectors import Layers
+from elmo_jax.tasks.history import History
+from elmo_jax.tasks.inputs import InputSettings, TextEncoder
+from elmo_jax.tasks.program import TaskProgram, TaskState
+from elmo_jax.tasks.registry import task_of
+from elmo_jax.tasks.report import draw, statistics
+from elmo_jax.tasks.sources import read_split
+from elmo_jax.tasks.task import Labels, Task
+from elmo_jax.tasks.trainer import Fitting, Training, elmo_mixes
+from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
+from elmo_jax.training.launch import use_compilation_cache
+
+SPLITS = ("train", "dev", "test")
+_LARGEST_SEED = 0  # of the order in which training examples are taken into smaller shares
+
+
+def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished | Stopped:
+    """Trains a task with every seed of its config, to the end or until SIGTERM or SIGINT.
+
+    Args:
+      config: the experiment, of the task's own class.
+      workdir: the run's folder; a run that was stopped or killed there goes on.
+      title: what the run is called in its picture.
+
+    Raises:
+      UserError: a setting, a file or a loss that training cannot go on with.
+    """
+    workdir = files.place(workdir)
+    if files.in_bucket(workdir):
+        raise UserError(f"{workdir}: a task is trained in a folder of this machine")
+    task = task_of(config.task)
+    splits = {name: read_split(task, config, name) for name in SPLITS}
+    for name in ("train", "dev"):
+        if not splits[name]:
+            raise UserError(f"config.data.{name}: no examples; give a file")
+    bilm = open_model(config)
+    facts = {
+        "bilm": bilm.fingerprint if bilm else None,
+        "data": {name: _digest(task, examples) for name, examples in splits.items()},
+    }
+    open_workdir(workdir, config, facts, CHANGEABLE)
+    use_compilation_cache(workdir)
+    run = TaskRun(task, config, bilm, splits, workdir)
+    with StopSignals() as signals:
+        for seed in config.seeds:
+            ended = run.train(seed, signals)
+            if isinstance(ended, Stopped):
+                return ended
+    return Finished(run.finish(title, facts), already=False)
+
+
+def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
+    """The biLM of an experiment, if it has one."""
+    if not config.bilm:
+        return None
+    bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
+    layers = bilm.config.lstm.layers
+    if config.elmo.layers.isdecimal() and not 1 <= int(config.elmo.layers) <= layers:
+        raise UserError(f"config.elmo.layers: expected 1 to {layers}, the LSTM layers of the biLM, got {config.elmo.layers}")
+    return bilm
+
+
+def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
+    """What the examples say, independent of where their files lie."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+class TaskRun:
+    """The examples of a run, its compiled programs, and the results of its seeds."""
+
+    def __init__(
+        self,
+        task: Task[Any, Any],
+        config: TaskConfig,
+        bilm: EmbeddingBiLM | None,
+        splits: dict[str, list[Any]],
+        workdir: epath.Path,
+    ) -> None:
+        """Prepares the inputs of all examples.
+
+        Args:
+          task, config: what is trained.
+          bilm: the frozen biLM; None for none.
+          splits: the examples of `train`, `dev` and `test`.
+          workdir: the run's folder.
+        """
+        self._task, self._config, self._workdir = task, config, workdir
+        chosen = training_share(splits["train"], config)
+        self._labels: Labels = task.labels(chosen, config)
+        others = [row for name in ("dev", "test") for row in rows_of(task, splits[name])]
+        self._vocabulary, self._table = vocabulary.build(
+            rows_of(task, chosen), others, config.word_vectors, config.characters
+        )
+        self._layers = layers_of(task, config, bilm, splits, workdir)
+        mesh = make_mesh(jax.local_devices())
+        self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
+        encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
+        devices = mesh.size if task.rows_are_examples else 1
+        settings = (self._labels, encoder, config.train.batch_size, devices, config.train.shapes)
+        train = TaskData(task, short_enough(task, chosen, config), *settings)
+        known = train.groups.shapes
+        self._data = {"train": train, **{n: TaskData(task, splits[n], *settings, known) for n in ("dev", "test")}}
+        computed = bilm is not None and self._layers is None
+        self._tree = frozen_tree(bilm) if computed and bilm is not None else None
+        save_inputs(workdir, self._labels, self._vocabulary, self._table)
+
+    def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped | None:
+        """Trains with one seed, and writes its result; None where that was done before."""
+        folder = self._workdir / f"seed_{seed}"
+        if (folder / "result.json").is_file():
+            return None
+        fitting = self._fitting(seed)
+        ended = Training(fitting, seed, folder, f"seed {seed}", signals).run()
+        if isinstance(ended, Stopped):
+            return ended
+        files.write_json(folder / "result.json", self._result(fitting, seed, folder, ended))
+        return ended
+
+    def _fitting(self, seed: int) -> Fitting[Any, Any]:
+        trainable = self._config.word_vectors.trainable
+        words = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
+        constants = self._program.constants(None if trainable else words, self._tree)
+        test = self._data["test"] if self._data["test"].examples else None
+        return Fitting(
+            self._task, self._config, self._labels, self._program,
+            self._data["train"], self._data["dev"], test, constants, words if trainable else None,
+        )  # fmt: skip
+
+    def _result(self, fitting: Fitting[Any, Any], seed: int, folder: epath.Path, state: TaskState) -> dict[str, Any]:
+        """What a finished training has come to; writes its predictions too."""
+        params = fitting.program.evaluated(state)
+        found: dict[str, Any] = {"seed": seed, "step": int(state.step), "epoch": int(state.epoch)}
+        for name, data in (("dev", fitting.dev), ("test", fitting.test)):
+            if data is not None:
+                predictions, arrays = fitting.predict(params, data)
+                found[name] = self._task.score(data.examples, predictions)
+                files.write_text(folder / f"{name}.predictions", self._task.write(data.examples, predictions))
+                if self._task.averages:
+                    np.savez_compressed(folder / f"{name}.npz", **_padded(arrays))
+        records = read_records(folder / "metrics.jsonl")
+        last = [record for record in records if "train/seconds" in record]
+        words = {n: v for n, v in state.params.get("inputs", {}).items() if n == "words"}
+        return {
+            **found,
+            "epochs": max((record["epoch"] for record in last), default=0),
+            "words_per_second": last[-1]["train/words"] / last[-1]["train/seconds"] if last else 0.0,
+            "seconds": records[-1]["wall_seconds"],
+            "parameters": parameter_count(state.params) - parameter_count(words),
+            "word_vector_parameters": parameter_count(words),
+            "elmo": elmo_mixes(params),
+        }
+
+    def finish(self, title: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """Writes what all seeds have come to, and the picture."""
+        seeds = [
+            json.loads((self._workdir / f"seed_{seed}" / "result.json").read_text()) for seed in self._config.seeds
+        ]
+        result: dict[str, Any] = {
+            "task": self._task.name,
+            "metric": self._task.metric,
+            **{name: statistics([s[name][self._task.metric] for s in seeds]) for name in ("dev", "test") if name in seeds[0]},
+            "seeds": seeds,
+            "examples": {name: len(data.examples) for name, data in self._data.items()},
+            "parameters": seeds[0]["parameters"],
+            "words_found": self._table.found,
+            "elmo": dataclasses.asdict(self._config.elmo) if self._config.bilm else None,
+            **facts,
+        }
+        if self._task.averages and len(seeds) > 1:
+            result["ensemble"] = self._ensemble()
+        draw(self._workdir, title, self._task, self._config, result)
+        files.write_json(self._workdir / "result.json", result)
+        return result
+
+    def _ensemble(self) -> dict[str, Any]:
+        """The metrics of all seeds' averaged predictions."""
+        found = {}
+        for name in ("dev", "test"):
+            data = self._data[name]
+            if data.examples:
+                loaded = [np.load(self._workdir / f"seed_{seed}" / f"{name}.npz") for seed in self._config.seeds]
+                mean = {key: np.mean([arrays[key] for arrays in loaded], axis=0) for key in loaded[0].files}
+                predictions = self._task.decode(mean, data.examples, self._labels, self._config)
+                found[name] = self._task.score(data.examples, predictions)
+        return found
+
+
+def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Arrays of examples as one array each, zeros at the end of the shorter ones."""
+    found = {}
+    for name, values in arrays.items():
+        shape = np.max([value.shape for value in values], axis=0) if values and values[0].ndim else ()
+        whole = np.zeros((len(values), *np.atleast_1d(shape).astype(int)) if len(np.atleast_1d(shape)) else len(values))
+        for row, value in enumerate(values):
+            whole[(row, *map(slice, value.shape))] = value
+        found[name] = whole
+    return found
+
+
+def training_share(examples: Sequence[Any], config: TaskConfig) -> list[Any]:
+    """The share of the training examples that is used, in their order; smaller shares are parts of larger ones."""
+    number = max(1, round(config.data.train_fraction * len(examples)))
+    order = np.random.default_rng(_LARGEST_SEED).permutation(len(examples))
+    return [examples[place] for place in sorted(order[:number].tolist())]
+
+
+def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConfig) -> list[Any]:
+    """The training examples of at most `max_length` words in each text, all of them where that is 0."""
+    most = config.train.max_length
+    found = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
+    if not found:
+        raise UserError(f"config.train.max_length: no training example has at most {most} words")
+    return found
+
+
+def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
+    """All rows of all texts of some examples."""
+    return (row for example in examples for text in task.texts(example) for row in text)
+
+
+def layers_of(
+    task: Task[Any, Any],
+    config: TaskConfig,
+    bilm: EmbeddingBiLM | None,
+    splits: dict[str, list[Any]],
+    workdir: epath.Path,
+) -> Layers | None:
+    """The frozen layers of all examples, a file for each split; None where they are computed in the step."""
+    if bilm is None or config.elmo.vectors == "computed":
+        return None
+    folder = Path(config.elmo.cache or workdir / "elmo")
+    dtype = config.elmo.dtype
+    return Layers([elmo_vectors.make(folder, bilm, rows_of(task, splits[name]), dtype) for name in SPLITS if splits[name]])
+
+
+def make_program(
+    task: Task[Any, Any],
+    config: TaskConfig,
+    labels: Labels,
+    words: Vocabulary,
+    table: WordTable,
+    bilm: EmbeddingBiLM | None,
+    mesh: jax.sharding.Mesh,
+) -> TaskProgram:
+    """The step and the evaluation of a task."""
+    settings = InputSettings(
+        word_rows=words.word_rows,
+        word_dim=table.vectors.shape[1],
+        words_trainable=config.word_vectors.trainable,
+        character_rows=words.character_rows,
+        characters=config.characters,
+        bilm=bilm.config if bilm else None,
+        elmo=config.elmo,
+    )
+    return TaskProgram(config, settings, task.module(config, labels), mesh, task.rows_are_examples)
+
+
+def save_inputs(workdir: epath.Path, labels: Labels, words: Vocabulary, table: WordTable) -> None:
+    """Writes what a trained task is loaded with, beside its parameters."""
+    files.write_json(workdir / "labels.json", labels)
+    files.write_json(workdir / "vocabulary.json", words.as_dict())
+    with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
+        np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)
+
+
+def best_step(folder: epath.Path, metric: str) -> int | None:
+    """The step of the best evaluation of a seed that has recorded some."""
+    return History.of(read_records(folder / "metrics.jsonl"), f"dev/{metric}").best

@@ -1,0 +1,168 @@
+"""A trained task in use: `elmo_jax.load_task(RUN).predict(...)`, and its evaluation on other examples."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from elmo_jax import files
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.embedding.bilm import frozen_tree
+from elmo_jax.errors import UserError
+from elmo_jax.runs.folder import read_config_file
+from elmo_jax.tasks.config import TaskConfig
+from elmo_jax.tasks.data import TaskData
+from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.tasks.run import make_program, open_model
+from elmo_jax.tasks.sources import read_source
+from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
+from elmo_jax.types import Tree
+
+
+class TrainedTask:
+    """A trained task model of one seed, or the averaged predictions of several.
+
+    Attributes:
+      config: the experiment.
+      seeds: those whose models are used.
+    """
+
+    def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
+        """Loads it; see `load_task`."""
+        self._folder = files.place(run)
+        written = read_config_file(self._folder)
+        self.config: TaskConfig = task_config(written["config"])
+        self._task = task_of(self.config.task)
+        finished = [seed for seed in self.config.seeds if (self._folder / f"seed_{seed}" / "result.json").is_file()]
+        if not finished:
+            raise UserError(f"{run}: no seed of this task has been trained to its end; go on with: elmo-jax task train")
+        self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
+        for seed in self.seeds:
+            if seed not in finished:
+                raise UserError(f"{run}: seed {seed} is not trained; there are: {', '.join(map(str, finished))}")
+        if len(self.seeds) > 1 and not self._task.averages:
+            raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
+        self._labels = json.loads((self._folder / "labels.json").read_text())
+        words = json.loads((self._folder / "vocabulary.json").read_text())
+        self._vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
+        with np.load(self._folder / "words.npz") as stored:
+            self._table = WordTable(stored["vectors"], stored["random"], float(stored["spread"]), None)
+        self._bilm = open_model(self.config)
+        expected = written["facts"].get("bilm")
+        if self._bilm is not None and self._bilm.fingerprint != expected:
+            raise UserError(
+                f"{run}: trained with the biLM of fingerprint {str(expected)[:12]}, and {self.config.bilm} is"
+                f" {self._bilm.fingerprint[:12]}; give the one it was trained with"
+            )
+        task, mesh = self._task, make_mesh(jax.local_devices())
+        arguments = (self.config, self._labels, self._vocabulary, self._table, self._bilm, mesh)
+        self._program = make_program(task, *arguments)
+        self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None)
+        self._models = [self._model(seed) for seed in self.seeds]
+
+    def _model(self, seed: int) -> tuple[Tree, Tree]:
+        """The parameters and the constants of a seed."""
+        folder = self._folder / f"seed_{seed}"
+        step = json.loads((folder / "result.json").read_text())["step"]
+        part = "average" if self.config.train.optimizer.ema else "params"
+        params, _ = Checkpoints(folder / "checkpoints").restore_params(step, part)
+        frozen = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
+        constants = self._program.constants(
+            None if self.config.word_vectors.trainable else frozen, frozen_tree(self._bilm) if self._bilm else None
+        )
+        return jax.device_put(params), constants
+
+    @property
+    def texts_per_example(self) -> int:
+        """The number of texts that an example has: 2 for premise and hypothesis, or question and paragraph."""
+        return self._task.texts_per_example
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether an example is a whole text of several sentences."""
+        return not self._task.rows_are_examples
+
+    def predict(self, inputs: Sequence[Any]) -> list[Any]:
+        """Predictions for texts that are tokenised already.
+
+        Args:
+          inputs: for a task with one text per example a list of sentences, each a list of words; for others a list of
+            tuples of such sentences (premise, hypothesis; question, paragraph).
+
+        Returns:
+          The predictions of all examples in these texts, as dicts of JSON values: one per input, but for semantic roles,
+          where there is one for each verb.
+        """
+        examples = self._examples(inputs)
+        found = self._predictions(examples)
+        return [self._task.as_json(e, p) for e, p in zip(examples, found, strict=True)]
+
+    def shown(self, inputs: Sequence[Any]) -> list[str]:
+        """The same for a person to read."""
+        examples = self._examples(inputs)
+        found = self._predictions(examples)
+        return [self._task.show(e, p) for e, p in zip(examples, found, strict=True)]
+
+    def written(self, inputs: Sequence[Any]) -> str:
+        """The same in the task's own file format."""
+        examples = self._examples(inputs)
+        return self._task.write(examples, self._predictions(examples))
+
+    def evaluate(self, source: str) -> dict[str, float]:
+        """The official metrics on the annotated examples of a source."""
+        examples = read_source(self._task, self.config, source, training=False)
+        return self._task.score(examples, self._predictions(examples))
+
+    def _examples(self, inputs: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for item in inputs:
+            texts = item if isinstance(item, tuple) else (item,)
+            if len(texts) != self._task.texts_per_example:
+                expected = self._task.texts_per_example
+                raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
+            for text in texts:
+                rows = [text] if self._task.rows_are_examples else text
+                if isinstance(text, str) or any(isinstance(r, str) or not all(isinstance(w, str) for w in r) for r in rows):
+                    raise UserError(f"expected lists of words, got {str(item)[:80]!r}; try text.split()")
+            found += self._task.from_words(texts, self._labels)
+        return found
+
+    def _predictions(self, examples: Sequence[Any]) -> list[Any]:
+        """In the order of the examples; of several seeds the mean of their arrays is decoded."""
+        mesh = self._program.mesh
+        devices = mesh.size if self._task.rows_are_examples else 1
+        train = self.config.train
+        data = TaskData(self._task, examples, self._labels, self._encoder, train.batch_size, devices, train.shapes)
+        places: dict[int, Any] = {}
+        for batch, host in data.iterate(data.epoch(None)):
+            on_devices = self._program.place(host)
+            found = [jax.device_get(self._program.evaluate(p, on_devices, c)[1]) for p, c in self._models]
+            mean = found[0] if len(found) == 1 else jax.tree.map(lambda *a: np.mean(a, axis=0), *found)
+            chosen = [examples[number] for number in batch.examples]
+            decoded = self._task.decode(mean, chosen, self._labels, self.config)
+            places |= dict(zip(batch.examples, decoded, strict=True))
+        return [places[number] for number in range(len(examples))]
+
+
+def load_task(
+    run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False
+) -> TrainedTask:
+    """Loads a trained task.
+
+    Args:
+      run: the folder of a run of `elmo-jax task train`.
+      seeds: whose models to use; the first finished one unless given.
+      ensemble: average the predictions of all finished seeds.
+
+    Raises:
+      UserError: no such run, no finished seed, or another biLM than it was trained with.
+    """
+    return TrainedTask(epath.Path(run), seeds, ensemble)

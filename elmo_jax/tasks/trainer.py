@@ -1,0 +1,230 @@
+"""One training of a task, with one seed: from its first step or from its newest checkpoint to its best epoch.
+
+What decides (the best evaluation, patience, the plateau of the rate) is read from the recorded dev metrics, see `history`;
+the order of examples depends on the seed and the epoch alone. So a training that was killed ends as one that was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any, Generic
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.errors import UserError
+from elmo_jax.runs.recorder import Recorder
+from elmo_jax.runs.signals import Stopped, StopSignals
+from elmo_jax.tasks.config import TaskConfig
+from elmo_jax.tasks.data import TaskData
+from elmo_jax.tasks.history import History
+from elmo_jax.tasks.program import BatchArrays, TaskProgram, TaskState
+from elmo_jax.tasks.task import Example, Labels, Prediction, Task
+from elmo_jax.types import Tree
+
+KEPT = 2  # newest checkpoints, beside the best
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitting(Generic[Example, Prediction]):
+    """All that a training of a task needs beside its seed.
+
+    Attributes:
+      task, config, labels: what is trained.
+      program: its step and evaluation, compiled once for all seeds.
+      train, dev, test: the examples; `test` is None where there are none.
+      constants: what is not trained, see `TaskProgram.constants`.
+      words: the first word vectors where they are trained, else None.
+    """
+
+    task: Task[Example, Prediction]
+    config: TaskConfig
+    labels: Labels
+    program: TaskProgram
+    train: TaskData[Example]
+    dev: TaskData[Example]
+    test: TaskData[Example] | None
+    constants: Tree
+    words: np.ndarray | None
+
+    def predict(self, params: Tree, data: TaskData[Example]) -> tuple[list[Prediction], dict[str, list[np.ndarray]]]:
+        """The predictions of all examples, in their order, and the model's arrays of each example."""
+        places: dict[int, Prediction] = {}
+        arrays: dict[int, dict[str, np.ndarray]] = {}
+        for batch, host in data.iterate(data.epoch(None)):
+            _, found = self.program.evaluate(params, self.program.place(host), self.constants)
+            found = jax.device_get(found)
+            chosen = [data.examples[number] for number in batch.examples]
+            decoded = self.task.decode(found, chosen, self.labels, self.config)
+            for place, number in enumerate(batch.examples):
+                places[number] = decoded[place]
+                arrays[number] = {name: array[place] for name, array in found.items() if array.ndim}
+        order = range(len(data.examples))
+        names = arrays[0] if arrays else {}
+        return [places[number] for number in order], {name: [arrays[n][name] for n in order] for name in names}
+
+
+class Training(Generic[Example, Prediction]):
+    """One launch of the training with one seed."""
+
+    def __init__(
+        self, fitting: Fitting[Example, Prediction], seed: int, workdir: epath.Path, title: str, signals: StopSignals
+    ) -> None:
+        """Opens the folder of the seed.
+
+        Args:
+          fitting: what is trained.
+          seed: of the initial parameters, dropout and the order of examples.
+          workdir: the seed's folder.
+          title: for the progress.
+          signals: that ask to stop.
+        """
+        self._fitting, self._seed, self._workdir, self._title = fitting, seed, workdir, title
+        self._signals, self._config = signals, fitting.config.train
+        self._checkpoints = Checkpoints(workdir / "checkpoints", keep=KEPT)
+        self._seconds = 0.0  # of training since the last evaluation
+        self._words = 0
+        self._losses: list[jax.Array] = []
+
+    def run(self) -> TaskState | Stopped:
+        """Trains to the end and returns the state of the best evaluation; or to a signal."""
+        launched = time.perf_counter()
+        try:
+            state = self._first_state()
+            found = self._checkpoints.restore(self._abstract(state))
+            state, step = found or (state, 0)
+            recorder = Recorder(self._workdir, step, self._config.epochs, launched, unit="epoch")
+            try:
+                state = self._train(state, recorder)
+                if self._signals.received is not None and not self._is_over(state, recorder):
+                    step = int(state.step)
+                    self._checkpoints.save(step, state)
+                    self._checkpoints.wait()
+                    return Stopped(self._signals.received, step)
+                return self._best(state, recorder)
+            finally:
+                recorder.close()
+        finally:
+            self._checkpoints.close()
+
+    def _first_state(self) -> TaskState:
+        data, program = self._fitting.train, self._fitting.program
+        batch = data.epoch(None)[0]
+        return program.first_state(self._seed, data.arrays(batch), self._fitting.words)
+
+    @staticmethod
+    def _abstract(state: TaskState) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
+
+    def _history(self, recorder: Recorder) -> History:
+        return History.of(recorder.log.records, f"dev/{self._fitting.task.metric}")
+
+    def _is_over(self, state: TaskState, recorder: Recorder) -> bool:
+        return int(state.epoch) >= self._config.epochs or self._history(recorder).is_enough(self._config)
+
+    def _train(self, state: TaskState, recorder: Recorder) -> TaskState:
+        """Trains epoch after epoch to the end or to a signal."""
+        if not recorder.log.records:
+            state = self._evaluate(state, recorder)
+        while not self._is_over(state, recorder) and self._signals.received is None:
+            state = self._epoch(state, recorder)
+        return state
+
+    def _epoch(self, state: TaskState, recorder: Recorder) -> TaskState:
+        """Trains what is left of an epoch; evaluates at its end, or every so many steps."""
+        epoch, every = int(state.epoch), self._config.evaluate_every
+        data, program = self._fitting.train, self._fitting.program
+        batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
+        factor = self._factor(recorder)
+        seed = jnp.asarray(self._seed, jnp.uint32)
+        step, began = int(state.step), time.perf_counter()
+        for batch, host in data.iterate(batches):
+            state, loss = program.train_step(state, program.place(host), self._fitting.constants, factor, seed)
+            step += 1
+            self._losses.append(loss)
+            self._words += sum(int(text["mask"].sum()) for text in host.texts)
+            if self._signals.received is not None:
+                self._seconds += time.perf_counter() - began
+                return state
+            if every and step % every == 0:
+                self._seconds += time.perf_counter() - began
+                state = self._evaluate(state, recorder)
+                if self._history(recorder).is_enough(self._config):
+                    return state
+                factor, began = self._factor(recorder), time.perf_counter()
+        jax.block_until_ready(state.step)
+        self._seconds += time.perf_counter() - began
+        recorder.progress.advance()
+        state = dataclasses.replace(
+            state, epoch=state.epoch + 1, batch=jax.device_put(jnp.zeros((), jnp.int32), state.batch.sharding)
+        )
+        return state if every else self._evaluate(state, recorder)
+
+    def _factor(self, recorder: Recorder) -> jax.Array:
+        return jnp.asarray(self._history(recorder).factor(self._config.optimizer), jnp.float32)
+
+    def _evaluate(self, state: TaskState, recorder: Recorder) -> TaskState:
+        """Evaluates on dev, records, shows and saves."""
+        fitting = self._fitting
+        predictions, _ = fitting.predict(fitting.program.evaluated(state), fitting.dev)
+        metrics = fitting.task.score(fitting.dev.examples, predictions)
+        step, epoch = int(state.step), int(state.epoch)
+        values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
+        if self._losses:
+            loss = float(np.mean(jax.device_get(self._losses)))
+            if not np.isfinite(loss):
+                raise UserError(
+                    f"{self._workdir}: the loss stopped being finite before step {step}; try a lower"
+                    " config.train.optimizer.learning_rate or a lower clip_norm, in a folder of its own"
+                )
+            speed = self._words / max(self._seconds, 1e-9)
+            values |= {"train/loss": loss, "train/words_per_second": speed, "epoch": epoch}
+            values["train/learning_rate_factor"] = self._history(recorder).factor(self._config.optimizer)
+            values["train/seconds"] = recorder.log.latest("train/seconds") + self._seconds
+            values["train/words"] = recorder.log.latest("train/words") + self._words
+        values |= elmo_metrics(fitting.program.evaluated(state))
+        recorder.write(step, values)
+        first = fitting.task.metric
+        shown = f"dev {first} {metrics[first]:.2f}"
+        if self._losses:
+            shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
+            left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
+            recorder.progress.show(f"{self._title} · {shown}", epoch, left)
+        self._seconds, self._words, self._losses = 0.0, 0, []
+        recorder.log.flush()
+        self._checkpoints.save(step, state, -metrics[first])  # the lowest is kept
+        return state
+
+    def _best(self, state: TaskState, recorder: Recorder) -> TaskState:
+        """The state of the best evaluation."""
+        self._checkpoints.wait()
+        best = self._history(recorder).best
+        if best is None or best == int(state.step):
+            return state
+        found: TaskState = self._checkpoints.restore_step(best, self._abstract(state))
+        return found
+
+
+def elmo_metrics(params: Tree) -> dict[str, float]:
+    """The softmaxed weights and the scale of each mix, for the metrics: `elmo/input/weight_0` and so on."""
+    found: dict[str, float] = {}
+    for name, values in elmo_mixes(params).items():
+        found[f"elmo/{name}/scale"] = values["scale"]
+        found |= {f"elmo/{name}/weight_{j}": weight for j, weight in enumerate(values["weights"])}
+    return found
+
+
+def elmo_mixes(params: Tree) -> dict[str, dict[str, Any]]:
+    """For `input` and `output`, where there is such a mix: its softmaxed `weights` and its `scale`."""
+    found = {}
+    for name in ("input", "output"):
+        mix = params.get("inputs", {}).get(f"{name}_mix", {}).get("mix")
+        if mix is not None:
+            weights = np.asarray(mix.get("weights", np.zeros(0)), np.float64)
+            shares = np.exp(weights - weights.max(initial=0)) if len(weights) else weights
+            found[name] = {"weights": (shares / max(shares.sum(), 1e-300)).tolist(), "scale": float(mix["gamma"])}
+    return found
