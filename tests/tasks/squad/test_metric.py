@@ -29,6 +29,11 @@ def test_the_best_answer_counts():
     assert exact_match("Dog!", ["cat", "the dog"])
 
 
+def test_words_are_counted_as_often_as_they_occur():
+    assert f1("x x y", ["x x z"]) == 2 / 3
+    assert f1("x y", ["x x"]) == 1 / 2
+
+
 def test_what_cannot_be_scored():
     with pytest.raises(ValueError):
         metric([["a"]], [])
