@@ -48,8 +48,8 @@ def meet() -> None:
     """Makes a first exchange between all devices.
 
     Gloo, the collectives library of CPUs, fails unless all processes reach their first exchange within 30 seconds.
-    Therefore the first exchange is made while the processes are still synchronized; later, one process might compile
-    its step much sooner than another.
+    Therefore the first exchange is made when all processes have just connected; later, one process might compile its
+    step much sooner than another.
     """
     mesh = make_mesh()
     ones = to_devices(np.ones(len(mesh.local_devices), np.int32), PartitionSpec(mesh.axis_names), mesh)
