@@ -1,7 +1,7 @@
-"""ELMo in JAX: pretrain a biLM, and use its word vectors.
+"""ELMo in JAX: this package pretrains biLMs and computes word vectors with them.
 
-`load_bilm(source)` gives a trained biLM: its config, frozen parameters and vocabulary, `embed` for vectors of
-sentences, and `elmo` for the Linen module `ELMo` of a task model.
+`load_bilm(source)` returns a trained biLM with its config, frozen parameters and vocabulary; its method `embed`
+computes the vectors of sentences, and `elmo` makes the Linen module `ELMo` for a task model.
 """
 
 from etils import epy
@@ -9,9 +9,9 @@ from etils import epy
 from elmo_jax.environment import quiet_without_tpu
 from elmo_jax.version import __version__
 
-quiet_without_tpu()  # before JAX looks for devices
+quiet_without_tpu()  # must run before JAX looks for devices
 
-with epy.lazy_api_imports(globals()):  # so that `elmo-jax --help` need not wait for JAX
+with epy.lazy_api_imports(globals()):  # imported at first use, so that `elmo-jax --help` does not wait for JAX
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
     from elmo_jax.embedding.embed import CarryState

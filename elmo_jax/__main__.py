@@ -1,4 +1,4 @@
-"""`python -m elmo_jax`, the same as `elmo-jax`."""
+"""`python -m elmo_jax` is the same command as `elmo-jax`."""
 
 import sys
 

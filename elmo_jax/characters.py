@@ -1,9 +1,9 @@
-"""Words as character ids, the input of the char CNN: the one home of these ids.
+"""Encodes words as character ids, the input of the char CNN; all character ids are defined here.
 
 Shapes: `n` words, `W` characters per word (`max_characters`, 50 in the original).
 
-Ids 0-255 are the UTF-8 bytes of a word; five marks follow. These are the 261 raw ids of training. Inference on padded
-batches adds 1 to every id, so that 0 can be a padded token; that is why published options say 262 characters.
+Ids 0-255 are the UTF-8 bytes of a word; five marks follow. These are the 261 raw ids used in training. Inference on
+padded batches adds 1 to every id, so that 0 can mark a padded token; hence published options say 262 characters.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ BEGIN_SENTENCE = 256
 END_SENTENCE = 257
 BEGIN_WORD = 258
 END_WORD = 259
-PADDING = 260  # inside a word
-CHARACTERS = 261  # how many raw ids there are
+PADDING = 260  # fills a word's row of ids
+CHARACTERS = 261  # the number of raw ids
 
 MAX_CHARACTERS = 50  # original: max_characters_per_token
 
@@ -24,27 +24,27 @@ END_SENTENCE_WORD = "</S>"
 UNKNOWN_WORD = "<UNK>"
 MARKS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 
-# The two sentence marks have a character of their own; `<UNK>` is spelt by its bytes, as the original.
+# The two sentence marks have a character of their own; `<UNK>` is spelt by its bytes, as in the original.
 _MARK_CHARACTERS = {BEGIN_SENTENCE_WORD: BEGIN_SENTENCE, END_SENTENCE_WORD: END_SENTENCE}
-_WORDS_AT_ONCE = 1 << 16  # bounds the index arrays, which take 24 bytes a character
+_WORDS_AT_ONCE = 1 << 16  # bounds the index arrays, which need 24 bytes per character
 
 
 def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
-    """Spell words as raw character ids.
+    """Spells words as raw character ids.
 
-    A word is `[258] + its first max_characters - 2 bytes + [259]`, filled with 260. The cut may fall
+    The row of a word is `[258] + its first max_characters - 2 bytes + [259]`, filled up with 260. The cut may fall
     inside a character of several bytes, as in the original. `<S>` and `</S>` are `[258, 256, 259]` and
-    `[258, 257, 259]`, filled likewise.
+    `[258, 257, 259]`, filled up in the same way.
 
     Args:
-        words: `n` words.
-        max_characters: `W`, the length of a row, 3 or more.
+      words: `n` words.
+      max_characters: `W`, the length of a row, 3 or more.
 
     Returns:
-        int16 `[n, W]` with values 0 to 260.
+      int16 `[n, W]` with values from 0 to 260.
 
     Raises:
-        ValueError: `max_characters` is below 3.
+      ValueError: `max_characters` is below 3.
     """
     if max_characters < 3:
         raise ValueError(f"max_characters is {max_characters}, but a row needs at least 3")
@@ -56,7 +56,7 @@ def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndar
 
 
 def _spell_part(words: Sequence[str], rows: np.ndarray) -> None:
-    """Fill `rows` `[n, W]`, all padding so far, with the characters of `words`."""
+    """Fills `rows` `[n, W]`, which contain only padding, with the characters of `words`."""
     room = rows.shape[1] - 2
     spelt = [word.encode()[:room] for word in words]
     lengths = np.fromiter(map(len, spelt), np.int64, len(spelt))  # [n]

@@ -16,52 +16,59 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting, to_dict
 
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-_WIDEST = 2**20  # of a layer: far more than any biLM has had, and little enough to count its bytes
+_WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
 @dataclasses.dataclass(frozen=True)
 class CharCNNConfig:
-    """The token encoder: character CNN, highways, projection."""
+    """The token encoder: a character CNN, highway layers and a projection (paper, section 3.4)."""
 
-    embedding_dim: int = setting(16, "Numbers in a character's vector.", least=1, most=_WIDEST)
+    embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=_WIDEST)
     filters: tuple[tuple[int, int], ...] = setting(
-        ORIGINAL_FILTERS, "Pairs of a filter's width in characters and how many filters there are of it."
+        ORIGINAL_FILTERS, "Pairs (width, number): the filters' width in characters, and the number of such filters."
     )
-    highways: int = setting(2, "Highway layers behind the filters.", least=0, most=1000)
-    activation: Literal["relu", "tanh"] = setting("relu", "Applied after the maximum over positions.")
+    highways: int = setting(2, "The number of highway layers after the convolutions.", least=0, most=1000)
+    activation: Literal["relu", "tanh"] = setting(
+        "relu", "The activation applied to each filter's maximum over the positions."
+    )
     max_characters: int = setting(
-        50, "Characters of a word that are read, the begin and end marks included.", least=3, most=127
-    )  # positions are kept as int8
+        50, "The number of characters read per word, including the begin and end marks.", least=3, most=127
+    )  # at most 127, since positions are stored as int8
 
     @property
     def features(self) -> int:
-        """The number of all filters: the width of the highways."""
+        """The number of filters of all widths, which is the width of the highway layers."""
         return sum(number for _, number in self.filters)
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTMConfig:
-    """The stack of projected LSTMs of one direction."""
+    """The stack of LSTM layers with projections, the same for each direction."""
 
-    cells: int = setting(4096, "Cells of a layer.", least=1, most=_WIDEST)
+    cells: int = setting(4096, "The number of cells per layer.", least=1, most=_WIDEST)
     projection: int = setting(
-        512, "Numbers in a layer's output; equal to `cells`, the layers have no projection.", least=1, most=_WIDEST
+        512,
+        "The dimension of a layer's output; if it equals `cells`, the layers have no projection.",
+        least=1,
+        most=_WIDEST,
     )
-    layers: int = setting(2, "Layers of each direction.", least=1, most=1000)
-    cell_clip: float = setting(3.0, "Bound of a cell's absolute value; 0 for no bound.", least=0)
-    projection_clip: float = setting(3.0, "Bound of a projected output's absolute value; 0 for no bound.", least=0)
+    layers: int = setting(2, "The number of layers per direction.", least=1, most=1000)
+    cell_clip: float = setting(3.0, "The bound on a cell's absolute value; 0 means no bound.", least=0)
+    projection_clip: float = setting(
+        3.0, "The bound on the absolute value of a projected output; 0 means no bound.", least=0
+    )
     skip_connections: bool = setting(True, "Whether a layer's input is added to its output, from the second layer on.")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The biLM without its softmax, whose size is that of the vocabulary."""
+    """The biLM without its softmax, whose size follows from the vocabulary."""
 
     char_cnn: CharCNNConfig = CharCNNConfig()
     lstm: LSTMConfig = LSTMConfig()
     dropout: float = setting(
         0.1,
-        "Share of the units dropped in training, at the input of every LSTM layer and the top output.",
+        "The fraction of units dropped in training, at the input of every LSTM layer and at the top layer's output.",
         least=0,
         below=1,
     )
@@ -85,113 +92,134 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The text to train on."""
+    """The text that the biLM is trained on."""
 
     corpus: str = setting("data/corpus", "The folder that `elmo-jax prepare` wrote.")
-    seed: int = setting(0, "Random seed of the order of the blocks.", least=0)
+    seed: int = setting(0, "The random seed for the order of the blocks.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """Adagrad on the rows of the softmax; Adagrad or Adam on all else."""
+    """The optimizers: Adagrad for the rows of the softmax, and Adagrad or Adam for all other parameters."""
 
-    name: Literal["adagrad", "adam"] = setting("adagrad", "The optimizer of everything but the softmax.")
-    learning_rate: float = setting(0.2, "The learning rate of everything but the softmax.", above=0)
+    name: Literal["adagrad", "adam"] = setting("adagrad", "The optimizer of all parameters except the softmax.")
+    learning_rate: float = setting(0.2, "The learning rate of all parameters except the softmax.", above=0)
     softmax_learning_rate: float = setting(
-        0.0, "The learning rate of the softmax rows' Adagrad; 0 for that of everything else.", least=0
+        0.0, "The learning rate of Adagrad for the softmax rows; 0 means the same as `learning_rate`.", least=0
     )
-    initial_accumulator: float = setting(1.0, "What Adagrad's accumulators start from.", above=0)
+    initial_accumulator: float = setting(1.0, "The initial value of Adagrad's accumulators.", above=0)
     schedule: Literal["constant", "warmup_cosine"] = setting(
-        "constant", "How the learning rates change: not at all, or up linearly and then down along a cosine."
+        "constant", "The learning rate schedule: constant, or a linear warmup followed by a cosine decay."
     )
-    warmup_steps: int = setting(0, "Steps in which the learning rates rise.", least=0)
-    final_fraction: float = setting(0.0, "Share of the learning rates that the cosine ends at.", least=0, most=1)
-    adam_b1: float = setting(0.9, "Adam's decay of the mean of gradients.", least=0, below=1)
-    adam_b2: float = setting(0.999, "Adam's decay of the mean of squared gradients.", least=0, below=1)
-    adam_eps: float = setting(1e-8, "What Adam adds to the root of the mean of squared gradients.", above=0)
+    warmup_steps: int = setting(0, "The number of steps over which the learning rates rise.", least=0)
+    final_fraction: float = setting(
+        0.0, "The fraction of the learning rates at which the cosine decay ends.", least=0, most=1
+    )
+    adam_b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
+    adam_b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
+    adam_eps: float = setting(
+        1e-8, "The constant that Adam adds to the square root of the mean of the squared gradients.", above=0
+    )
     clip_norm: float = setting(
-        10.0, "Bound of the gradient's norm over all parameters, softmax rows included; 0 for no bound.", least=0
+        10.0,
+        "The bound on the gradient's norm over all parameters, including the softmax rows; 0 means no bound.",
+        least=0,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """How the biLM is trained."""
+    """The training of the biLM."""
 
-    batch_size: int = setting(384, "Rows over all devices; the original has 128 on each of 3.", least=1)
-    unroll_steps: int = setting(20, "Tokens of a row in one step.", least=1)
-    epochs: float = setting(10.0, "How often the text is read.", least=0, most=1e6)
-    steps: int = setting(0, "Updates to make; 0 for as many as `epochs` says.", least=0)
+    batch_size: int = setting(384, "The number of rows over all devices; the original has 128 on each of 3.", least=1)
+    unroll_steps: int = setting(20, "The number of tokens per row and step.", least=1)
+    epochs: float = setting(10.0, "The number of times that the text is read.", least=0, most=1e6)
+    steps: int = setting(0, "The number of updates; 0 means as many as `epochs` epochs take.", least=0)
     carry: Literal["endless", "block"] = setting(
-        "endless", "Whether a row's LSTM state goes on for ever, as the original's, or starts from zero in each block."
+        "endless", "Whether a row's LSTM state is never reset, as in the original, or is reset at each block."
     )
-    negatives: int = setting(8192, "Negatives of the sampled softmax; 0 for the full softmax.", least=0)
+    negatives: int = setting(
+        8192, "The number of negative samples of the sampled softmax; 0 means the full softmax.", least=0
+    )
     softmax: Literal["auto", "replicated", "sharded"] = setting(
-        "auto", "Whether all devices hold all of the softmax's rows or a share each; the numbers are the same."
+        "auto", "Whether every device holds all rows of the softmax or a share; results are equal up to rounding."
     )
     precision: Literal["float32", "bfloat16"] = setting(
-        "float32", "Of the operands of matrix products; sums, state and updates stay float32."
+        "float32", "The type of the operands of matrix products; sums, state and updates are always float32."
     )
-    seed: int = setting(0, "Random seed of the initial parameters, dropout and negatives.", least=0)
-    log_every: int = setting(100, "Steps between two reports.", least=1)
+    seed: int = setting(0, "The random seed for the initial parameters, dropout and negative samples.", least=0)
+    log_every: int = setting(100, "The number of steps between two reports.", least=1)
     optimizer: OptimizerConfig = OptimizerConfig()
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of all rows in one step, each counted once."""
+        """The number of tokens of all rows in one step; a token counts once, not once per direction."""
         return self.batch_size * self.unroll_steps
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Held-out perplexity: full softmax, no dropout."""
+    """The evaluation of held-out perplexity, with the full softmax and without dropout."""
 
-    every: int = setting(10_000, "Steps between two evaluations; 0 for only before and after training.", least=0)
-    batch_size: int = setting(
-        64, "Rows the text is laid out in, each from a zero state: part of what the metric means.", least=1
+    every: int = setting(
+        10_000, "The number of steps between two evaluations; 0 means only before and after training.", least=0
     )
-    unroll_steps: int = setting(64, "Tokens of a row in one pass; changes speed and memory only.", least=1)
+    batch_size: int = setting(
+        64,
+        "The number of rows that the text is divided into; each starts from a zero state, so the metric depends on it.",
+        least=1,
+    )
+    unroll_steps: int = setting(64, "The number of tokens per row and pass; it affects speed and memory only.", least=1)
     vocabulary_chunk: int = setting(
-        1024, "Words of the softmax scored at a time; changes speed and memory only.", least=1
+        1024, "The number of words of the softmax scored at a time; it affects speed and memory only.", least=1
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """What is kept to go on from."""
+    """The checkpoints that a run can resume from."""
 
-    every: int = setting(5_000, "Steps between two checkpoints.", least=1)
-    keep: int = setting(3, "Newest checkpoints kept, beside that with the best held-out perplexity.", least=1)
+    every: int = setting(5_000, "The number of steps between two checkpoints.", least=1)
+    keep: int = setting(
+        3, "The number of newest checkpoints kept, besides the one with the best held-out perplexity.", least=1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneConfig:
-    """What `finetune` does beside training; `pretrain` has no use for it."""
+    """The settings of `finetune` beyond those of training; `pretrain` ignores them."""
 
     vocabulary: Literal["keep", "extend"] = setting(
-        "keep", "Whether the softmax keeps the model's words, as the paper does, or has the domain's words behind them."
+        "keep", "Whether the softmax keeps the model's words, as in the paper, or is extended by the domain's words."
     )
-    min_count: int = setting(2, "Words that are added are used this often in the domain's training text.", least=1)
+    min_count: int = setting(
+        2, "The number of uses in the domain's training text from which a word is added to the softmax.", least=1
+    )
     vocabulary_size: int = setting(
-        0, "The most words of the softmax, the model's included; 0 for as many as `min_count` gives.", least=0
+        0,
+        "The maximum number of words of the softmax, including the model's; 0 means that only `min_count` decides.",
+        least=0,
     )
     trainable: Literal["all", "all_but_token_encoder", "softmax"] = setting(
-        "all", "What is trained; everything else stays equal bit for bit."
+        "all", "The parameters that are trained; all others stay equal bit for bit."
     )
     evaluations: int = setting(
-        4, "Evaluations per epoch, whatever `evaluation.every` says; 0 for as that says.", least=0
+        4, "The number of evaluations per epoch, in place of `evaluation.every`; 0 means the latter.", least=0
     )
     patience: int = setting(
-        3, "Evaluations without a lower held-out perplexity that end the training; 0 for never.", least=0
+        3, "The number of evaluations without a lower held-out perplexity that end the run; 0 means never.", least=0
     )
     softmax_epochs: float = setting(
-        1.0, "Epochs of training the softmax alone, where the model comes without one.", least=0, most=1e6
+        1.0,
+        "The number of epochs in which the softmax alone is trained, if the model comes without one.",
+        least=0,
+        most=1e6,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One experiment."""
+    """All settings of one experiment."""
 
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -201,17 +229,17 @@ class Config:
     finetune: FinetuneConfig = FinetuneConfig()
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for settings that do not go together."""
+        """Raises `UserError` for settings that are inconsistent with each other."""
         optimizer = self.train.optimizer
         if optimizer.name == "adam" and not optimizer.softmax_learning_rate:
             raise UserError(
-                f"{where}.train.optimizer.softmax_learning_rate: give the rate of the softmax rows' Adagrad (the"
-                " original's is 0.2); with 'adam' it cannot be the same as learning_rate"
+                f"{where}.train.optimizer.softmax_learning_rate: expected the learning rate of Adagrad for the softmax"
+                " rows (0.2 in the original), got 0; with optimizer 'adam' it does not default to learning_rate"
             )
 
 
-# Settings that may differ between two launches of one run: none changes a step that both would make. (A schedule does
-# depend on the number of steps: a longer run follows the longer schedule from where it stands.)
+# Settings that may differ between two launches of one run, because none changes a step that both launches would make.
+# (A schedule does depend on the number of steps: a lengthened run continues on the schedule of the new length.)
 CHANGEABLE = (
     "train.epochs",
     "train.steps",
@@ -223,10 +251,10 @@ CHANGEABLE = (
     "evaluation.vocabulary_chunk",
     "checkpoint.every",
     "checkpoint.keep",
-    "data.corpus",  # the folder may move; its fingerprint must not change
+    "data.corpus",  # the folder may move, but its fingerprint must stay the same
 )
 
 
 def default_config() -> ConfigDict:
-    """The defaults, for an experiment's `get_config()` to edit and return; locked, so a misspelt key fails there."""
+    """Returns the defaults for an experiment's `get_config()` to edit; locked, so that a misspelt key is an error."""
     return ConfigDict(to_dict(Config())).lock()

@@ -1,4 +1,4 @@
-"""Experiment files: Python with a `get_config()`, and `--config.KEY=VALUE` on the command line."""
+"""Reads experiment files (Python with a `get_config()`) and overrides such as `--config.KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from elmo_jax.settings import from_dict, to_dict
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
-    """The config of an experiment file.
+    """Returns the config of an experiment file, with overrides.
 
     Args:
-      path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`.
-      overrides: as on the command line, `--config.train.batch_size=64`.
-      base: the settings to override where there is no file.
+      path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`; None for `base`.
+      overrides: options as on the command line, such as `--config.train.batch_size=64`.
+      base: the settings to start from if there is no file; the defaults unless given.
 
     Raises:
-      UserError: no such file, an error in it, a misspelt key (with the near miss) or a value of the wrong type.
+      UserError: the file does not exist or fails, a key is misspelt (the message suggests the nearest key), or a
+        value has the wrong type or is out of range.
     """
     if path is None:
         loaded = ConfigDict(to_dict(base or Config())).lock()
@@ -38,11 +39,11 @@ def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config |
     try:
         config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
         rest = values(arguments)
-    except (AttributeError, KeyError) as error:  # an override of a key that is not there
+    except (AttributeError, KeyError) as error:  # an override of a key that does not exist
         raise UserError(_missing(error, overrides)) from None
-    except (flags.Error, ValueError) as error:  # a value that cannot be read
+    except (flags.Error, ValueError) as error:  # a value that cannot be parsed
         text = " ".join(str(error).split()).removeprefix("flag ")
-        raise UserError(f"{text}; give a value of the kind that elmo_jax/config.py has there") from None
+        raise UserError(f"{text}; give a value of the type that elmo_jax/config.py declares") from None
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
     config: Config = from_dict(loaded, Config)
@@ -50,7 +51,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config |
 
 
 def _get_config(path: Path) -> ConfigDict:
-    """What the file's `get_config()` returns; an error in it is told in one line."""
+    """Returns what the file's `get_config()` returns, and turns an error in it into a one-line `UserError`."""
     try:
         config = runpy.run_path(str(path))["get_config"]()
     except Exception as error:  # the file is a program: it may raise anything
@@ -59,7 +60,7 @@ def _get_config(path: Path) -> ConfigDict:
             raise UserError(f"{path}: has no get_config(); see the project's own experiments in experiments/") from None
         text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
         where = f"{path}, line {lines[-1]}" if lines else str(path)
-        if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the locked ConfigDict prints itself whole
+        if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the rest of the message is the whole ConfigDict
             raise UserError(f"{where}: {unknown[1]}: no such setting; {_near_miss(text)}") from None
         raise UserError(f"{where}: {type(error).__name__}: {text}") from None
     if not isinstance(config, ConfigDict):
@@ -68,7 +69,7 @@ def _get_config(path: Path) -> ConfigDict:
 
 
 def _missing(error: Exception, overrides: Sequence[str]) -> str:
-    """ml_collections' message names the key, and the near miss where there is one."""
+    """Returns the message for a key that does not exist, made from the error of ml_collections that names it."""
     text = " ".join(str(error.args[0]).replace("\\", "").split()).replace("n'Did", "Did")
     key = re.findall(r"\w+", text)[0]
     given = [override for override in overrides if key in override.split("=")[0].split(".")]
@@ -76,6 +77,6 @@ def _missing(error: Exception, overrides: Sequence[str]) -> str:
 
 
 def _near_miss(text: str) -> str:
-    """The hint in a message of ml_collections, or where to look."""
+    """Returns the suggestion in a message of ml_collections, or else where all settings are listed."""
     near = re.search(r'Did you mean "(\w+)"', text)
     return f"did you mean '{near[1]}'?" if near else "all settings are in elmo_jax/config.py"

@@ -1,4 +1,4 @@
-"""What the process asks of its surroundings: a quiet TPU library where there is no TPU, and memory that is kept."""
+"""Settings of the process's environment: silences libtpu on machines without a TPU, and keeps freed memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import importlib.util
 import os
 import platform
 
-# libtpu, once JAX loads it to look for devices, asks where its TPU stands among others, complains on the error stream
-# that nobody answers, and leaves a folder of logs in /tmp. These are the answers of a TPU that stands alone. It also
-# lets only one process use it, by a file in /tmp: that protects a TPU; without one it only stops who would compile.
+# When JAX loads libtpu to look for devices, libtpu queries the topology of the TPU pod, prints errors to stderr because
+# nothing answers, and leaves a folder of logs in /tmp. The first three variables describe a single TPU host and switch
+# the logs off. A lock file in /tmp also restricts libtpu to one process, which protects a TPU; without a TPU it would
+# only prevent a second process from compiling, so the last variable lifts it.
 _ALONE = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_HOST_BOUNDS": "1,1,1",
@@ -20,9 +21,9 @@ _ALONE = {
 
 
 def quiet_without_tpu() -> None:
-    """Where libtpu is installed, for `elmo-jax compile`, but no TPU is there, lets it load without a word.
+    """Prevents errors and logs of libtpu on a machine that has libtpu, for `elmo-jax compile`, but no TPU.
 
-    What the user has set stays as it is; which devices JAX then finds is not touched.
+    Environment variables that the user has set stay as they are. The devices that JAX finds do not change.
     """
     tpu = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
     if not tpu and importlib.util.find_spec("libtpu") is not None:
@@ -30,21 +31,22 @@ def quiet_without_tpu() -> None:
             os.environ.setdefault(name, value)
 
 
-# of glibc's <malloc.h>
+# The parameters of mallopt in glibc's <malloc.h>.
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 
 
 def keep_freed_memory() -> None:
-    """Where a CPU trains, has the C library keep what is freed for what is allocated next.
+    """Makes the C library keep freed memory for later allocations, for training on a CPU.
 
-    A training step allocates and frees the same hundred megabytes each time. Given back to the system in between, they
-    come again as fresh pages, which the system fills with zeros: a fifth of the time of a step. To be called before
-    there are threads. Does nothing with another C library than glibc, or beside an accelerator.
+    Every training step allocates and frees the same hundred megabytes. If they were returned to the operating system
+    in between, they would come back as new pages, which the system fills with zeros; that took a fifth of the time of
+    a step. This function must be called before there are threads. It does nothing if the C library is not glibc or if
+    the machine has an accelerator.
     """
     accelerators = ("/dev/accel*", "/dev/vfio/[0-9]*", "/dev/nvidia[0-9]*", "/dev/kfd")
     if platform.libc_ver()[0] != "glibc" or any(glob.glob(pattern) for pattern in accelerators):
         return
     mallopt = ctypes.CDLL(None).mallopt
-    mallopt(_M_ARENA_MAX, 1)  # of all threads: only the first arena can hold large pieces
+    mallopt(_M_ARENA_MAX, 1)  # one arena for all threads, since only the main arena can hold large blocks
     mallopt(_M_MMAP_THRESHOLD, 2**30)
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

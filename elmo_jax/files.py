@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, in folders of this machine, shared ones, and buckets (`gs://…`)."""
+"""Writes files completely or not at all, in local folders, shared folders and buckets (`gs://…`)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from elmo_jax.errors import UserError
 
 
 def place(path: str | os.PathLike[str]) -> epath.Path:
-    """A path as the user gave it, ready to be read and written.
+    """Returns a path given by the user as one that can be read and written.
 
     Raises:
-      UserError: it is in a bucket, and what reads buckets is not installed.
+      UserError: the path is in a bucket, and the package that reads such buckets is not installed.
     """
     if in_bucket(path):
         import fsspec
@@ -33,36 +33,36 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
         except (ImportError, ValueError) as error:
             hint = " (for gs://: pip install 'elmo_jax[gcs]')"
             raise UserError(f"{os.fspath(path)}: cannot be reached: {error}{hint}") from None
-        # Orbax writes through TensorStore, which fsspec does not see: a listing it remembers would lack those files
+        # Orbax writes through TensorStore, unseen by fsspec, whose cached listings would therefore lack those files.
         for protocol in ("gs", "gcs"):
             fsspec.config.conf.setdefault(protocol, {})["use_listings_cache"] = False
     return epath.Path(path)
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
-    """The absolute path of a place; in a bucket every path is."""
+    """Returns the absolute path; a path in a bucket already is absolute."""
     return place(path if in_bucket(path) else os.path.abspath(path))
 
 
 def in_bucket(path: str | os.PathLike[str]) -> bool:
-    """Whether a path names objects of a store, which appear whole and can be neither renamed nor appended to."""
+    """Returns whether a path is in an object store, whose objects appear whole and cannot be renamed or appended to."""
     return "://" in os.fspath(path)
 
 
 def write_text(path: epath.Path | Path, text: str) -> None:
-    """Writes a text file (UTF-8), whole or not at all."""
+    """Writes a text file in UTF-8, completely or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: epath.Path | Path, value: Any) -> None:
-    """Writes a JSON file, whole or not at all."""
+    """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def write_bytes(path: epath.Path | Path, content: bytes) -> None:
-    """Writes a file, whole or not at all. An object of a store appears whole by itself."""
+    """Writes a file, completely or not at all."""
     if in_bucket(path):
-        path.write_bytes(content)
+        path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
     with atomic_file(path) as temporary:
         temporary.write_bytes(content)
@@ -70,10 +70,10 @@ def write_bytes(path: epath.Path | Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
-    """Gives the path of a temporary file beside `path` to write, and moves it to `path` at the end.
+    """Yields the path of a temporary file beside `path`, and renames the file to `path` at the end.
 
-    After an exception, `path` is as it was and the temporary file is gone. The content is on the disk before the file
-    has its name, so that not even a loss of power leaves a part of it.
+    After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
+    the file is renamed, so that even a loss of power cannot leave a partial file.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -88,10 +88,10 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(out: Path) -> Iterator[Path]:
-    """Gives a temporary folder beside `out` to fill, and renames it to `out` at the end.
+    """Yields an empty temporary folder beside `out`, and renames it to `out` at the end.
 
-    After an exception, Ctrl-C or SIGTERM nothing is left. What a killed process left is removed by the next one that
-    makes `out`.
+    After an exception, Ctrl-C or SIGTERM the temporary folder is deleted. The remains of a killed process are deleted
+    by the next process that makes `out`.
 
     Raises:
       UserError: another process is making `out`.
@@ -101,7 +101,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     lock = os.open(partial, os.O_RDONLY)
     try:
         try:
-            # The system releases the lock when its owner dies, however that happens.
+            # The operating system releases the lock when its owner ends, even if it is killed.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{out}: another process is preparing it; wait for it to end") from None
@@ -120,9 +120,9 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _sigterm_as_exception() -> Iterator[None]:
-    """Raises SystemExit on SIGTERM, so that what is open is cleaned up."""
+    """Raises `SystemExit` on SIGTERM, so that context managers and `finally` clauses clean up."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
+        yield  # only the main thread may set signal handlers
         return
 
     def stop(number: int, frame: FrameType | None) -> None:

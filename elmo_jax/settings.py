@@ -1,7 +1,7 @@
-"""How settings are declared, read, checked and compared; `config` declares those of a biLM.
+"""Declares, reads, checks and compares settings; `config` declares the settings of a biLM.
 
-Settings are frozen dataclasses whose fields are made by `setting`: each has a default, one sentence that says what it
-is, and, if it is a number, the range of its values. Words to choose from are `Literal` types.
+Settings are frozen dataclasses whose fields are made by `setting`. Each field has a default, one sentence that
+describes it and, if it is a number, the range of its values. A choice between words has a `Literal` type.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from typing import Any
 
 from elmo_jax.errors import UserError
 
-LARGEST_INTEGER = 2**31 - 1  # what 32 bits hold
+LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that a setting may have; infinities and NaN are never among them."""
+    """The range of numbers that a setting may have; it never includes infinities and NaN.
+
+    Attributes:
+      least: the inclusive lower bound; None for none.
+      most: the inclusive upper bound; None for none.
+      above: the exclusive lower bound; None for none.
+      below: the exclusive upper bound; None for none.
+    """
 
     least: float | None = None
     most: float | None = None
@@ -51,12 +58,15 @@ def setting(
     above: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A field of a dataclass of settings.
+    """Makes a field of a dataclass of settings.
 
     Args:
-      default: its value where none is given.
-      sentence: says what it is.
-      least, most, above, below: bounds of a number; integers have at most 32 bits in any case.
+      default: the value if none is given.
+      sentence: the description of the setting.
+      least: the inclusive lower bound of a number.
+      most: the inclusive upper bound of a number; unless given, integers are limited to 32 bits.
+      above: the exclusive lower bound of a number.
+      below: the exclusive upper bound of a number.
     """
     if isinstance(default, int) and not isinstance(default, bool) and most is None and below is None:
         most = LARGEST_INTEGER
@@ -65,22 +75,24 @@ def setting(
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A dataclass of settings as plain dicts, as it is written to JSON."""
+    """Returns a dataclass of settings as nested dicts, in the form that is written to JSON."""
     return dataclasses.asdict(config)
 
 
 def from_dict(values: Any, cls: type, where: str = "config") -> Any:
-    """Builds a dataclass of settings from nested dicts or a `ConfigDict`; absent keys take their defaults.
+    """Builds a dataclass of settings from nested dicts or a `ConfigDict`; absent keys get their defaults.
 
-    A class with a method `check` has it called at the end: it raises `UserError` for settings that do not go together.
+    If the class has a method `check`, it is called at the end; it raises `UserError` for settings that are inconsistent
+    with each other.
 
     Args:
-      values: the dicts.
+      values: the nested dicts.
       cls: the dataclass.
-      where: what the keys are prefixed with in messages.
+      where: the prefix of the keys in messages.
 
     Raises:
-      UserError: an unknown key (with the near miss), or a value of the wrong type or outside its range.
+      UserError: a key is unknown (the message suggests the nearest key), or a value has the wrong type or is outside
+        its range.
     """
     types = typing.get_type_hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}
@@ -103,7 +115,7 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
 
 
 def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: str) -> Any:
-    """`value` as the field's type, within its range."""
+    """Returns `value` as the field's type, or raises `UserError` if it has another type or is out of range."""
     if typing.get_origin(expected) is typing.Literal:
         choices = typing.get_args(expected)
         if value not in choices:
@@ -112,7 +124,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
     if typing.get_origin(expected) is tuple:
         return _tuple(value, expected, where)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)  # JSON and command lines allow 1 for 1.0
+        value = float(value)  # JSON and command lines may write 1 for 1.0
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
     if isinstance(value, int | float) and not isinstance(value, bool) and value not in field.metadata["range"]:
@@ -121,7 +133,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
-    """JSON and ConfigDicts turn tuples to lists: a tuple of numbers or texts, or of pairs of whole numbers."""
+    """Returns a tuple of numbers, of strings or of pairs of integers, which JSON and ConfigDicts turn into lists."""
     item = typing.get_args(expected)[0]
     try:
         if typing.get_origin(item) is tuple:
@@ -139,7 +151,7 @@ def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
 
 
 def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any], Any]]:
-    """Every setting: its dotted key, its value, its field and its type."""
+    """Yields the dotted key, the value, the field and the type of every setting."""
     types = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -150,7 +162,7 @@ def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    """The settings that differ between two `to_dict` results: dotted key -> (old, new)."""
+    """Returns the settings that differ between two results of `to_dict`, as dotted key -> (old, new)."""
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
         a, b = old.get(key), new.get(key)
@@ -162,5 +174,5 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> d
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, so that settings compare equal to themselves read back from JSON."""
+    """Returns tuples as lists, so that settings compare equal to themselves read back from JSON."""
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,1 +1,1 @@
-"""Checkpoints to resume from, the exported parameter tree, and the published HDF5 format."""
+"""The checkpoints that runs resume from, the exported parameter tree, and the published HDF5 format."""

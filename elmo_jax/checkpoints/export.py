@@ -1,8 +1,8 @@
-"""The exported biLM: a frozen parameter tree with its config and vocabulary, for users and other programs.
+"""Writes and reads exports: a biLM's parameter tree with its config and vocabulary, for users and other programs.
 
-A folder of three things: `parameters/` (an Orbax PyTree checkpoint), `bilm.json` (layout version, config, shapes,
-fingerprint, history) and `vocabulary.txt` (the softmax's words, one a line, in order of their rows). Nothing here knows
-of training.
+An export is a folder with `parameters/` (an Orbax PyTree checkpoint), `bilm.json` (layout version, config, shapes,
+fingerprint, provenance) and `vocabulary.txt` (the words of the softmax, one per line, in the order of its rows). This
+module does not depend on training.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedBiLM:
-    """A biLM to use.
+    """A pretrained biLM: its architecture, parameters and vocabulary.
 
     Attributes:
       config: the architecture.
-      params: the parameter tree, a plain nested dict of NumPy arrays; with `softmax` where the source has one.
-      vocabulary: the words of the softmax's rows; None where the source has none (HDF5).
-      info: what is known of its history (steps, held-out perplexity, fingerprint of the corpus, …).
-      fingerprint: SHA-256 over keys, dtypes, shapes and bytes of `params`.
+      params: the parameter tree, a plain nested dict of NumPy arrays; it includes `softmax` if the source does.
+      vocabulary: the words of the softmax's rows; None if the source has no vocabulary (HDF5).
+      info: the provenance (steps, held-out perplexity, fingerprint of the corpus, …).
+      fingerprint: the SHA-256 over keys, dtypes, shapes and bytes of `params`.
     """
 
     config: ModelConfig
@@ -56,20 +56,22 @@ def export_bilm(
     vocabulary: Sequence[str] | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> str:
-    """Writes an export; an older one at `path` is replaced once the new one is complete. Call it on one process.
+    """Writes an export; an older one at `path` is replaced once the new one is complete.
+
+    In a run of several processes, only one may call this function.
 
     Args:
       path: the folder to make.
       model: the architecture.
-      params: the parameter tree, of NumPy arrays or of JAX arrays whose values this process has.
+      params: the parameter tree, of NumPy arrays or of JAX arrays that are fully addressable by this process.
       vocabulary: the words of the softmax's rows; None for a tree without softmax.
-      info: history, to be stored as JSON.
+      info: the provenance, to be stored as JSON.
 
     Returns:
-      The fingerprint.
+      The fingerprint of the parameters.
 
     Raises:
-      UserError: `path` holds something else or cannot be written; `params` or `vocabulary` are not those of `model`.
+      UserError: `path` holds something else or cannot be written, or `params` or `vocabulary` do not fit `model`.
     """
     path = files.absolute(path)
     flat = {key: np.asarray(leaf) for key, leaf in flatten(params).items()}
@@ -100,15 +102,15 @@ def export_bilm(
 
 
 def is_export(folder: epath.Path) -> bool:
-    """Whether a folder is an export."""
+    """Returns whether a folder is an export."""
     return (folder / _DESCRIPTION).is_file()
 
 
 def read_export(folder: epath.Path) -> PretrainedBiLM:
-    """Reads an export, and verifies it by its fingerprint.
+    """Reads an export, and verifies its fingerprint.
 
     Raises:
-      UserError: it is damaged, or of another layout version.
+      UserError: the export is damaged or has another layout version.
     """
     description = _read_description(folder)
     model = from_dict(description["model"], ModelConfig, f"{folder / _DESCRIPTION}: model")
@@ -148,13 +150,13 @@ def _write_params(folder: epath.Path, params: dict[str, Any]) -> None:
         checkpointer.save(folder, args=ocp.args.PyTreeSave(params))
     finally:
         checkpointer.close()
-    mark = folder / "commit_success.txt"  # Orbax writes the absolute path into it, which is nobody's business
+    mark = folder / "commit_success.txt"  # Orbax writes the absolute path into it, which must not be published
     if mark.exists():
         mark.write_text("Checkpoint commit was successful\n")
 
 
 def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """As NumPy arrays, whatever devices wrote them. Sizes are compared before anything is read."""
+    """Reads the parameters as NumPy arrays, after their keys and shapes have been compared with those expected."""
     where = folder / _PARAMETERS
     if not where.is_dir():
         raise UserError(f"{where}: no such folder; export the biLM again")
@@ -169,7 +171,7 @@ def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
         return checkpointer.restore(where, args=ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy))
     except UserError:
         raise
-    except Exception as error:  # the kinds that Orbax and TensorStore raise on damage are many; each stays as the cause
+    except Exception as error:  # on damage, Orbax and TensorStore raise many kinds of exceptions
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{where}: damaged ({reason}); export the biLM again") from error
     finally:
@@ -177,7 +179,7 @@ def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """Of this process alone: other processes of the run take no part."""
+    """Makes a checkpointer in which the other processes of a run take no part."""
     here = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"export_{here}"
@@ -189,10 +191,10 @@ def _checkpointer() -> ocp.Checkpointer:
 
 @contextlib.contextmanager
 def _replacing(path: epath.Path) -> Iterator[epath.Path]:
-    """A temporary sibling folder that takes the place of `path` once the block is done; removed if it fails.
+    """Yields a temporary folder beside `path`, which replaces `path` at the end and is deleted after an exception.
 
-    In a bucket, where nothing can be renamed, it is `path` itself, emptied: the description, written last, makes it
-    whole.
+    In a bucket, where nothing can be renamed, the folder is `path` itself, emptied. Without the description, which is
+    written last, it is not an export.
     """
     if path.exists() and not (path / _DESCRIPTION).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
@@ -201,7 +203,7 @@ def _replacing(path: epath.Path) -> Iterator[epath.Path]:
         yield path
         return
     temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", "old"))
-    for leftover in (temporary, old):  # of an export that was killed
+    for leftover in (temporary, old):  # of an export whose process was killed
         if leftover.exists():
             leftover.rmtree()
     temporary.mkdir(parents=True)
@@ -233,7 +235,7 @@ def _read_vocabulary(folder: epath.Path, expected: str | None) -> list[str] | No
     content = path.read_bytes()
     if _sha256(content) != expected:
         raise UserError(f"{path}: not the vocabulary that was exported; export the biLM again")
-    return content.decode("utf-8").split("\n")[:-1]  # not splitlines(): words may hold other line separators
+    return content.decode("utf-8").split("\n")[:-1]  # not splitlines(), since words may contain other line separators
 
 
 def _check_vocabulary(vocabulary: Sequence[str] | None, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
@@ -244,4 +246,4 @@ def _check_vocabulary(vocabulary: Sequence[str] | None, shapes: Mapping[str, tup
         raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows or 'no'} rows")
     for word in vocabulary:
         if "\n" in word:
-            raise UserError(f"{where}: the word {word!r} holds a line break; the vocabulary has one word a line")
+            raise UserError(f"{where}: the word {word!r} holds a line break; the vocabulary has one word per line")

@@ -1,4 +1,4 @@
-"""What Orbax and TensorStore raise and log when a file cannot be written, in words for a person."""
+"""Turns what Orbax and TensorStore raise and log when a file cannot be written into one readable line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-_NUMBER = re.compile(r"os_error_code='(\d+)'")  # TensorStore's way to tell the operating system's error
+_NUMBER = re.compile(r"os_error_code='(\d+)'")  # the operating system's error number in messages of TensorStore
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether the operating system refused a file operation (no space left, no permission, …)."""
+    """Returns whether an error is the operating system's refusal of a file operation (no space, no permission, …)."""
     return isinstance(error, OSError) or _NUMBER.search(str(error)) is not None
 
 
 def reason(error: BaseException) -> str:
-    """The operating system's words for what went wrong, where the error has its number; else its own first line."""
+    """Returns the operating system's message if the error has its number, and else the error's own first line."""
     number = _NUMBER.search(str(error))
     if number:
         return os.strerror(int(number[1]))
@@ -34,10 +34,10 @@ def reason(error: BaseException) -> str:
 
 
 def remove_while_written(directory: epath.Path, prefix: str) -> None:
-    """Removes the folders whose names begin with `prefix`, left by a failed save.
+    """Deletes the folders of a failed save, whose names begin with `prefix`.
 
-    TensorStore may still be writing other arrays into them, and makes them again: so until they stay away, 2 seconds
-    at most. What comes after that is cleared away by the next launch.
+    TensorStore may still be writing other arrays and make the folders again. So they are deleted repeatedly until none
+    reappears, for at most 2 seconds. Folders that appear later are deleted by the next launch.
     """
     quiet, deadline = 0, time.monotonic() + 2
     while quiet < 3 and time.monotonic() < deadline:
@@ -46,24 +46,24 @@ def remove_while_written(directory: epath.Path, prefix: str) -> None:
         for path in found:
             try:
                 path.rmtree()
-            except OSError:  # a file came in between; the next round sees it
+            except OSError:  # a file was added during the deletion; the next round deletes it
                 pass
         time.sleep(0.05)
-    gc.collect()  # the coroutines that waited for those arrays: while modules are there for them to end with
+    gc.collect()  # ends the coroutines that waited for those arrays, which would fail when the interpreter shuts down
 
 
 def barrier() -> ocp.multihost.BarrierSyncFn | None:
-    """What Orbax's threads of all processes meet with; None for a process that is alone.
+    """Returns the barrier at which Orbax's threads of all processes wait for each other, or None for one process.
 
-    Orbax goes to meet the others also where its own part could not be written, and would say so only when these have
-    not come for ten minutes. With this one it says so at once.
+    Orbax enters its own barrier even if this process could not write its part, and reports the failure only when the
+    barrier times out after ten minutes. With this barrier it reports the failure at once.
     """
     if jax.process_count() == 1:
         return None
     meet = ocp.multihost.get_barrier_sync_fn()
 
     def meet_unless_failed(*, key: str, timeout_ms: int) -> None:
-        error = sys.exc_info()[1]  # on its way through the thread
+        error = sys.exc_info()[1]  # the failure that the thread is handling
         if error is not None:
             raise error
         meet(key=key, timeout_ms=timeout_ms)
@@ -72,15 +72,16 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
 
 
 def tell_once() -> None:
-    """A failed write is told once, by the exception that is raised.
+    """Makes sure that a failed write is reported once, by the exception that is raised.
 
-    Orbax logs it too, with a traceback from each of its threads. And it stops waiting at the first array that fails, so
-    asyncio reports the other failures as never retrieved, and TensorStore finds the event loop closed when it wants
-    to deliver them, or leaves writes it never began. None of that is news beside the exception, and neither is Orbax's
-    advice to save less often, which counts the waits that the caller asked for. All else is reported as before.
+    Orbax also logs the failure, with a traceback from each of its threads. It stops waiting at the first array that
+    fails; so asyncio reports the other failures as never retrieved, and TensorStore finds the event loop closed when it
+    delivers them, or leaves writes that never began. All of that only repeats the exception and is suppressed. So is
+    Orbax's advice to save less often, because it counts waits that the caller asked for. Everything else is reported as
+    before.
     """
     for name in ("absl", "asyncio"):  # Orbax logs through absl
-        logging.getLogger(name).addFilter(_is_news)  # a filter that is there already is not added again
+        logging.getLogger(name).addFilter(_is_news)  # adding a filter a second time has no effect
     warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
     if getattr(sys.unraisablehook, "__name__", "") != "_report_unraisable":
         hook = sys.unraisablehook

@@ -1,11 +1,14 @@
-"""The published format: `options.json` and `weights.hdf5`, as the original trainer wrote them.
+"""Reads and writes the published format, `options.json` and `weights.hdf5`, as the original trainer wrote it.
 
-`E` size of a character's vector, `n` filters of one width, `F` filters in all, `P` projection, `C` cells, `V` words.
-Names and arrays correspond one to one with the parameter tree (`layout.py`); only the filters change their shape.
-Kernel rows (`[input; h]`), gate columns (`i, j, f, o`) and the forget bias (not stored) are the same on both sides.
+Shapes: `E` dimension of a character's embedding, `n` filters of one width, `F` filters in all, `P` projection, `C`
+cells, `V` words.
 
-A file from a stranger is data and nothing else: what a dataset would take is compared with the file's size before any
-of it is read, and anything that makes HDF5 look elsewhere (links, external or virtual storage) is refused.
+Published arrays correspond one to one to the leaves of the parameter tree (`layout.py`); only the shape of the filters
+differs. The order of the kernel's rows (`[input; h]`) and of the gates (`i, j, f, o`), and the forget bias (not stored)
+are the same in both.
+
+A file may come from anywhere and is not trusted: the size of its datasets is compared with the size of the file before
+any data are read, and anything that makes HDF5 read elsewhere (links, external or virtual storage) is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file
 
-# (published name, key path of the tree); `{}` is a number from 0.
+# Pairs (published name, key path of the tree); `{}` is a number from 0.
 _CELL = "RNN/MultiRNNCell/Cell{}/LSTMCell"
 _NAMES = (
     ("char_embed", "token_encoder/char_embedding"),
@@ -43,13 +46,17 @@ _NAMES = (
     (f"RNN_1/{_CELL}/W_0", "backward/layer_{}/kernel"),
     (f"RNN_1/{_CELL}/B", "backward/layer_{}/bias"),
     (f"RNN_1/{_CELL}/W_P_0", "backward/layer_{}/projection"),
-    ("softmax/W", "softmax/kernel"),  # never in an HDF5 file; in the original's own checkpoints
+    ("softmax/W", "softmax/kernel"),  # only in the original's own checkpoints, never in an HDF5 file
     ("softmax/b", "softmax/bias"),
 )
 
 
 def published_name(path: str) -> str:
-    """The published name of a key path of the tree. Raises `KeyError` where there is none."""
+    """Returns the published name of a key path of the tree.
+
+    Raises:
+      KeyError: the published format has no such parameter.
+    """
     return _renamed(path, 1, 0)
 
 
@@ -65,7 +72,7 @@ def _renamed(name: str, source: int, target: int) -> str:
 
 
 def _published_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Filters are `[width, E, n]` here and `[1, width, E, n]` there (a two-dimensional convolution of height 1)."""
+    """Returns the published shape: filters `[width, E, n]` are `[1, width, E, n]`, 2D convolutions of height 1."""
     return (1, *shape) if len(shape) == 3 else shape
 
 
@@ -73,13 +80,13 @@ def tree_from_published(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Renames published arrays to the parameter tree.
 
     Args:
-      arrays: published name -> array; `softmax/W` [V, P] and `softmax/b` [V] may be among them.
+      arrays: the arrays by published name, which may include `softmax/W` [V, P] and `softmax/b` [V].
 
     Returns:
-      The nested tree, its arrays sharing memory with the given ones.
+      The nested tree, whose arrays share memory with the given ones.
 
     Raises:
-      UserError: a name that the format does not have.
+      UserError: the format has no array of some name.
     """
     flat = {}
     for name, array in arrays.items():
@@ -92,7 +99,7 @@ def tree_from_published(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def published_from_tree(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The inverse of `tree_from_published`; a tree with a softmax gives `softmax/W` and `softmax/b` too."""
+    """Returns published arrays by name, the inverse of `tree_from_published`; the softmax is included if present."""
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
     return {published_name(path): leaf.reshape(_published_shape(path, leaf.shape)) for path, leaf in flat.items()}
 
@@ -100,18 +107,22 @@ def published_from_tree(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
     """Reads a published biLM.
 
+    Args:
+      options: the path of `options.json`.
+      weights: the path of `weights.hdf5`.
+
     Returns:
       The architecture, and the parameter tree without softmax, as NumPy float32 arrays.
 
     Raises:
-      UserError: a file that cannot be read, is no HDF5 file or is truncated; a dataset that is missing, has another
-        shape or type than the options say, or is stored in a way that could take more memory than the file's size.
+      UserError: a file cannot be read, is not an HDF5 file or is truncated; or a dataset is missing, has another shape
+        or type than the options say, or is stored in a way that could take more memory than the file's size.
     """
     model, weights = read_options(options), Path(weights)
     shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
     arrays: dict[str, np.ndarray] = {}
     try:
-        with open(weights, "rb") as stream:  # HDF5's own message for a file that cannot be opened runs over lines
+        with open(weights, "rb") as stream:  # HDF5's own message for a file that cannot be opened has several lines
             size = os.fstat(stream.fileno()).st_size
     except OSError as error:
         raise UserError(f"{weights}: cannot be read ({error.strerror}); expected the weights of a biLM, HDF5") from None
@@ -120,7 +131,7 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
             datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}
             _check_nothing_more(file, model, weights)
             total = 4 * sum(math.prod(shape) for shape in shapes.values())
-            if total > size:  # datasets that share their bytes, or a file that was cut
+            if total > size:  # the datasets share bytes, or the file is truncated
                 raise UserError(f"{weights}: {size} bytes, too few for the {total} its datasets say they hold")
             for name, dataset in datasets.items():
                 arrays[name] = np.asarray(dataset[()], dtype=np.float32)
@@ -131,7 +142,7 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
 
 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) -> h5py.Dataset:
-    """The dataset, checked without reading any of its data."""
+    """Returns a dataset after checking it without reading any of its data."""
     where = f"{weights}: dataset '{name}'"
     node = _node(file, name, where)
     if node is None:
@@ -142,7 +153,7 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
         raise UserError(f"{where} has shape {node.shape}, expected {shape}, as options.json says")
     if node.dtype.newbyteorder("=") != np.float32:
         raise UserError(f"{where} holds {node.dtype}, expected float32")
-    # Stored whole and plain, so that reading cannot take more than the file has.
+    # Only data that are stored completely and uncompressed are read, so that memory is bounded by the file's size.
     if node.is_virtual or node.external or node.id.get_create_plist().get_nfilters():
         raise UserError(f"{where} is compressed or stored elsewhere; expected plain data (try: h5repack -f NONE)")
     if node.id.get_storage_size() < 4 * math.prod(shape):
@@ -151,7 +162,7 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
 
 
 def _node(file: h5py.File, name: str, where: str) -> Any:
-    """What has that name, or None; a link is not followed (it may point to any file)."""
+    """Returns the node of that name, or None; links are refused, since they may point to any file."""
     node: Any = file
     for part in name.split("/"):
         link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
@@ -164,7 +175,7 @@ def _node(file: h5py.File, name: str, where: str) -> Any:
 
 
 def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> None:
-    """Raises `UserError` where the file holds a layer, filter, highway or projection that the options do not have."""
+    """Raises `UserError` if the file holds a layer, filter, highway or projection that the options do not have."""
     cnn, lstm = model.char_cnn, model.lstm
     absent = [(f"CNN/W_cnn_{len(cnn.filters)}", "char_cnn.filters"), (f"CNN_high_{cnn.highways}", "char_cnn.n_highway")]
     if cnn.features == lstm.projection:
@@ -181,10 +192,16 @@ def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> N
 def write_hdf5(
     weights: str | os.PathLike[str], options: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
 ) -> None:
-    """Writes a biLM as published; the softmax, if the tree has one, is left out.
+    """Writes a biLM in the published format, which has no softmax.
+
+    Args:
+      weights: the path of `weights.hdf5`.
+      options: the path of `options.json`.
+      model: the architecture.
+      params: the parameter tree; its softmax, if any, is left out.
 
     Raises:
-      UserError: the tree is not that of `model`, or a file cannot be written.
+      UserError: the tree does not fit `model`, or a file cannot be written.
     """
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
     check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")

@@ -1,7 +1,7 @@
-"""The parameter tree's layout: keys and shapes, the versioned interface that users freeze, store and load.
+"""The layout of the parameter tree: its keys and shapes, a versioned interface for users who freeze, store and load it.
 
-Shapes: `E` size of a character's vector, `n` filters of one width, `F` filters in all, `P` projection, `C` cells,
-`V` words of the softmax.
+Shapes: `E` dimension of a character's embedding, `n` filters of one width, `F` filters in all, `P` projection, `C`
+cells, `V` words of the softmax.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from elmo_jax.characters import CHARACTERS
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 
-LAYOUT_VERSION = 1  # raise it with any change of a key, a shape or the meaning of a number
+LAYOUT_VERSION = 1  # must be increased with any change of a key, a shape or the meaning of a number
 
 
 def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> dict[str, tuple[int, ...]]:
-    """The golden list: key path, parts joined by `/`, -> shape.
+    """Returns the shape of every parameter by its key path, joined by `/`.
 
     Args:
       model: the architecture.
-      vocabulary_size: V; None for a tree without the softmax, as the published HDF5 files hold it.
+      vocabulary_size: V; None for a tree without softmax, as in the published HDF5 files.
     """
     cnn, lstm = model.char_cnn, model.lstm
     features, projection, cells = cnn.features, lstm.projection, lstm.cells
@@ -53,23 +53,24 @@ def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> 
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dict -> {key path joined by `/`: leaf}."""
+    """Returns the leaves of a nested dict by their key paths, joined by `/`."""
     flat: dict[str, Any] = traverse_util.flatten_dict(tree, sep="/")
     return flat
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`, as plain dicts."""
+    """Returns the plain nested dict that `flatten` turns into `flat`."""
     tree: dict[str, Any] = traverse_util.unflatten_dict(flat, sep="/")
     return tree
 
 
 def check_shapes(found: Mapping[str, tuple[int, ...]], model: ModelConfig, where: str) -> None:
-    """Raises `UserError` where a tree's shapes are not those of `model` (with or without a softmax).
+    """Raises `UserError` if the keys or shapes of a tree are not those of `model`, with or without a softmax.
 
     Args:
-      found: key path -> shape.
-      where: what the tree came from, for the message.
+      found: the shapes by key path.
+      model: the architecture.
+      where: the origin of the tree, for the message.
     """
     kernel = found.get("softmax/kernel", ())
     expected = parameter_shapes(model, kernel[0] if kernel else None)
@@ -83,9 +84,9 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], model: ModelConfig, where
 
 
 def fingerprint(flat: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over the sorted key paths, each with its dtype, shape and bytes (C order, little-endian).
+    """Returns the SHA-256 over the sorted key paths, each with its dtype, shape and bytes (C order, little-endian).
 
-    Two trees have the same fingerprint where they are equal bit for bit.
+    Two trees that are equal bit for bit have the same fingerprint.
     """
     digest = hashlib.sha256()
     for path in sorted(flat):

@@ -1,9 +1,9 @@
-"""Checkpoints to resume from: one Orbax step folder holds everything a run needs to go on.
+"""Saves and restores checkpoints: one Orbax step folder holds everything that a run needs to resume.
 
 Saves are asynchronous. A folder `<step>` exists only once all of its files and their manifest are written (Orbax
-renames it last), so a process killed at any moment leaves either a checkpoint that can be verified or a temporary
-folder that is cleared away later. What is damaged afterwards is found by its checksums when it is restored, and the
-checkpoint before it is used.
+renames it last), so a process that is killed at any moment leaves either a checkpoint that can be verified or a
+temporary folder that is deleted later. Damage that occurs afterwards is detected by checksums when the checkpoint is
+restored, and the checkpoint before it is used.
 """
 
 from __future__ import annotations
@@ -26,53 +26,54 @@ from elmo_jax.errors import UserError
 
 _log = logging.getLogger(__name__)
 _ASIDE = ".damaged"
-_TEMPORARY = ".orbax-checkpoint-tmp"  # Orbax's, of a folder that is being written
-_NONE, _ALL_DAMAGED = -1, -2  # instead of a step, where processes agree on one
+_TEMPORARY = ".orbax-checkpoint-tmp"  # part of Orbax's name for a folder that is being written
+_NONE, _ALL_DAMAGED = -1, -2  # used in place of a step when process 0 tells the others which one to restore
 
 
 class Checkpoints:
-    """The checkpoints of one run. Every process of the run calls every method, in the same order.
+    """The checkpoints of one run.
 
-    Nothing is created or cleared away before the first `save`, so that evaluation and export may open the folder of a
-    run that is being trained.
+    Every process of the run must call every method, in the same order. Nothing is created or deleted before the first
+    `save`, so that evaluation and export can open the folder of a run that is in training.
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 3) -> None:
         """Opens a folder of checkpoints, which need not exist.
 
         Args:
-          directory: holds one folder a step.
-          keep: how many of the newest stay, at least 1; the one with the lowest held-out perplexity stays beside them.
+          directory: the folder, which holds one folder per step.
+          keep: the number of newest checkpoints to keep, at least 1; the one with the lowest held-out perplexity is
+            kept as well.
         """
         self._directory = files.absolute(directory)
         self._keep = keep
         self._manager: ocp.CheckpointManager | None = None
-        self._saving: tuple[int, float | None] | None = None  # what Orbax writes at the moment
-        self._known: set[int] = set()  # steps that this object saved or restored
-        self._failed: set[int] = set()
-        self._heldout: dict[int, float] = {}
+        self._saving: tuple[int, float | None] | None = None  # step and perplexity of the save in progress
+        self._known: set[int] = set()  # the steps that this object saved or restored
+        self._failed: set[int] = set()  # the steps whose save failed
+        self._heldout: dict[int, float] = {}  # held-out perplexity by step
 
     def save(self, step: int, state: Any, heldout: float | None = None) -> None:
-        """Starts to save; returns as soon as the state may be changed or donated.
+        """Starts to save a state; returns as soon as the state may be changed or donated.
 
-        Waits for the save before, if it is not yet done. A step that this object saved or restored is not written
-        again; only its `heldout` is noted.
+        The method first waits until the save before is complete. A step that this object saved or restored is not
+        written again; only its `heldout` is recorded.
 
         Args:
-          step: updates made.
-          state: a pytree of `jax.Array`s, sharded as they may be, typed random keys among them.
-          heldout: average held-out perplexity of this state, if it was measured.
+          step: the number of updates made.
+          state: a pytree of `jax.Array`s of any sharding, which may include typed random keys.
+          heldout: the average held-out perplexity of this state, if it was measured.
 
         Raises:
-          UserError: the save before this one failed, or this one cannot be started (no space left on the device, …); or
+          UserError: the save before this one failed, this one cannot be started (no space left on the device, …), or
             an earlier run left another checkpoint of this step.
         """
         self.wait()
         heldout = heldout if heldout is not None and math.isfinite(heldout) else None
         folder = self._directory / str(step)
-        if step in self._failed:  # what is still under way of that save could end up among the files of this one
+        if step in self._failed:  # pending writes of the failed save could end up among the files of this one
             raise UserError(f"{folder}: could not be saved before; save a later step, or start the run again")
-        if step in self._known:  # not asked of the disk, which another process may see later than this one
+        if step in self._known:  # not looked up on the disk, which processes may see in different states
             self._note(step, heldout)
             return
         if step in self.steps():
@@ -83,7 +84,7 @@ class Checkpoints:
             if heldout is not None:
                 self._heldout[step] = heldout
             self._clear_aside(step)
-            with jax.transfer_guard("allow"):  # the training loop forbids transfers that nobody asked for; this is one
+            with jax.transfer_guard("allow"):  # the training loop disallows implicit transfers; Orbax makes some
                 manager.save(step, args=ocp.args.StandardSave(trees.named(state)))
         except Exception as error:
             failure = self._failure(error)
@@ -92,22 +93,22 @@ class Checkpoints:
             raise failure from error
 
     def wait(self) -> None:
-        """Returns when the save in progress, if there is one, is complete on the disk.
+        """Waits until the save in progress, if there is one, is complete on the disk.
 
         Raises:
-          UserError: it failed; the message names the step, the reason and the last good checkpoint.
+          UserError: the save failed; the message names the step, the reason and the last good checkpoint.
         """
         if self._saving is None or self._manager is None:
             return
         try:
             self._manager.wait_until_finished()
-        except Exception as error:  # whatever the writing threads raised; it goes on as the cause
+        except Exception as error:  # the writing threads may raise any exception, which is kept as the cause
             raise self._failure(error) from error
         self._known.add(self._saving[0])
         self._saving = None
 
     def close(self) -> None:
-        """Waits, as `wait` does, and ends Orbax's threads, also when the last save failed."""
+        """Waits for the save in progress as `wait` does, and ends Orbax's threads even if the save failed."""
         try:
             self.wait()
         finally:
@@ -116,27 +117,27 @@ class Checkpoints:
                 self._manager = None
 
     def steps(self) -> list[int]:
-        """The steps that have a folder, in rising order; none of them verified."""
+        """Returns the steps that have a folder, in ascending order and without verification."""
         return sorted(int(name) for name in _names(self._directory) if name.isdecimal())
 
     def best_step(self) -> int | None:
-        """The step with the lowest held-out perplexity, by the manifests; None where no checkpoint has one."""
+        """Returns the step with the lowest held-out perplexity in its manifest, or None if no manifest has one."""
         return _best(self._read_heldout())
 
     def restore(self, abstract_state: Any) -> tuple[Any, int] | None:
-        """The newest checkpoint that is whole.
+        """Restores the newest checkpoint that is intact.
 
-        A damaged one that is newer is named in a warning and moved aside (`<step>.damaged`), and removed when training
-        has come to that step again.
+        A newer checkpoint that is damaged is named in a warning and renamed to `<step>.damaged`; it is deleted when
+        training has reached that step again.
 
         Args:
-          abstract_state: a pytree like the saved one, of `jax.ShapeDtypeStruct`s (or arrays) with shardings.
+          abstract_state: a pytree of the saved structure, of `jax.ShapeDtypeStruct`s or arrays with shardings.
 
         Returns:
-          The state and its step; None where the folder holds no checkpoint at all.
+          The state and its step, or None if the folder holds no checkpoint at all.
 
         Raises:
-          UserError: there are checkpoints but all are damaged, or the newest whole one is of another model.
+          UserError: all checkpoints are damaged, or the newest intact one belongs to another model.
         """
         self.wait()
         step = self._newest()
@@ -149,28 +150,32 @@ class Checkpoints:
                 if aside.exists():
                     aside.rmtree()
                 folder.rename(aside)
-        if jax.process_count() > 1:  # no process may look for steps before that is done
+        if jax.process_count() > 1:  # no process may list the steps before the renaming is done
             multihost_utils.sync_global_devices("elmo_jax: damaged checkpoints are moved aside")
         if self._manager is not None:
             self._manager.reload()
         return self._load(step, abstract_state), step
 
     def restore_step(self, step: int, abstract_state: Any) -> Any:
-        """The state of that step. Raises `UserError` where it is missing, damaged or of another model."""
+        """Restores the state of one step, with arguments as those of `restore`.
+
+        Raises:
+          UserError: the checkpoint is missing, damaged or of another model.
+        """
         self._check(step)
         return self._load(step, abstract_state)
 
     def restore_params(self, step: int | None = None) -> tuple[dict[str, Any], int]:
-        """Only the subtree `params` of a saved state, whatever else the state holds; changes nothing in the folder.
+        """Restores only the subtree `params` of a saved state, and changes nothing in the folder.
 
         Args:
-          step: which one; None for the newest that is whole.
+          step: the step to restore; None for the newest that is intact.
 
         Returns:
           The tree, of NumPy arrays, and its step.
 
         Raises:
-          UserError: no checkpoint, a damaged one, or one without `params`.
+          UserError: there is no such checkpoint, it is damaged, or its state has no `params`.
         """
         self.wait()
         if step is None:
@@ -182,14 +187,14 @@ class Checkpoints:
         return trees.load_params(self._directory / str(step)), step
 
     def _open(self) -> ocp.CheckpointManager:
-        """Orbax's manager, made at the first save; it clears away what a killed process left half-written."""
+        """Returns Orbax's manager, which at its creation deletes the unfinished folders of killed processes."""
         if self._manager is None:
             failures.tell_once()
             self._heldout = self._read_heldout()
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
-                    preservation_policy=self,  # `should_preserve` below
+                    preservation_policy=self,  # Orbax calls `should_preserve` below
                     cleanup_tmp_directories=True,
                     async_options=ocp.AsyncOptions(
                         post_finalization_callback=self._seal, barrier_sync_fn=failures.barrier()
@@ -200,7 +205,7 @@ class Checkpoints:
         return self._manager
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Orbax's question which steps stay (`preservation_policy`): the newest, and the best held-out."""
+        """Tells Orbax which steps to keep (`preservation_policy`): the newest, and the best on held-out text."""
         del context
         steps = [info.step for info in checkpoints]
         self._heldout = {step: value for step, value in self._heldout.items() if step in steps}
@@ -209,15 +214,15 @@ class Checkpoints:
         return [step in newest or step == best for step in steps]
 
     def _seal(self) -> None:
-        """Writes the manifest; Orbax calls it on process 0, all files being written and the folder not yet renamed."""
+        """Writes the manifest; Orbax calls this on process 0 after writing all files, before it renames the folder."""
         assert self._saving is not None
         step, heldout = self._saving
         names = [name for name in _names(self._directory) if name.startswith(f"{step}{_TEMPORARY}")]
-        folder = self._directory / (names[0] if names else str(step))  # object stores have no temporary name
+        folder = self._directory / (names[0] if names else str(step))  # object stores use no temporary name
         manifest.write(folder, manifest.describe(folder, step, heldout))
 
     def _note(self, step: int, heldout: float | None) -> None:
-        """Adds the perplexity to a checkpoint that was saved without it."""
+        """Records the held-out perplexity of a checkpoint that was saved without it."""
         folder = self._directory / str(step)
         found = manifest.read(folder)
         if heldout is None or isinstance(found, str) or found.heldout == heldout:
@@ -235,7 +240,7 @@ class Checkpoints:
         }
 
     def _newest(self) -> int | None:
-        """The newest step that is whole; all processes get the same answer."""
+        """Returns the newest step that is intact, the same on all processes, or None if there is no checkpoint."""
         found = self._verified() if jax.process_index() == 0 else _NONE
         if jax.process_count() > 1:
             found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
@@ -272,7 +277,7 @@ class Checkpoints:
         return state
 
     def _failure(self, error: Exception) -> UserError:
-        """The failed save as one line; what it left behind is removed, for it may be all that fills the disk."""
+        """Returns the error for a failed save, and deletes its files, which may be what fills the disk."""
         assert self._saving is not None
         step = self._saving[0]
         self._saving = None
@@ -285,7 +290,7 @@ class Checkpoints:
         return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")
 
     def _clear_aside(self, step: int) -> None:
-        """Removes damaged checkpoints that training has come past again."""
+        """Deletes damaged checkpoints whose steps training has reached again."""
         for name in _names(self._directory):
             stem = name.removesuffix(_ASIDE)
             if jax.process_index() == 0 and stem != name and stem.isdecimal() and int(stem) <= step:

@@ -1,8 +1,8 @@
-"""Every checkpoint's own list of its files, with sizes and checksums.
+"""Writes and verifies the manifest of a checkpoint, a list of its files with sizes and checksums.
 
-Orbax and TensorStore find damage to their index files, but give back wrong numbers, without a word, where a bit of the
-data is flipped (measured with Orbax 0.12.8 and TensorStore 0.1.86). The manifest is written before the checkpoint gets
-its final name, so a folder with that name and without a manifest that fits is not a checkpoint.
+Orbax and TensorStore detect damage to their index files, but silently return wrong numbers if a bit of the data is
+flipped (measured with Orbax 0.12.8 and TensorStore 0.1.86). The manifest is written before the checkpoint gets its
+final name, so a folder of that name without a matching manifest is not a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from elmo_jax.files import write_text
 
 NAME = "manifest.json"
 _VERSION = 1
-_BLOCK = 1 << 22  # bytes read at a time
-# Orbax rewrites this one, and adds commit_success.txt, after the manifest; neither is read when a state is restored.
+_BLOCK = 1 << 22  # the number of bytes read at a time
+# Orbax rewrites this file, and adds commit_success.txt, after the manifest; a restore reads neither.
 _STEP_METADATA = "_CHECKPOINT_METADATA"
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint folder must hold."""
+    """The contents that a checkpoint folder must have."""
 
     step: int
-    heldout: float | None  # average held-out perplexity of the state, where it was measured
+    heldout: float | None  # the average held-out perplexity of the state, if it was measured
     files: dict[str, tuple[int, int]]  # path in the folder -> (bytes, CRC-32)
 
 
 def describe(folder: epath.Path, step: int, heldout: float | None) -> Manifest:
-    """The manifest of the files that are in `folder` now; reads each of them once."""
+    """Makes the manifest of the files that are in `folder` now, reading each of them once."""
     files = {}
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
@@ -43,13 +43,13 @@ def describe(folder: epath.Path, step: int, heldout: float | None) -> Manifest:
 
 
 def write(folder: epath.Path, manifest: Manifest) -> None:
-    """Writes the manifest, all or nothing."""
+    """Writes the manifest, completely or not at all."""
     values = {"version": _VERSION, **dataclasses.asdict(manifest)}
     write_text(folder / NAME, json.dumps({"crc32": _of_values(values), **values}))
 
 
 def read(folder: epath.Path) -> Manifest | str:
-    """The manifest, or what is wrong with it in a few words."""
+    """Reads the manifest; returns it, or a description of what is wrong with it."""
     try:
         values = json.loads((folder / NAME).read_text())
         checksum = values.pop("crc32")
@@ -66,7 +66,7 @@ def read(folder: epath.Path) -> Manifest | str:
 
 
 def damage(folder: epath.Path, step: int) -> str | None:
-    """What is wrong with a checkpoint, in a few words, or None; reads all of its files."""
+    """Reads all files of a checkpoint; returns a description of what is wrong with it, or None if it is intact."""
     manifest = read(folder)
     if isinstance(manifest, str):
         return manifest
@@ -77,7 +77,7 @@ def damage(folder: epath.Path, step: int) -> str | None:
         if not path.exists():
             return f"{name} is missing"
         size = path.stat().length
-        if size != expected[0]:  # said apart from the checksum: a full disk and a broken disk are different troubles
+        if size != expected[0]:  # reported separately: a wrong size suggests a full disk, a wrong checksum a broken one
             return f"{name} has {size} bytes of {expected[0]}"
         if _checksum(path) != expected:
             return f"{name} does not have the content it was written with"
@@ -98,7 +98,7 @@ def _files(folder: epath.Path) -> list[epath.Path]:
 
 
 def _checksum(path: epath.Path) -> tuple[int, int]:
-    """(bytes, CRC-32) of a file; the checksum is computed without Python's lock, so training goes on beside it."""
+    """Returns the bytes and the CRC-32 of a file; zlib releases Python's global lock, so training continues."""
     size, crc = 0, 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -1,7 +1,7 @@
-"""One way to open a biLM: a run, an export, or published weights.
+"""Opens a biLM from a run, an export or published weights, in the same way for all commands.
 
-A run that has an export gives that one, which is what the run chose to leave; it is said where the run was trained on
-since. A run without an export gives its newest checkpoint that is whole.
+If a run has an export, that is the model; a warning says if the run has been trained further since. If a run has no
+export, the model is its newest checkpoint that is intact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elmo_jax.runs.folder import read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import of_record
 
-if TYPE_CHECKING:  # an export needs nothing of the data
+if TYPE_CHECKING:  # not imported otherwise, since an export can be opened without the data packages
     from elmo_jax.data.corpus import Corpus
 
 _log = logging.getLogger(__name__)
@@ -46,10 +46,10 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
       source: a run's folder, an export, or the pair (options.json, weights.hdf5) of a published biLM.
 
     Returns:
-      The biLM; its `info["steps"]` says which step of a run it is.
+      The biLM; `info["steps"]` is the step of the run that it was made at.
 
     Raises:
-      UserError: something else, a damaged one, or one of another layout version.
+      UserError: the source is none of these, is damaged, or has another layout version.
     """
     if isinstance(source, tuple):
         model, params = read_hdf5(*source)
@@ -63,14 +63,14 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         bilm = read_export(folder / "export")
         _tell_of_later_steps(folder, bilm.info.get("steps"))
         return bilm
-    if is_export(folder / "export"):  # of a run whose other files are gone
+    if is_export(folder / "export"):  # the export of a run whose other files have been deleted
         return read_export(folder / "export")
     what = "no such file or folder" if not folder.exists() else "a file" if folder.is_file() else "no biLM here"
     raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED}")
 
 
 def run_of(source: BiLMSource) -> epath.Path | None:
-    """The folder of the run that made a biLM, where it still is in one."""
+    """Returns the folder of the run that a biLM is in, or None if it is not in one."""
     if isinstance(source, tuple):
         return None
     folder = files.absolute(source)
@@ -83,7 +83,7 @@ def _is_run(folder: epath.Path) -> bool:
 
 
 def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
-    """Warns where a run was trained on after its export: its last launch has not come to the end yet."""
+    """Warns if a run has been trained further since its export, because its last launch has not finished."""
     steps = Checkpoints(run / "checkpoints").steps()
     done = run / "result.json"
     finished = json.loads(done.read_text())["steps"] if done.is_file() else 0
@@ -95,14 +95,15 @@ def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
 
 
 def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
-    """The biLM of a kept checkpoint.
+    """Loads the biLM of a checkpoint.
 
     Args:
       run: a run's folder.
-      step: the number of a kept step, `last` or `best` (lowest held-out perplexity).
+      step: the number of a step that has a checkpoint, `last`, or `best` for the lowest held-out perplexity.
 
     Raises:
-      UserError: no run, no such step, or the corpus it was trained on is no longer there for its vocabulary.
+      UserError: the folder is not a run, the checkpoint does not exist, or the run's corpus, which has the vocabulary,
+        is missing.
     """
     folder = files.place(run)
     config, facts = read_config(folder), read_config_file(folder)["facts"]
@@ -110,9 +111,7 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     params, made = checkpoints.restore_params(_chosen_step(run, checkpoints, step))
     corpus = corpus_of(folder)
     if len(params["softmax"]["bias"]) != stored_rows(corpus.vocabulary_size):
-        raise UserError(
-            f"{run}: the softmax's rows of step {made} lie as another version of elmo_jax stores them; use that"
-        )
+        raise UserError(f"{run}: step {made} has the softmax layout of another version of elmo_jax; use that version")
     params = from_lanes(params, corpus.vocabulary_size)
     records = read_records(folder / "metrics.jsonl")
     measured = [r for r in records if r["step"] == made and "heldout/perplexity/average" in r]
@@ -122,7 +121,7 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
 
 
 def _chosen_step(run: Path, checkpoints: Checkpoints, step: str) -> int | None:
-    """The number of a step; None for the newest that is whole."""
+    """Returns the number of a step, or None for the newest that is intact."""
     if step == "last":
         return None
     if step.isdecimal():
@@ -131,26 +130,30 @@ def _chosen_step(run: Path, checkpoints: Checkpoints, step: str) -> int | None:
         raise UserError(f"--step: expected a number, 'last' or 'best', got {step!r}")
     best = checkpoints.best_step()
     if best is None:
-        raise UserError(f"{run}: no kept checkpoint has a held-out perplexity; take --step last")
+        raise UserError(f"{run}: no kept checkpoint has a held-out perplexity; use --step last")
     return best
 
 
 def corpus_of(run: epath.Path) -> Corpus:
-    """The corpus that a run was trained on. Raises `UserError` where it is no longer there."""
+    """Opens the corpus that a run was trained on.
+
+    Raises:
+      UserError: the corpus no longer exists, or another one is in its place.
+    """
     from elmo_jax.data.corpus import Corpus
 
-    inside = run / "corpus"  # of a run that fine-tunes, which may have moved with it
+    inside = run / "corpus"  # the corpus of a fine-tuning run is in its folder, which may have been moved
     corpus = Corpus.open(str(inside) if inside.exists() else read_config(run).data.corpus)
     if corpus.fingerprint != read_config_file(run)["facts"]["corpus_fingerprint"]:
         raise UserError(
             f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
-            " say where that is: the run's config.json names data.corpus"
+            " set data.corpus in the run's config.json to the folder of that corpus"
         )
     return corpus
 
 
 def export_run(run: Path, step: str, out: Path | None) -> tuple[epath.Path, int]:
-    """Exports the biLM of a kept checkpoint; returns the folder and the step."""
+    """Exports the biLM of a checkpoint to `out` or else to the run's `export`; returns the folder and the step."""
     bilm = load_run(run, step)
     folder = files.place(run) / "export" if out is None else files.place(out)
     export_bilm(folder, bilm.config, bilm.params, bilm.vocabulary, bilm.info)

@@ -1,4 +1,4 @@
-"""The published `options.json`, in and out."""
+"""Reads and writes `options.json` of the published format."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
 from elmo_jax.settings import from_dict, to_dict
 
-_BYTES = 1 << 20  # more than any architecture needs
+_BYTES = 1 << 20  # the largest file that is read; more than any architecture needs
 _MOST = (1 << 31) - 1
-_LAYERS = 1000  # so that a number in a small file cannot ask for a list of any length
+_LAYERS = 1000  # bounds the number of layers, so that a small file cannot demand a list of any length
 
 
 def read_options(path: str | os.PathLike[str]) -> ModelConfig:
-    """Reads `options.json`; 261 and 262 characters mean the same (with and without the row of padded tokens).
+    """Reads `options.json`; 261 and 262 characters mean the same model, since 262 counts the id of padded tokens.
 
     Raises:
-      UserError: no such file, not JSON, or a key that is missing, of the wrong type or out of range.
+      UserError: the file does not exist or is not JSON, or a key is missing, has the wrong type or is out of range.
     """
     path = Path(path)
     try:
@@ -34,19 +34,19 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
         raise UserError(f"{path}: larger than 1 MB; expected the options.json of a biLM")
     try:
         options = json.loads(content)
-    except (ValueError, RecursionError):  # ValueError: bytes that are not UTF-8, or no JSON
+    except (ValueError, RecursionError):  # ValueError if the content is not UTF-8 or not JSON
         raise UserError(f"{path}: not JSON; expected the options.json of a biLM") from None
     return _Options(path, options).model()
 
 
 class _Options:
-    """The values of an `options.json`, each checked when it is asked for."""
+    """The values of an `options.json`, each checked when it is read."""
 
     def __init__(self, path: Path, values: Any) -> None:
         self._path, self._values = path, values
 
     def model(self) -> ModelConfig:
-        """The architecture the options describe."""
+        """Returns the architecture that the options describe."""
         characters = self.integer("char_cnn.n_characters")
         if characters not in (CHARACTERS, CHARACTERS + 1):
             raise self.error("char_cnn.n_characters", "261 or 262", characters)
@@ -81,7 +81,7 @@ class _Options:
         return UserError(f"{self._path}: '{key}': expected {expected}, found {shown}")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value under a dotted key; null counts as absent, as in the original."""
+        """Returns the value of a dotted key; null counts as absent, as in the original."""
         node = self._values
         for part in key.split("."):
             node = node.get(part) if isinstance(node, dict) else None
@@ -124,7 +124,7 @@ def write_options(path: str | os.PathLike[str], model: ModelConfig) -> None:
             "dim": lstm.cells,
             "projection_dim": lstm.projection,
             "n_layers": lstm.layers,
-            "cell_clip": lstm.cell_clip or None,  # the key must exist for AllenNLP; null: no clip
+            "cell_clip": lstm.cell_clip or None,  # AllenNLP requires the key; null means no clipping
             "proj_clip": lstm.projection_clip or None,
             "use_skip_connections": lstm.skip_connections,
         },

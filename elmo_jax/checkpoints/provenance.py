@@ -1,4 +1,4 @@
-"""What an export says of its past: which text and settings made it, and which model it was fine-tuned from."""
+"""The provenance in an export: the text and settings that it was made with, and the model it was fine-tuned from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elmo_jax.settings import to_dict
 if TYPE_CHECKING:
     from elmo_jax.data.corpus import Corpus
 
-FINETUNED_FROM = "finetuned_from"  # the key of the model before: its fingerprint and its own history, and so on
+FINETUNED_FROM = "finetuned_from"  # the key of the source model's fingerprint and provenance, which may be nested
 
 
 def provenance(
@@ -23,14 +23,15 @@ def provenance(
     corpus: Corpus,
     finetuned_from: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The `info` of an export.
+    """Returns the `info` of an export.
 
     Args:
-      experiment: the run's name.
-      step: updates made to the exported parameters.
-      heldout: their held-out perplexities, where they were measured.
-      config, corpus: of the run.
-      finetuned_from: what `predecessor` gave, for a run that fine-tunes.
+      experiment: the name of the run.
+      step: the number of updates made to the exported parameters.
+      heldout: their held-out perplexities, if they were measured.
+      config: the settings of the run.
+      corpus: the corpus of the run.
+      finetuned_from: the result of `predecessor`, for a run that fine-tunes.
     """
     settings = {name: part for name, part in to_dict(config).items() if name not in ("model", "data")}
     found = {
@@ -47,10 +48,10 @@ def provenance(
 
 
 def predecessor(fingerprint: str, info: dict[str, Any]) -> dict[str, Any]:
-    """What a fine-tuned model says of the one it comes from: its fingerprint, and all that it says of itself."""
+    """Returns what a fine-tuned model records about its source model: its fingerprint and its provenance."""
     return {"fingerprint": fingerprint, **info}
 
 
 def _name(source: str) -> str:
-    """A source's last name: where it lay on a machine is nobody's business."""
+    """Returns the last part of a source's path, since exports must not contain paths of a machine."""
     return source if source.startswith("tfds:") else epath.Path(source).name

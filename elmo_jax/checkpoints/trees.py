@@ -1,4 +1,4 @@
-"""A training state as it is stored: nested dicts of arrays, and what must fit when one is restored."""
+"""Stores a training state as nested dicts of arrays, and checks a stored one before it is restored."""
 
 from __future__ import annotations
 
@@ -16,39 +16,43 @@ _ITEM = "default"  # the folder in which Orbax's manager puts a single item
 
 
 def paths(tree: Any) -> list[str]:
-    """Key paths of the leaves, parts joined by `/`: the same whatever classes the tree is made of."""
+    """Returns the key paths of the leaves, joined by `/`; they do not depend on the classes of the tree's nodes."""
     found = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)]
     assert len(set(found)) == len(found), "two leaves with one path"
     return found
 
 
 def named(tree: Any) -> dict[str, Any]:
-    """Any pytree as nested dicts: an Optax state's classes and empty places do not matter to what is stored."""
+    """Returns any pytree as nested dicts, so that the classes and empty nodes of an Optax state are not stored."""
     return layout.unflatten(dict(zip(paths(tree), jax.tree.leaves(tree), strict=True)))
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    """The shape of a leaf with its sharding, which a target must have."""
+    """Returns the shape, dtype and sharding of a leaf of the target of a restore.
+
+    Raises:
+      ValueError: the leaf has no sharding.
+    """
     if leaf.sharding is None:
         raise ValueError("the target of a restore needs shardings: jax.ShapeDtypeStruct(..., sharding=...)")
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
 
 
 def saved_tree(handler: ocp.PyTreeCheckpointHandler, item: epath.Path) -> dict[str, Any]:
-    """Nested dict of what a checkpoint says about its arrays (`.shape`, `.dtype`)."""
+    """Returns the metadata of a checkpoint's arrays (`.shape`, `.dtype`) as a nested dict."""
     found = handler.metadata(item)
     return getattr(found, "tree", found)
 
 
 def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path) -> None:
-    """Orbax would cast, and with other settings pad, what does not fit; here it is an error."""
+    """Raises `UserError` if keys, shapes or dtypes differ; Orbax would cast arrays, and with some settings pad them."""
     for path in sorted(saved.keys() | wanted.keys()):
         if path not in saved or path not in wanted:
             side = "lacks" if path in wanted else "holds, beside what is expected,"
             raise UserError(f"{folder}: the checkpoint {side} '{path}'; it is of another model or optimizer")
         leaf = wanted[path]
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.eval_shape(jax.random.key_data, leaf)  # as it is stored
+            leaf = jax.eval_shape(jax.random.key_data, leaf)  # a random key is stored as its integers
         found, expected = (saved[path].dtype, tuple(saved[path].shape)), (leaf.dtype, leaf.shape)
         if found != expected:
             shown = [f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in (found, expected)]
@@ -56,10 +60,10 @@ def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path
 
 
 def load(folder: epath.Path, abstract_state: Any) -> Any:
-    """The state in a step folder, on the shardings of `abstract_state`.
+    """Loads the state in a step folder, with the shardings of `abstract_state`.
 
     Raises:
-      UserError: keys, shapes or dtypes are not those of `abstract_state`.
+      UserError: keys, shapes or dtypes differ from those of `abstract_state`.
     """
     wanted = named(jax.tree.map(abstract, abstract_state))
     saved = saved_tree(ocp.PyTreeCheckpointHandler(), folder / _ITEM)
@@ -71,11 +75,15 @@ def load(folder: epath.Path, abstract_state: Any) -> Any:
 
 
 def load_params(folder: epath.Path) -> dict[str, Any]:
-    """The subtree `params` of the state in a step folder, as NumPy arrays. Raises `UserError` where there is none."""
+    """Loads the subtree `params` of the state in a step folder, as NumPy arrays.
+
+    Raises:
+      UserError: the state has no `params`.
+    """
     handler = ocp.PyTreeCheckpointHandler()
     tree = saved_tree(handler, folder / _ITEM).get("params")
     if not isinstance(tree, dict):
-        raise UserError(f"{folder}: a checkpoint without 'params'; expected that of a training run")
+        raise UserError(f"{folder}: the checkpoint has no 'params'; expected a checkpoint of a training run")
     wanted = {"params": jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)}
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
     arguments = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)

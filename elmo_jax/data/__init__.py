@@ -1,1 +1,1 @@
-"""Text to batches: text -> lexicon -> prepared corpus -> batches."""
+"""The path from text to batches: text -> lexicon -> prepared corpus -> batches."""

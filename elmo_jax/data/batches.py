@@ -1,11 +1,11 @@
-"""Batches as a function of (seed, position), for training; the whole text laid out in rows, for evaluation.
+"""Makes batches for training as a function of (seed, position), and lays out a whole text in rows for evaluation.
 
 Shapes: R rows of the global batch, B rows of this process, T steps, U distinct words of one device, S negatives; a
 leading 2 is the direction, forward then backward.
 
-A row is an endless stream of blocks laid end to end: row r reads the blocks r, r + R, r + 2R, … of the shuffled
-order, each epoch in an order of its own. So what comes next depends on the seed and on where the row stands, not on
-how many processes there are. Both directions of a window come from the same positions of the same sentences.
+A row is an endless concatenation of blocks: row r reads the blocks r, r + R, r + 2R, … of the shuffled order, which is
+different in each epoch. So the next tokens depend on the seed and on the position of the row, and not on the number of
+processes. Both directions of a window come from the same positions of the same sentences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Array = Any  # a NumPy array on the host, a jax.Array in a device's program
 
 
 class BlockSource(Protocol):
-    """Random access to blocks of whole sentences: int32 arrays `[0, w, …, 0, w, …]`, where 0 begins a sentence."""
+    """A source of blocks with random access; a block is an int32 array `[0, w, …, 0, w, …]` of whole sentences.
+
+    The id 0 begins each sentence.
+    """
 
     def __len__(self) -> int: ...
 
@@ -35,42 +38,48 @@ class BlockSource(Protocol):
 
 
 class Window(NamedTuple):
-    """What one pass reads of the text: on the host this process's part, in a device's program the device's."""
+    """The part of the text that one pass reads: on the host that of this process, in a device's program its own."""
 
-    words: Array  # [U] lexicon ids of the distinct words of each device, shortest first; devices one after another
-    word_count: Array  # [1] how many of a device's U are words; devices one after another
-    inputs: Array  # [2, T, B] for each token its place among its device's `words`
+    words: Array  # [U] lexicon ids of the distinct words of a device, shortest first; the devices are concatenated
+    word_count: Array  # [1] the number of a device's U ids that are words; the devices are concatenated
+    inputs: Array  # [2, T, B] for each token, its index into the `words` of its device
     targets: Array  # [2, T, B] vocabulary ids
 
 
 class TrainingBatch(NamedTuple):
-    """A window, where the rows stand after it, and the negatives of its step, which all devices share."""
+    """A window, the position of the rows after it, and the negatives of its step, which all devices share."""
 
     window: Window
     restart: Array  # [T, B] true where a row begins a block
-    position: Array  # [B, 2] block of the row and offset in it
+    position: Array  # [B, 2] the block of the row, and the offset in it
     negatives: Array  # [2, S] distinct vocabulary ids
-    tries: Array  # [2] draws made to have them
+    tries: Array  # [2] the number of draws that gave S distinct ids
 
 
 class EvaluationWindow(NamedTuple):
-    """A window of the evaluated text."""
+    """A window of the text that is evaluated."""
 
     window: Window
-    mask: np.ndarray  # [T, B] true on real tokens
-    sentence: np.ndarray  # [T, B] number of the sentence, in the order of the text
+    mask: np.ndarray  # [T, B] true for tokens, false for padding
+    sentence: np.ndarray  # [T, B] the index of the sentence in the text
 
 
 def both_directions(block: np.ndarray) -> np.ndarray:
-    """[n] -> [4, n]: inputs and targets forward, inputs and targets backward, as lexicon ids.
+    """Returns the inputs and targets of both directions, as lexicon ids.
 
     A sentence w1…wn gives n + 1 places: forward `<S> w1…wn` -> `w1…wn </S>`, backward `</S> wn…w1` -> `wn…w1 <S>`.
+
+    Args:
+      block: [n] whole sentences, each begun by 0.
+
+    Returns:
+      [4, n] forward inputs, forward targets, backward inputs, backward targets.
     """
     starts = np.flatnonzero(block == BEGIN_SENTENCE_ID)
     ends = np.append(starts[1:], len(block))
     sentence = np.cumsum(block == BEGIN_SENTENCE_ID) - 1
     place = np.arange(len(block))
-    mirror = (starts + ends)[sentence] - place  # of place i within its sentence; one past its end for the first
+    mirror = (starts + ends)[sentence] - place  # of place i in its sentence; for the first place, one past the end
     forward = np.append(block[1:], BEGIN_SENTENCE_ID)
     padded = np.append(block, END_SENTENCE_ID)
     first = place == starts[sentence]
@@ -85,12 +94,12 @@ def both_directions(block: np.ndarray) -> np.ndarray:
 
 
 def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) -> tuple[np.ndarray, int]:
-    """Draws from the log-uniform distribution over ranks until `number` are distinct.
+    """Draws ids from the log-uniform distribution over ranks until `number` of them are distinct.
 
-    In float64 on the host: float32 cannot tell the rare ranks of a large vocabulary apart.
+    This is computed in float64 on the host, since float32 cannot resolve the rare ranks of a large vocabulary.
 
     Returns:
-      [number] int32 ids in the order drawn, and the draws it took.
+      The distinct ids in the order drawn, int32 [number], and the number of draws made.
     """
     draws = np.empty(0, np.int64)
     while True:
@@ -98,26 +107,37 @@ def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) 
         draws = np.append(draws, np.minimum(more, vocabulary_size - 1))  # exp may round up to V + 1
         places = np.arange(len(draws))
         place_of = np.empty(vocabulary_size, np.int64)
-        place_of[draws[::-1]] = places[::-1]  # of a word drawn again, the last assignment stays: its first place
+        place_of[draws[::-1]] = places[::-1]  # of a word drawn twice, the last assignment holds: its first place
         first = np.flatnonzero(place_of[draws] == places)
         if len(first) >= number:
             return draws[first[:number]].astype(np.int32), int(first[number - 1]) + 1
 
 
 class DistinctWords:
-    """Finds the distinct words of a window, for each device, and puts the short ones first."""
+    """Finds the distinct words of a window for each device, and sorts them by length, shortest first."""
 
     def __init__(self, spellings: np.ndarray, padding: int):
-        """`spellings` [types, W] are the lexicon's character ids."""
+        """Sorts the lexicon by length.
+
+        Args:
+          spellings: [types, W] the character ids of the lexicon.
+          padding: the character id that fills a row.
+        """
         lengths = (spellings != padding).sum(1)
         self._by_length = np.argsort(lengths, kind="stable").astype(np.int32)
         self._rank = np.empty_like(self._by_length)
         self._rank[self._by_length] = np.arange(len(lengths), dtype=np.int32)
 
     def window(self, inputs: np.ndarray, targets: np.ndarray, devices: int) -> Window:
-        """`inputs` [2, T, B] are lexicon ids, `targets` [2, T, B] vocabulary ids; the devices share out B."""
+        """Makes the window of some tokens.
+
+        Args:
+          inputs: [2, T, B] lexicon ids.
+          targets: [2, T, B] vocabulary ids.
+          devices: the number of devices that the B rows are divided over.
+        """
         share = inputs.shape[2] // devices
-        room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: what a window can hold at most
+        room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: the most distinct words that a window can have
         words = np.zeros((devices, room), np.int32)
         word_count = np.zeros((devices,), np.int32)
         places = np.empty(inputs.shape, np.int32)
@@ -132,21 +152,30 @@ class DistinctWords:
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
-    """What training batches are made of, the same on all processes."""
+    """The settings of training batches, which are the same on all processes.
 
-    total_rows: int  # of the global batch
+    Attributes:
+      total_rows: R, the rows of the global batch.
+      unroll_steps: T, the tokens per row.
+      negatives: S, the negatives per direction; 0 for none.
+      vocabulary_size: the words of the softmax; targets beyond it are `<UNK>`.
+      data_seed: the random seed for the order of the blocks.
+      draw_seed: the random seed for the negatives.
+    """
+
+    total_rows: int
     unroll_steps: int
     negatives: int
     vocabulary_size: int
-    data_seed: int  # of the order of the blocks
-    draw_seed: int  # of the negatives
+    data_seed: int
+    draw_seed: int
 
 
 class TrainingBatches(Iterator[TrainingBatch]):
-    """The batches of this process from a position on.
+    """An endless iterator over the batches of this process from a position on.
 
     Attributes:
-      blocks_read: records read so far, those of this process's rows alone.
+      blocks_read: the number of blocks read so far for the rows of this process.
     """
 
     def __init__(
@@ -164,14 +193,14 @@ class TrainingBatches(Iterator[TrainingBatch]):
         Args:
           blocks: the text.
           distinct: finds the distinct words of a window.
-          settings: what the batches are made of.
-          rows: those of the global batch that this process reads, B of them.
-          devices: of this process.
-          position: [B, 2], where these rows stand.
-          step: updates made, which the negatives depend on.
+          settings: the settings of the batches.
+          rows: the B rows of the global batch that this process reads.
+          devices: the number of devices of this process.
+          position: [B, 2] the position of these rows: the block of each row, and the offset in it.
+          step: the number of updates made, which the negatives depend on.
         """
         dataset: Any = grain.MapDataset.source(blocks)
-        self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # another order in each epoch
+        self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled anew in each epoch
         self._distinct, self._settings, self._rows, self._devices = distinct, settings, rows, devices
         self._step = step
         self._position = position.astype(np.int32).copy()
@@ -191,7 +220,7 @@ class TrainingBatches(Iterator[TrainingBatch]):
         step: int = 0,
         vocabulary_size: int | None = None,
     ) -> TrainingBatches:
-        """The batches of an experiment and its corpus, from the beginning on unless `position` and `step` are given.
+        """Makes the batches of an experiment and its corpus, from the beginning unless `position` and `step` are given.
 
         `vocabulary_size` is that of the corpus unless given; the other arguments are those of the constructor.
         """
@@ -208,13 +237,13 @@ class TrainingBatches(Iterator[TrainingBatch]):
         return cls(corpus.blocks("train"), distinct, settings, rows, devices, position, step)
 
     def _block(self, row: int, slot: int) -> np.ndarray:
-        """[5, n]: both directions, and a mark on the first place."""
+        """Returns a block of a row as [5, n]: both directions, and 1 at the first place."""
         text = both_directions(self._blocks[slot * self._settings.total_rows + row])
         self.blocks_read += 1
         return np.concatenate([text, np.arange(text.shape[1])[None] == 0])
 
     def _read(self, index: int) -> np.ndarray:
-        """[5, T]: the next window of one row."""
+        """Returns the next window of the row with this index, [5, T]."""
         parts, missing = [], self._settings.unroll_steps
         while missing:
             slot, offset = self._position[index].tolist()
@@ -259,11 +288,17 @@ def evaluation_windows(
     unroll_steps: int,
     devices: int,
 ) -> Iterator[EvaluationWindow]:
-    """Every token of some blocks once: the text cut between sentences into `rows` even parts, side by side.
+    """Yields every token of some blocks once, the text being cut between sentences into rows of about equal length.
 
     Args:
-      rows: parts of the text. padded_rows: rows of the global batch, those past `rows` are empty.
-      my_rows: of the padded rows, those of this process. devices: of this process.
+      blocks: the text.
+      distinct: finds the distinct words of a window.
+      vocabulary_size: the words of the softmax; targets beyond it are `<UNK>`.
+      rows: the number of parts that the text is cut into.
+      padded_rows: the rows of the global batch; those past `rows` are empty.
+      my_rows: the padded rows of this process, B of them.
+      unroll_steps: T, the tokens per row and window.
+      devices: the number of devices of this process.
     """
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))
@@ -287,7 +322,10 @@ def evaluation_windows(
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items, each made by a thread while the one before is in use. An error comes out where its item would."""
+    """Yields the same items, each made by a thread while the one before is in use.
+
+    An exception of `items` is raised in the place of the item.
+    """
     nothing = object()
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
         coming = thread.submit(next, items, nothing)

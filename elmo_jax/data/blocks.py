@@ -1,8 +1,8 @@
-"""Blocks: the encoded text on disk, a TFDS dataset of ArrayRecord files.
+"""Writes and reads blocks, the encoded text on disk: a TFDS dataset of ArrayRecord files.
 
-A record is one int32 array of whole sentences, each `0` (`<S>`) and its words' ids: `[0, w, ..., 0, w, ...]`.
-Records hold about `BLOCK_TOKENS` tokens, since one record a sentence reads 70 times slower. Any TFDS
-reader opens the folder (`tfds.builder_from_directory(FOLDER).as_data_source()`), without TensorFlow.
+A record is an int32 array of whole sentences, each `0` (`<S>`) and the ids of its words: `[0, w, ..., 0, w, ...]`.
+Records hold about `BLOCK_TOKENS` tokens, since reading one record per sentence is 70 times slower. Any TFDS reader can
+open the folder (`tfds.builder_from_directory(FOLDER).as_data_source()`) without TensorFlow.
 """
 
 import hashlib
@@ -17,26 +17,25 @@ from elmo_jax.data.tfds import quiet_tfds
 from elmo_jax.errors import UserError
 
 BLOCK_TOKENS = 1600
-BLOCKS_A_SHARD = 16384  # about 26 M tokens, 50 MB; fixed, so that the files depend on the text alone
+BLOCKS_A_SHARD = 16384  # per shard, about 26 M tokens or 50 MB; fixed, so that the files depend on the text alone
 SPLITS = ("train", "heldout")
 
 _FEATURE = "tokens"
 
 
 def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
-    """Cut text into blocks of whole sentences, in order, none across two blocks.
+    """Cuts text into blocks of whole sentences, in order.
 
     Args:
-        parts: consecutive parts of the text as (ids, lengths): int32 `[words]`, and int32 `[sentences]`
-            words in each sentence.
+      parts: consecutive parts of the text as (ids, lengths): the ids of the words, int32 `[words]`, and the number of
+        words of each sentence, int32 `[sentences]`.
 
     Yields:
-        int32 `[tokens]`, at most `BLOCK_TOKENS` unless one sentence alone is longer.
+      Blocks, int32 `[tokens]`, of at most `BLOCK_TOKENS` tokens unless a single sentence is longer.
     """
     waiting, waiting_lengths = np.zeros(0, np.int32), np.zeros(0, np.int64)
     for ids, lengths in parts:
-        # Make room for each sentence's mark.
-        marked = lengths.astype(np.int64) + 1
+        marked = lengths.astype(np.int64) + 1  # with the mark that begins each sentence
         ends = np.cumsum(marked)
         is_word = np.ones(ids.size + lengths.size, bool)
         is_word[ends - marked] = False
@@ -46,7 +45,7 @@ def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.nd
         waiting_lengths = np.concatenate([waiting_lengths, marked])
         ends = np.cumsum(waiting_lengths)
         sentence = start = 0
-        # A block is full only where a next sentence is there that does not fit.
+        # A block is complete only when a further sentence is known not to fit.
         while len(ends) and ends[-1] - start > BLOCK_TOKENS:
             after = int(np.searchsorted(ends, start + BLOCK_TOKENS, "right"))
             after = max(after, sentence + 1)
@@ -61,18 +60,18 @@ def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.nd
 def write_blocks(
     folder: Path, splits: dict[str, Iterable[np.ndarray]], on_block: Callable[[np.ndarray], None]
 ) -> tuple[dict[str, int], str]:
-    """Write the dataset.
+    """Writes the dataset.
 
     Args:
-        folder: made here.
-        splits: the blocks of each split, at least one each: TFDS cannot read an empty split.
-        on_block: called with each block, for progress.
+      folder: the folder to make.
+      splits: the blocks of each split, at least one per split, since TFDS cannot read an empty split.
+      on_block: called with each block, to show progress.
 
     Returns:
-        The number of blocks in each split, and a digest (sha256, hexadecimal) of them all.
+      The number of blocks in each split, and a digest (sha256, hexadecimal) of all blocks.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written.
+      OSError: the disk is full, or the folder cannot be written.
     """
     import tensorflow_datasets as tfds
 
@@ -102,23 +101,22 @@ def write_blocks(
                 digest.update(split.encode())
                 writer.add_examples({split: examples(split)})
                 writer.close_splits([split])
-        except RuntimeError as error:
-            # How ArrayRecord reports a full disk.
+        except RuntimeError as error:  # ArrayRecord reports a full disk in this way
             raise OSError(str(error).partition("\n")[0]) from error
     return numbers, digest.hexdigest()
 
 
 class Blocks:
-    """Random access to the blocks of one split: `len(blocks)`, `blocks[i]`.
+    """The blocks of one split with random access: `len(blocks)`, `blocks[i]`.
 
-    A source for Grain's `MapDataset.source`; safe with threads, and can be sent to another process.
+    It is a source for Grain's `MapDataset.source`, is thread-safe, and can be pickled.
     """
 
     def __init__(self, folder: Path, split: str) -> None:
-        """Open a split; one without any text is empty.
+        """Opens a split; a split without text has length 0.
 
         Raises:
-            UserError: the dataset's files are damaged or missing.
+          UserError: the dataset's files are damaged or missing.
         """
         import tensorflow_datasets as tfds
 
@@ -136,17 +134,17 @@ class Blocks:
         return len(self._records)
 
     def __getitem__(self, index: SupportsIndex) -> np.ndarray:
-        """Return block `index`: int32 `[tokens]`, sentences each after a `0`.
+        """Returns block `index`: int32 `[tokens]`, whole sentences, each begun by a `0`.
 
         Raises:
-            IndexError: `index` is not in `[0, len)`.
-            UserError: the file is damaged.
+          IndexError: `index` is not in `[0, len)`.
+          UserError: the file is damaged.
         """
         if not 0 <= index.__index__() < len(self):
             raise IndexError(f"block {index} of {len(self)}")
         try:
             block = self._records[index][_FEATURE]
-            # A file cut at a round size still opens, and its records read as empty.
+            # A truncated file can still be opened if its size is round, and then its records are empty.
             if not block.size or block[0] != BEGIN_SENTENCE_ID:
                 raise ValueError("not a block")
             return block
@@ -154,7 +152,7 @@ class Blocks:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> UserError:
-        # TFDS and ArrayRecord have no exceptions of their own to tell damage by.
+        # TFDS and ArrayRecord have no exceptions of their own that would identify damage.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return UserError(
             f"{self._folder}: the blocks of {self._split!r} cannot be read; delete the corpus and prepare "

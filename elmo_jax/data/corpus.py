@@ -1,8 +1,8 @@
-"""A prepared corpus: a folder that `prepare` made.
+"""Opens a prepared corpus, which is a folder that `prepare` made.
 
 corpus.json       the report: settings, sources, counts, fingerprint
 lexicon.tsv       every word and its count in the training text, by id
-vocabulary.txt    the softmax vocabulary: the first V words, one a line
+vocabulary.txt    the softmax vocabulary: the first V words, one per line
 blocks/           the encoded text, a TFDS dataset with splits train and heldout
 """
 
@@ -24,8 +24,8 @@ class Corpus:
     """A prepared corpus, opened by `Corpus.open`.
 
     Attributes:
-        path: its folder.
-        report: what `corpus.json` says.
+      path: the folder of the corpus.
+      report: the contents of `corpus.json`.
     """
 
     def __init__(self, path: Path, report: dict[str, Any]) -> None:
@@ -33,10 +33,10 @@ class Corpus:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a folder.
+        """Opens a folder.
 
         Raises:
-            UserError: no prepared corpus, one of another format version, or a file of it is missing.
+          UserError: the folder is not a prepared corpus, has another format version, or lacks a file.
         """
         path = Path(path)
         try:
@@ -61,38 +61,38 @@ class Corpus:
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the words of the softmax: ids 0 to V - 1."""
+        """The number V of words of the softmax, whose ids are 0 to V - 1."""
         return self.report["lexicon"]["vocabulary_size"]
 
     @property
     def fingerprint(self) -> str:
-        """sha256 (hexadecimal) over lexicon and blocks: equal for equal text and settings, anywhere."""
+        """The sha256 (hexadecimal) of lexicon and blocks, which is equal for equal text and settings on any machine."""
         return self.report["fingerprint"]
 
     def words(self) -> list[str]:
-        """The whole lexicon, by id."""
+        """Returns the words of the whole lexicon, by id."""
         lines = (self.path / LEXICON).read_bytes().decode().split("\n")
         return [line.partition("\t")[0] for line in lines if line]
 
     def counts(self) -> np.ndarray:
-        """Uses of every word in the training text, by id: int64 `[types]`."""
+        """Returns the count of every word in the training text, by id: int64 `[types]`."""
         lines = (self.path / LEXICON).read_bytes().decode().split("\n")
         return np.array([int(line.rpartition("\t")[2]) for line in lines if line], np.int64)
 
     def vocabulary(self) -> list[str]:
-        """The words of the softmax, by id."""
+        """Returns the words of the softmax, by id."""
         return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")
 
     def spellings(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:
-        """The characters of every word, by id: int16 `[types, max_characters]`, raw ids 0 to 260."""
+        """Returns the characters of every word, by id: int16 `[types, max_characters]`, raw ids 0 to 260."""
         return spell(self.words(), max_characters)
 
     def tokens(self, split: str) -> int:
-        """Targets of a split in one direction: its words, and one sentence mark a sentence."""
+        """Returns the number of targets of a split in one direction: its words, and one mark per sentence."""
         return self.report["splits"][_checked(split)]["tokens"]
 
     def blocks(self, split: str) -> Blocks:
-        """The text of a split (`train`, `heldout`), random access in blocks of whole sentences."""
+        """Returns the text of a split (`train` or `heldout`), in blocks of whole sentences with random access."""
         return Blocks(self.path / BLOCKS, _checked(split))
 
     def __repr__(self) -> str:

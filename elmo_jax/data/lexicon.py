@@ -1,9 +1,9 @@
-"""The lexicon: every word of a corpus, with an id and its count in the training text.
+"""The lexicon of a corpus: every word, with its id and its count in the training text.
 
-Ids 0, 1, 2 are `<S>`, `</S>`, `<UNK>`; then the words by falling count, words of equal count in the
-order of their UTF-8 bytes. The first V words are the softmax vocabulary; the rest are read through
-their characters at the input and are `<UNK>` as targets. Words of the held-out text alone stand at the
-end with count 0: their spelling is needed, but no count of theirs may reach the model.
+Ids 0, 1, 2 are `<S>`, `</S>`, `<UNK>`; then come the words by descending count, and words of equal count in the order
+of their UTF-8 bytes. The first V words are the softmax vocabulary. The other words are inputs by their characters, like
+all words, but as targets they are `<UNK>`. Words that occur in the held-out text only come last, with count 0: their
+spelling is needed, but counts of held-out text must not influence the model.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
 
 @dataclasses.dataclass(frozen=True)
 class Lexicon:
-    """Words by id.
+    """The words of a corpus by id.
 
     Attributes:
-        words: every word; its place is its id.
-        counts: int64 `[words]`, uses in the training text; those of `<S>` and `</S>` are its sentences.
-        vocabulary_size: V, the words of the softmax, the first three among them.
+      words: every word; its index is its id.
+      counts: int64 `[words]`, the counts in the training text; those of `<S>` and `</S>` are the number of sentences.
+      vocabulary_size: V, the number of words of the softmax, including the three marks.
     """
 
     words: list[str]
@@ -34,7 +34,7 @@ class Lexicon:
     vocabulary_size: int
 
     def write(self, lexicon: Path, vocabulary: Path) -> None:
-        """Write `word TAB count` lines for every word, and the first V words one a line."""
+        """Writes two files: a line `word TAB count` for every word, and the first V words, one per line."""
         lines = (f"{word}\t{count}\n" for word, count in zip(self.words, self.counts, strict=True))
         with lexicon.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
@@ -50,25 +50,24 @@ def build_lexicon(
     min_count: int | None = None,
     base: Sequence[str] | None = None,
 ) -> tuple[Lexicon, np.ndarray]:
-    """Give every word its id.
+    """Assigns an id to every word.
 
     Args:
-        words: `n` distinct words in any order, the three marks first.
-        counts: int64 `[n]`, their uses in the training text.
-        vocabulary: the softmax vocabulary, if given; otherwise it is the most frequent words.
-        vocabulary_size: V at most, the three marks and those of `base` included.
-        min_count: a word of the vocabulary is used this often; 2 unless given, or 1 where a
-            size is given.
-        base: words that come first, however rare they are here; the most frequent others follow.
+      words: `n` distinct words, the three marks first and the others in any order.
+      counts: int64 `[n]`, their counts in the training text.
+      vocabulary: the softmax vocabulary; if None, it consists of the most frequent words.
+      vocabulary_size: the maximum of V, including the three marks and the words of `base`.
+      min_count: the least count of a word of the vocabulary; 2 unless given, or 1 if a size is given.
+      base: words that come first in the vocabulary, whatever their counts; the most frequent others follow.
 
     Returns:
-        The lexicon, and int32 `[n]`: the id of each of `words`.
+      The lexicon, and the id of each of `words`, int32 `[n]`.
     """
     given = list(vocabulary or base or MARKS)
     place = {word: i for i, word in enumerate(words)}
     first = [place.get(word, -1) for word in given]
     rest = np.setdiff1d(np.arange(len(words)), first)
-    # Sorted by code point, which is the order of the UTF-8 bytes; then by count, which keeps it.
+    # Sorting strings sorts by code point, which is the order of the UTF-8 bytes; the stable sort by count preserves it.
     rest = np.array(sorted(rest.tolist(), key=words.__getitem__), np.int64)
     rest = rest[np.argsort(-counts[rest], kind="stable")]
     ids = np.full(len(words), -1, np.int32)
@@ -88,10 +87,10 @@ def build_lexicon(
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Read a vocabulary file: one word a line, `<S>`, `</S>`, `<UNK>` first, then by falling count.
+    """Reads a vocabulary file with one word per line: `<S>`, `</S>`, `<UNK>`, then the others by descending count.
 
     Raises:
-        UserError: unreadable, a mark is missing or elsewhere, a word twice, or a line that is no word.
+      UserError: the file cannot be read, a mark is missing or misplaced, a word is repeated, or a line is not one word.
     """
     try:
         lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
@@ -102,9 +101,9 @@ def read_vocabulary(path: Path) -> list[str]:
         try:
             word = line.removesuffix(b"\r").decode()
         except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number}: not UTF-8; expected one word a line") from None
+            raise UserError(f"{path}, line {number}: not UTF-8; expected one word per line") from None
         if word.split() != [word]:
-            raise UserError(f"{path}, line {number}: {word!r} is not one word; expected one word a line")
+            raise UserError(f"{path}, line {number}: {word!r} is not one word; expected one word per line")
         if word in places:
             raise UserError(
                 f"{path}: the word {word!r} is on line {places[word]} and on line {number}; remove one of them"
@@ -113,13 +112,13 @@ def read_vocabulary(path: Path) -> list[str]:
     missing = [mark for mark in MARKS if mark not in places]
     if missing:
         raise UserError(
-            f"{path}: no {' and no '.join(missing)}; a vocabulary begins with {', '.join(MARKS)}, one a line"
+            f"{path}: no {' and no '.join(missing)}; a vocabulary begins with {', '.join(MARKS)}, one per line"
         )
     words = list(places)
     if words[: len(MARKS)] != list(MARKS):
         number = next(i for i, mark in enumerate(MARKS) if words[i] != mark)
         raise UserError(
             f"{path}, line {number + 1}: {words[number]!r}; expected {MARKS[number]!r}, "
-            f"since a vocabulary begins with {', '.join(MARKS)}, one a line"
+            f"since a vocabulary begins with {', '.join(MARKS)}, one per line"
         )
     return words

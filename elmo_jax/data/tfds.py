@@ -1,4 +1,4 @@
-"""TensorFlow Datasets, used without TensorFlow."""
+"""Helps to use TensorFlow Datasets (TFDS) without TensorFlow."""
 
 import contextlib
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_tfds() -> Iterator[None]:
-    """Keeps TFDS's warnings, which are about its own folders, from the user's terminal."""
+    """Keeps TFDS's warnings off the user's terminal; they concern TFDS's own folders."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)

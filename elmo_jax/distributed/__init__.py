@@ -1,1 +1,1 @@
-"""Processes and devices: how they find each other, what they agree on, and how arrays lie on them."""
+"""Processes and devices: how processes connect and agree, and how arrays are divided over devices."""

@@ -1,4 +1,6 @@
-"""What the processes of a run tell each other. Every process calls each of these, in the same order.
+"""Exchanges values between the processes of a run.
+
+Every process must call the functions that exchange values, and all processes must call them in the same order.
 
 Shapes: P processes.
 """
@@ -20,12 +22,12 @@ from elmo_jax.errors import UserError
 
 
 def is_first() -> bool:
-    """Whether this is process 0, which alone writes and speaks."""
+    """Returns whether this is process 0, the only one that writes shared files and prints."""
     return jax.process_index() == 0
 
 
 def of_first(value: int) -> int:
-    """Process 0's value, on all of them; they wait for it."""
+    """Returns process 0's value (an int32) on every process; the others wait for it."""
     if jax.process_count() == 1:
         return value
     with jax.transfer_guard("allow"):
@@ -33,20 +35,21 @@ def of_first(value: int) -> int:
 
 
 def of_each(values: Mapping[str, float]) -> dict[str, list[float]]:
-    """The values of every process, [P] for each name."""
+    """Returns the values of all processes, a list of P numbers for each name."""
     if jax.process_count() == 1:
         return {name: [value] for name, value in values.items()}
-    mine = np.array(list(values.values()), np.float64).view(np.uint32)  # as bytes: float64 would be rounded
+    mine = np.array(list(values.values()), np.float64).view(np.uint32)  # JAX would round float64 to float32
     with jax.transfer_guard("allow"):
         rows = multihost_utils.process_allgather(mine).view(np.float64)  # [P, names]
     return {name: rows[:, column].tolist() for column, name in enumerate(values)}
 
 
 def meet() -> None:
-    """A first exchange between all devices.
+    """Makes a first exchange between all devices.
 
-    Gloo, between CPUs, wants all processes to come to it within 30 seconds: so it is made where they are together, and
-    not where one has compiled its step sooner than another.
+    Gloo, the collectives library of CPUs, fails unless all processes reach their first exchange within 30 seconds.
+    Therefore the first exchange is made when all processes have just connected; later, one process might compile its
+    step much sooner than another.
     """
     mesh = make_mesh()
     ones = to_devices(np.ones(len(mesh.local_devices), np.int32), PartitionSpec(mesh.axis_names), mesh)
@@ -55,12 +58,13 @@ def meet() -> None:
 
 @contextlib.contextmanager
 def fails_together() -> Iterator[None]:
-    """A user's mistake that one process finds in it ends all of them, with the same status.
+    """A context in which a `UserError` of one process is raised on all processes, which then end with the same status.
 
-    What stands in it must not exchange anything with other processes: those that fail would leave the others waiting.
+    The body must not exchange anything with other processes, because a process that fails would leave the others
+    waiting.
 
     Raises:
-      UserError: this process's own, or one that names a process that has one.
+      UserError: the error of this process, or one that names another process that has failed.
     """
     mistake: UserError | None = None
     try:
@@ -75,10 +79,10 @@ def fails_together() -> Iterator[None]:
 
 
 class StopAgreement:
-    """After which step all processes stop, where a signal has reached one of them.
+    """Agrees on the step after which all processes stop when one of them has received a signal.
 
-    A process that stopped by itself would leave the others waiting. So with every step goes a maximum over the signals
-    received, one number, that nobody waits for: it is fetched with the figures of its step, one step late.
+    A process that stopped by itself would leave the others waiting. So every step is accompanied by a maximum over the
+    numbers of the signals received. No process waits for it: it is fetched with the metrics of its step, one step late.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -86,7 +90,11 @@ class StopAgreement:
         self._largest = jax.jit(jnp.max, out_shardings=named_shardings(REPLICATED, mesh))
 
     def announce(self, received: signal.Signals | None) -> jax.Array | int:
-        """The signal that a process has received by this step, or 0; to be fetched later."""
+        """Returns the number of the signal that any process has received by this step, or 0, to be fetched later.
+
+        Args:
+          received: the signal that this process has received, if any.
+        """
         if jax.process_count() == 1:
             return received or 0
         mine = np.full(len(self._mesh.local_devices), received or 0, np.int32)

@@ -1,12 +1,12 @@
-"""One command on many hosts: the processes of a run find each other, and end together.
+"""Connects the processes of one command on many hosts, and makes sure that they end together.
 
-On TPU pods, under Slurm, Open MPI and Kubernetes, JAX finds the others by what the launcher left in the environment.
-Anywhere else three options say who they are. Without either, the process is alone and starts no coordinator.
+On TPU pods, under Slurm, Open MPI and Kubernetes, JAX finds the other processes through the launcher's environment
+variables. Anywhere else three options describe them. Without either, the process is alone and starts no coordinator.
 
-A process that dies, or that is stopped or out of reach for `HEARTBEAT_SECONDS`, is noticed by JAX's own heartbeat,
-which aborts all others (status 134, SIGABRT, after JAX's account of it). Where the collectives find a closed connection
-first, as Gloo does between CPUs, the process ends with status 75 and a line that says so. Either way the same launch
-goes on from the last checkpoint.
+JAX's own heartbeat detects a process that dies, or that is suspended or unreachable for `HEARTBEAT_SECONDS`, and aborts
+all others (status 134, SIGABRT, after JAX's own error messages). If the collectives meet a closed connection first, as
+Gloo does between CPUs, the process ends with status 75 and a line that says so. In either case the same launch resumes
+from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any, NoReturn
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
-HEARTBEAT_SECONDS = 40  # measured: all others have ended a few seconds before it is over (tools/heartbeat.py)
+HEARTBEAT_SECONDS = 40  # measured: all other processes end a few seconds before this time is over (tools/heartbeat.py)
 
 _NOT_FOUND = "a launcher of many processes was found, but not the other processes"
 _BY_HAND = "give --coordinator, --processes and --process, or --processes 1 for a process that works alone"
-# how the collectives of CPUs and GPUs, and JAX's coordination service, say that another process is gone
+# How the collectives of CPUs and GPUs, and JAX's coordination service, report that another process is lost.
 _LOST = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|heartbeat|coordination service", re.IGNORECASE)
 
 
@@ -37,20 +37,21 @@ _LOST = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|heartbeat|c
 def connected(
     coordinator: str | None, processes: int | None, process: int | None, heartbeat: int | None = None
 ) -> Iterator[None]:
-    """In it, the processes of the run are together: JAX has the devices of all of them.
+    """A context in which the processes of the run are connected, so that JAX sees the devices of all of them.
 
-    A process that leaves it with an error ends at once, since anything more would wait for the others; these end by the
-    heartbeat. A process that comes to its end waits for the others. JAX must not be used before.
+    A process that leaves the context with an error ends at once, since any further exchange would wait for the others;
+    the heartbeat then ends these. A process that reaches the end of the context waits for the others. JAX must not be
+    used before the context is entered.
 
     Args:
-      coordinator: `HOST:PORT` of process 0.
-      processes: how many there are; 1: this process alone, whatever is found.
-      process: which one this is.
-      heartbeat: seconds without a sign of life after which a process is lost; `HEARTBEAT_SECONDS` unless given.
+      coordinator: the address `HOST:PORT` of process 0.
+      processes: the number of processes; 1 means this process alone, whatever launcher is detected.
+      process: the index of this process, from 0.
+      heartbeat: the seconds without a heartbeat after which a process counts as lost; `HEARTBEAT_SECONDS` unless given.
 
     Raises:
-      UserError: arguments that do not go together; a launcher that cannot be understood.
-      PeerLost: the others did not come.
+      UserError: the arguments are invalid or incomplete, or a launcher was detected but not its other processes.
+      PeerLost: the other processes did not connect.
     """
     if heartbeat is not None and not 5 <= heartbeat <= 3600:
         raise UserError(f"--heartbeat: expected 5 to 3600 seconds, got {heartbeat}")
@@ -70,7 +71,7 @@ def connected(
 
 
 def _leave(error: BaseException) -> NoReturn:
-    """Ends this process with the error's line, or with its traceback where it is a fault of the program."""
+    """Ends this process with the error's message in one line, preceded by a traceback if the program is at fault."""
     import jax
 
     name = f"process {jax.process_index()} on {socket.gethostname()}"
@@ -80,14 +81,14 @@ def _leave(error: BaseException) -> NoReturn:
         error = PeerLost(f"another process is gone ({reason}); the same launch goes on from the last checkpoint")
     if exit_status(error) == 1:
         traceback.print_exception(error)
-    live = "\n" if sys.stderr.isatty() else ""  # so that it does not run into a live line of the terminal
+    live = "\n" if sys.stderr.isatty() else ""  # so that the message does not continue the progress line of a terminal
     print(f"{live}elmo-jax: {name}: {_one_line(error) or 'interrupted'}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(exit_status(error))
 
 
 def _find_others(coordinator: str | None, processes: int | None, process: int | None, heartbeat: int) -> bool:
-    """Whether there are other processes; JAX has found them then."""
+    """Returns whether there are other processes; if so, JAX is connected to them."""
     if processes == 1 and not process:
         return False
     given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
@@ -115,7 +116,10 @@ def _find_others(coordinator: str | None, processes: int | None, process: int | 
 
 
 def _check_port(port: int) -> None:
-    """Raises `PeerLost` where process 0 cannot listen; JAX may crash then. The run before may not be quite gone yet."""
+    """Raises `PeerLost` if process 0 cannot listen on the port, since JAX itself might crash in that case.
+
+    A process of an earlier launch that has not quite ended may hold the port; hence the status that asks for a restart.
+    """
     try:
         socket.create_server(("", port)).close()
     except (OSError, OverflowError) as error:
@@ -123,23 +127,23 @@ def _check_port(port: int) -> None:
 
 
 def _join_launched(heartbeat: int) -> bool:
-    """Joins the processes that a launcher started, if JAX finds that one did, and there is more than one."""
+    """Connects to the processes that a launcher started, if JAX detects one; returns whether there are others."""
     environment = os.environ
     if environment.get("SLURM_NTASKS") == "1":
         return False
     in_indexed_job = "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
     try:
-        with warnings.catch_warnings(record=True) as warned:  # JAX's advice is for the indexed jobs of Kubernetes alone
+        with warnings.catch_warnings(record=True) as warned:  # shown below, and only in an indexed job of Kubernetes
             warnings.simplefilter("always")
             _initialize(heartbeat, local_device_ids=_devices_of_node(environment))
     except (UserError, PeerLost):
         raise
-    except Exception as error:  # whatever the launcher's own client raises
+    except Exception as error:  # the clients of the launchers raise exceptions of any kind
         if "before any JAX calls" in str(error):  # called from a program that uses JAX already
             return False
         if "coordinator_address should be defined" not in str(error):
             raise UserError(f"{_NOT_FOUND} ({_one_line(error)}); {_BY_HAND}") from error
-        if in_indexed_job:  # many pods, and each would train for itself
+        if in_indexed_job:  # there are many pods, and each would train a model of its own
             advice = next((warning for warning in warned if "kubernetes" in str(warning.message)), error)
             raise UserError(f"{_NOT_FOUND} ({_one_line(advice)}); {_BY_HAND}") from None
         return False
@@ -149,7 +153,10 @@ def _join_launched(heartbeat: int) -> bool:
 
 
 def _devices_of_node(environment: Mapping[str, str]) -> list[int] | None:
-    """All GPUs of the node for the only task of a Slurm node, which JAX would give its first one; else JAX's choice."""
+    """Returns the indices of all GPUs of a Slurm node that runs one task, or None to leave the choice to JAX.
+
+    JAX would give the only task of a node the first GPU alone.
+    """
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", environment.get("SLURM_TASKS_PER_NODE", ""))
     gpus = environment.get("SLURM_GPUS_ON_NODE", "")
     if gpus.isdecimal() and all(re.fullmatch(r"1(\(x\d+\))?", part) for part in tasks.split(",")):
@@ -158,17 +165,18 @@ def _devices_of_node(environment: Mapping[str, str]) -> list[int] | None:
 
 
 def _initialize(heartbeat: int, **arguments: Any) -> None:
-    """`jax.distributed.initialize`, with its failures in one line."""
+    """Calls `jax.distributed.initialize`, and reports its failures in one line."""
     import jax
 
-    hint = "" if "coordinator_address" in arguments else "; if there is to be one alone, give --processes 1"
+    hint = "" if "coordinator_address" in arguments else "; for a single process, give --processes 1"
 
     def give_up() -> None:
         print(f"elmo-jax: the other processes did not come within {START_SECONDS} seconds{hint}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(TRY_AGAIN)
 
-    # JAX would take SIGTERM for itself, and aborts where it waits in vain: so it may wait for longer than we do
+    # JAX's preemption service would handle SIGTERM itself. When JAX's own timeout passes, it aborts the process without
+    # a readable line; therefore its timeout is longer than that of the timer here.
     jax.config.update("jax_enable_preemption_service", False)
     patience = threading.Timer(START_SECONDS, give_up)
     patience.daemon = True
@@ -178,7 +186,7 @@ def _initialize(heartbeat: int, **arguments: Any) -> None:
             initialization_timeout=START_SECONDS + 60, heartbeat_timeout_seconds=heartbeat, **arguments
         )
     except jax.errors.JaxRuntimeError as error:
-        raise PeerLost(f"the processes cannot come together: {_one_line(error)}") from None
+        raise PeerLost(f"the processes cannot connect: {_one_line(error)}") from None
     finally:
         patience.cancel()
 

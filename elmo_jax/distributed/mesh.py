@@ -1,7 +1,7 @@
-"""Devices: the mesh, and how arrays lie on it.
+"""The mesh of devices, and how arrays are placed on it.
 
-There is one axis, `data`. An array is replicated (`REPLICATED`) or divided along one of its own axes (`ROWS` for the
-first).
+The mesh has one axis, `data`. An array is replicated (`REPLICATED`), or it is divided over the devices along one of its
+own axes (`ROWS` for the first axis).
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ ROWS = PartitionSpec(AXIS)
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """All devices of all processes, or those given, along the axis `data`; those of a process side by side."""
+    """Makes a mesh of the axis `data` from the given devices, or else from all devices of all processes.
+
+    The devices of a process are adjacent in the mesh.
+    """
     devices = sorted(
         jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id)
     )
@@ -30,7 +33,7 @@ def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
 
 
 def check_rows(batch_size: int, mesh: Mesh) -> None:
-    """Raises `UserError` if the devices do not divide the batch."""
+    """Raises `UserError` if the rows of a batch cannot be divided equally over the devices."""
     devices = mesh.size
     if batch_size % devices:
         near = max(1, round(batch_size / devices)) * devices
@@ -41,23 +44,24 @@ def check_rows(batch_size: int, mesh: Mesh) -> None:
 
 
 def local_rows(rows: int, mesh: Mesh) -> range:
-    """Rows of the global batch that this process's devices hold; the mesh keeps the devices of a process together."""
-    share = rows // mesh.size
+    """Returns the rows of the global batch that the devices of this process hold."""
+    share = rows // mesh.size  # the rows are adjacent, since the devices of a process are adjacent in the mesh
     places = [place for place, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()]
     return range(places[0] * share, (places[-1] + 1) * share)
 
 
 def named_shardings(specs: Any, mesh: Mesh) -> Any:
-    """The specs on this mesh."""
+    """Returns a tree of partition specs as a tree of shardings over the mesh."""
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 
 def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
-    """This process's part of some arrays as global arrays.
+    """Makes global arrays from this process's parts of them.
 
-    A divided array holds the rows of this process's devices only; any other is the same on all processes.
+    Of a divided array, `arrays` holds only the part of this process's devices; a replicated array is equal on all
+    processes.
     """
-    with jax.transfer_guard("allow"):  # the training loop forbids those that nobody asked for
+    with jax.transfer_guard("allow"):  # the training loop disallows implicit transfers
         return jax.tree.map(
             lambda array, spec: jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array),
             arrays,
@@ -66,7 +70,7 @@ def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
 
 
 def distribute(arrays: Any, specs: Any, mesh: Mesh) -> Any:
-    """Some arrays that every process has whole, as global arrays."""
+    """Makes global arrays from arrays that every process holds in full."""
     return jax.tree.map(
         lambda array, spec: jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda i: array[i]),
         arrays,
@@ -75,7 +79,7 @@ def distribute(arrays: Any, specs: Any, mesh: Mesh) -> Any:
 
 
 def gather(tree: Any) -> Any:
-    """All of some arrays on every host, divided or not. Every process calls it."""
+    """Returns the full arrays of a tree on every host, divided or not. Every process must call this function."""
 
     def one(array: jax.Array) -> np.ndarray:
         if array.is_fully_addressable or array.is_fully_replicated:
@@ -86,6 +90,6 @@ def gather(tree: Any) -> Any:
 
 
 def local_part(array: jax.Array, axis: int = 0) -> np.ndarray:
-    """This process's part of an array that is divided along `axis`."""
+    """Returns this process's part of an array that is divided along `axis`."""
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
     return np.concatenate([jax.device_get(shard.data) for shard in shards], axis)

@@ -1,1 +1,1 @@
-"""Text to a prepared corpus."""
+"""The preparation of a corpus from text."""

@@ -1,4 +1,4 @@
-"""Reading files that may be compressed (`.gz`, `.xz`, `.zst`), with errors that name the file."""
+"""Reads files that may be compressed (`.gz`, `.xz`, `.zst`), with errors that name the file."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ _READ_BYTES = 1 << 16
 
 
 def open_text(path: Path) -> io.BufferedIOBase:
-    """Open a file for reading, decompressed by its suffix."""
+    """Opens a file for reading, and decompresses it as its suffix tells."""
     match path.suffix:
         case ".gz":
             return gzip.open(path, "rb")
@@ -28,9 +28,9 @@ def open_text(path: Path) -> io.BufferedIOBase:
 
 
 class _ZstdReader(io.RawIOBase):
-    """Decompresses a file of Zstandard frames; parallel compressors write several.
+    """Decompresses a file of one or more Zstandard frames; parallel compressors write several.
 
-    zstandard's own reader takes a file that was cut short for one that ends there.
+    The reader of the package zstandard does not notice that a file has been truncated.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -63,7 +63,7 @@ class _ZstdReader(io.RawIOBase):
 
 
 class reading:
-    """A context that turns what can go wrong while reading a file into a `UserError` that names it."""
+    """A context that turns the errors of reading a file into a `UserError` that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

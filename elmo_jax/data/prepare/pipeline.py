@@ -1,8 +1,8 @@
-"""`prepare`: text to a corpus folder that training reads at any speed.
+"""Implements `prepare`, which makes a corpus folder of text that training can read with random access.
 
-The text is read twice, and never held in memory: once as it comes (`spool`), once to give words their
-final ids and cut blocks. The result depends on the text and the settings alone: not on the number
-of workers, the date, or where anything lies.
+The text is read twice and never held in memory: in the first reading its words are numbered and spooled to disk
+(`spool`), and in the second the words get their final ids and the text is cut into blocks (`write`). The result depends
+only on the text and the settings, and not on the number of workers, the date or any path.
 """
 
 import hashlib
@@ -40,43 +40,46 @@ def prepare(
     workers: int | None = None,
     progress: bool = True,
 ) -> Corpus:
-    """Makes a corpus of text, or finds that it is there.
+    """Makes a corpus of text, unless it has been made already.
 
     Args:
-      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`).
+      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses` (see `sources.open_sources`).
       out: the folder to make.
-      options: how the text is read.
-      vocabulary_size: V at most, `<S>`, `</S>`, `<UNK>` included.
-      min_count: words of the softmax vocabulary are used this often in the training text; 2 unless given, or 1 where
+      options: the options for reading the text.
+      vocabulary_size: the maximum of V, including `<S>`, `</S>` and `<UNK>`.
+      min_count: the least count in the training text of a word of the softmax vocabulary; 2 unless given, or 1 if
         `vocabulary_size` is given.
-      vocabulary_file: the softmax vocabulary, one word per line, instead of those two.
-      base_vocabulary_file: words that come first in it, such as those of a biLM to fine-tune; then the most frequent
-        others, as those two say.
-      heldout_fraction: share of the units (documents; runs of 100 sentences where a source does not tell its documents
-        apart) to hold out: every k-th, with k = 1 / fraction rounded, and at least one of two; 0 for none, 1 for all.
-        None is 0.05, or 0 where `heldout_sources` are given.
-      heldout_sources: text to hold out. Files that are among those of `sources` as well are not trained on.
-      workers: processes; as many as there are processors unless given. No part of the result.
-      progress: show it on standard error.
+      vocabulary_file: a file with the whole softmax vocabulary, one word per line, in place of these two settings.
+      base_vocabulary_file: a file with the words that come first in the softmax vocabulary, such as those of a biLM to
+        fine-tune; the most frequent others follow, limited by `vocabulary_size` and `min_count`.
+      heldout_fraction: the fraction of the units to hold out. A unit is a document, or a run of 100 sentences if the
+        source does not mark its documents. Every k-th unit is held out, with k = 1 / fraction rounded, and at least one
+        if there are two or more; 0 holds out none, 1 all. None means 0.05, or 0 if `heldout_sources` is given.
+      heldout_sources: the texts to hold out. Files that are also among `sources` are not trained on.
+      workers: the number of processes, by default that of the processors; the result does not depend on it.
+      progress: whether to show progress on standard error.
 
     Returns:
-      The corpus. Where `out` already holds this very corpus, nothing is done.
+      The corpus. If `out` already holds this corpus, nothing is done.
 
     Raises:
-      UserError: bad input, or `out` holds something else; nothing is left half-made.
+      UserError: the input is invalid, or `out` holds something else; no partial corpus is left.
     """
     options = options or TextOptions()
     if heldout_fraction is None:
         heldout_fraction = 0.0 if heldout_sources else DEFAULT_HELDOUT_FRACTION
     _check(out, vocabulary_size, min_count, vocabulary_file, heldout_fraction, workers)
     if vocabulary_file and base_vocabulary_file:
-        raise UserError("a whole vocabulary was given and one to extend; leave out one of them")
+        raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
     if min_count is None and vocabulary_file is None:
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
     vocabulary = read_vocabulary(Path(vocabulary_file)) if vocabulary_file else None
     base = read_vocabulary(Path(base_vocabulary_file)) if base_vocabulary_file else None
     if base and vocabulary_size is not None and vocabulary_size < len(base):
-        raise UserError(f"the vocabulary size is {vocabulary_size}; expected {len(base)} or more, the words to extend")
+        raise UserError(
+            f"the vocabulary size is {vocabulary_size}; expected {len(base)} or more, the size of the vocabulary to"
+            " extend"
+        )
     heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
     text = [_without(source, heldout_text) for source in open_sources(sources, options)]
     for source in (*text, *heldout_text):
@@ -114,14 +117,14 @@ def prepare(
             text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
             (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
     except BrokenProcessPool:
-        raise UserError("a worker process died, of too little memory perhaps; try --workers 1") from None
+        raise UserError("a worker process died, perhaps for lack of memory; try --workers 1") from None
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
     return Corpus.open(out)
 
 
 def _without(source: Source, heldout: Sequence[Source]) -> Source:
-    """The source but for the files that are held out by name: text that is trained on measures nothing."""
+    """Returns the source without its held-out files, since a test on text that was trained on is meaningless."""
     for other in heldout:
         if isinstance(source, Files) and isinstance(other, Files):
             source = source.without(other)
@@ -138,13 +141,13 @@ def _check(
 ) -> None:
     """Raises `UserError` for settings outside their range."""
     if not str(out).strip():
-        raise UserError("the corpus's folder is an empty name; give it a name with --out")
+        raise UserError("the name of the corpus folder is empty; name a folder with --out")
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}; expected 1 or more")
     if vocabulary_file and (vocabulary_size is not None or min_count is not None):
         raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimal count")
     if vocabulary_size is not None and vocabulary_size < 4:
-        raise UserError(f"the vocabulary size is {vocabulary_size}; expected 4 or more, marks included")
+        raise UserError(f"the vocabulary size is {vocabulary_size}; expected 4 or more, including the three marks")
     if min_count is not None and min_count < 1:
         raise UserError(f"the minimal count is {min_count}; expected 1 or more")
     if not (0 <= heldout_fraction <= 0.5 or heldout_fraction == 1):
@@ -156,7 +159,7 @@ def _digest(words: list[str] | None) -> str | None:
 
 
 def _processors() -> int:
-    """How many this process may use; fewer than the machine has, in a container or under Slurm."""
+    """Returns the number of processors that this process may use, which a container or Slurm may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS
@@ -167,7 +170,7 @@ def _identities(sources: Sequence[Source]) -> list[dict[str, Any]]:
 
 
 def _is_there(out: Path, request: dict[str, Any]) -> bool:
-    """Whether `out` holds the corpus asked for; raises if it holds anything else."""
+    """Returns whether `out` holds the requested corpus; raises `UserError` if it holds anything else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / REPORT).exists():
@@ -184,7 +187,7 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
             changes.append(f"{key.replace('_', ' ')}: {len(there)} there, {len(now)} now")
             continue
         for a, b in zip(there, now, strict=True):
-            # The name is no part of the text: the same file may be reached by another path.
+            # The name does not identify the text: the same file may be reached by another path.
             if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
                 changes.append(f"{b['source']}: other text or format than {a['source']} had")
     if changes:

@@ -1,4 +1,4 @@
-"""What `prepare` shows while it works: a bar on a terminal, a few plain lines elsewhere."""
+"""Shows the progress of `prepare`: a bar on a terminal, a few plain lines elsewhere."""
 
 import sys
 import time
@@ -11,16 +11,22 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 def say(line: str, show: bool) -> None:
-    """Print one line to standard error."""
+    """Prints one line to standard error if `show` is true."""
     if show:
         print(line, file=sys.stderr, flush=True)
 
 
 class Progress:
-    """Counts words of one phase; a context manager."""
+    """A context manager that counts the words processed in one phase."""
 
     def __init__(self, phase: str, show: bool, total: int | None = None) -> None:
-        """Begin. `phase` is what is done ("reading"), `total` the words to come, if known."""
+        """Begins a phase.
+
+        Args:
+          phase: the name of the phase, such as "reading the text".
+          show: whether progress is shown.
+          total: the number of words to process, if known.
+        """
         self._phase, self._total = phase, total
         self._show_lines = show and not sys.stderr.isatty()
         self._bar = tqdm(
@@ -35,7 +41,7 @@ class Progress:
         say(phase, self._show_lines)
 
     def add(self, words: int) -> None:
-        """Count words done."""
+        """Counts words that have been processed."""
         self._words += words
         self._bar.update(words)
         if self._show_lines and time.monotonic() > self._next_line:

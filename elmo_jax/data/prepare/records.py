@@ -1,4 +1,7 @@
-"""Files of records with a text each: JSON lines (`.jsonl`, `.ndjson`, compressed too) and Parquet (`.parquet`)."""
+"""Reads files of records that have one text each: JSON lines (`.jsonl`, `.ndjson`) and Parquet (`.parquet`).
+
+JSON lines may be compressed.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ _ROWS_AT_ONCE = 256
 
 
 def json_pieces(path: Path, field: str) -> Iterator[Piece]:
-    """The texts of a file of JSON objects, one per line; each is a document. Blank lines are passed over.
+    """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
     Raises:
-      UserError: a line that is no JSON object, or has no text of this name.
+      UserError: a line is not a JSON object or has no text in the field, or the file is damaged.
     """
     with reading(path), open_text(path) as file:
         number = 0
@@ -42,7 +45,7 @@ def _json_text(line: bytes, where: str, field: str) -> str:
         raise UserError(f"{where}: no {field!r}; name the text's field with --field; there are: {', '.join(record)}")
     text = record[field]
     if not isinstance(text, str):
-        raise UserError(f"{where}: {field!r} is {_kind(text)}; expected a text; another field is named with --field")
+        raise UserError(f"{where}: {field!r} is {_kind(text)}; expected a text; name another field with --field")
     return text
 
 
@@ -52,10 +55,10 @@ def _kind(value: Any) -> str:
 
 
 def parquet_pieces(path: Path, field: str) -> Iterator[Piece]:
-    """The texts of a column of a Parquet file, each a document; rows without one are passed over.
+    """Yields the texts of a column of a Parquet file; each text is a document, and rows with null are skipped.
 
     Raises:
-      UserError: pyarrow is not installed, the file is none of Parquet's, or it has no such column of texts.
+      UserError: pyarrow is not installed, the file is not a Parquet file, or it has no such column of strings.
     """
     try:
         import pyarrow
@@ -74,7 +77,7 @@ def parquet_pieces(path: Path, field: str) -> Iterator[Piece]:
                         yield _document(text, f"{path}, row {row}")
         except pyarrow.ArrowException as error:
             reason = str(error).partition("\n")[0]
-            raise UserError(f"{path}: the Parquet file is damaged or none ({reason})") from None
+            raise UserError(f"{path}: the Parquet file is damaged or not a Parquet file ({reason})") from None
 
 
 def _check_column(path: Path, schema: Any, field: str) -> None:
@@ -89,5 +92,5 @@ def _check_column(path: Path, schema: Any, field: str) -> None:
 
 
 def _document(text: str, name: str) -> Piece:
-    # a lone surrogate, which JSON can spell, becomes bytes that are not UTF-8: they are treated as in any file
+    # A lone surrogate, which JSON can express, becomes bytes that are not UTF-8, to be treated as in any other file.
     return Piece(text.encode("utf-8", "surrogatepass"), name, 1, starts_document=True)

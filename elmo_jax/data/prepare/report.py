@@ -1,4 +1,4 @@
-"""What `prepare` tells of a corpus."""
+"""The report that `prepare` prints about a corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elmo_jax.data.prepare.text import LONG_SENTENCE
 
 
 def describe(corpus: Corpus) -> str:
-    """The report as a short table."""
+    """Returns the report of a corpus as a short table."""
     report, lexicon, text = corpus.report, corpus.report["lexicon"], corpus.report["text"]
     splits = [report["splits"][name] for name in SPLITS]
     rows: list[tuple[str, ...]] = [("", *SPLITS)]
@@ -18,7 +18,7 @@ def describe(corpus: Corpus) -> str:
         rows.append((key, *("unknown" if s[key] is None else f"{s[key]:,}" for s in splits)))
     rows.append(("<UNK> among targets", *(f"{s['unknown_targets']:.2%}" for s in splits)))
     sources = [*report["sources"], *(report["heldout_sources"] or ())]
-    if len(sources) > 1 and all("splits" in source for source in sources):  # older reports do not tell them apart
+    if len(sources) > 1 and all("splits" in source for source in sources):  # older reports have no counts per source
         rows += [("words of",)]
         rows += [(f"  {_last(s['source'])}", *(f"{s['splits'][name]['words']:,}" for name in SPLITS)) for s in sources]
     width = max(len(row[0]) for row in rows)
@@ -43,5 +43,5 @@ def describe(corpus: Corpus) -> str:
 
 
 def _last(name: str) -> str:
-    """The last part of a source's name, which is enough to know it by."""
+    """Returns the last part of a source's name, which is enough to recognise it."""
     return name if name.startswith("tfds:") else Path(name).name

@@ -1,8 +1,9 @@
-"""Sources: what the user names on the command line, to chunks of text.
+"""Reads the sources that the user names on the command line as chunks of text.
 
 A source is a text file, a folder (read recursively) or a glob, plain or compressed (`.gz`, `.xz`, `.zst`); `tfds:NAME`
-(see `tfds_text`); `sotu`, the State of the Union addresses of the package of that name; or `licenses` (see
-`licenses`). Files of a folder or glob are read in the order of their paths. `text` says what formats there are.
+(see `tfds_text`); `sotu`, the State of the Union addresses (see `samples.sotu`); or `licenses` (see
+`samples.licenses`). The files of a folder or glob are read in the order of their paths. The module `text` describes the
+formats.
 """
 
 import dataclasses
@@ -20,9 +21,9 @@ from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
 
-CHUNK_BYTES = 1 << 20  # one worker call: long against its overhead, short against the whole text
-LONGEST_LINE = 1 << 24  # bytes; a longer one is no sentence or paragraph, and would have to fit in memory
-_SAMPLE_BYTES = 1 << 16  # read to find out how a file is laid out
+CHUNK_BYTES = 1 << 20  # per call of a worker: much work compared to the overhead of a call, and little memory
+LONGEST_LINE = 1 << 24  # bytes; a longer line is not a sentence or a paragraph, and would have to fit in memory
+_SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
@@ -30,40 +31,40 @@ _COMPRESSED = (".gz", ".xz", ".zst")
 
 
 class Source(Protocol):
-    """Text of known layout."""
+    """A text whose format is known."""
 
     @property
     def name(self) -> str:
-        """As the user gave it."""
+        """The name that the user gave."""
         ...
 
     @property
     def format(self) -> Format:
-        """Its layout."""
+        """The format of the text."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why that format, in a few words, where it was found out; else empty."""
+        """The reason for the format, in a few words, if the format was guessed; otherwise empty."""
         ...
 
     @property
     def has_documents(self) -> bool:
-        """Whether it says where one document ends and the next begins; a single file of text does not."""
+        """Whether the source marks where a document ends and the next begins; a single file of text does not."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """What the text is, independent of where it lies; equal for equal text."""
+        """Returns what identifies the text, independently of its location; equal for equal text."""
         ...
 
     def pieces(self) -> Iterator[Piece]:
-        """The text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
+        """Yields the text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """Text files; a `Source`. Those of the formats `lines` and `raw` are a document each."""
+    """A source of text files; in the formats `lines` and `raw`, each file is a document."""
 
     name: str
     paths: tuple[Path, ...]
@@ -73,11 +74,11 @@ class Files:
 
     @property
     def has_documents(self) -> bool:
-        """Whether the format tells documents apart, or there are several files; one file may hold any number."""
+        """Whether the format marks documents, or there are several files; one file may hold any number of documents."""
         return self.format.has_documents or len(self.paths) > 1
 
     def identity(self) -> dict[str, Any]:
-        """The number, bytes and digest of the files, as they lie on disk; names and dates are no part."""
+        """Returns the number, the bytes and the digest of the files as they are on disk, without names and dates."""
         digest, size = hashlib.sha256(), 0
         for path in self.paths:
             with reading(path), path.open("rb") as file:
@@ -87,7 +88,11 @@ class Files:
         return {"files": len(self.paths), "bytes": size, "sha256": digest.hexdigest(), **field}
 
     def pieces(self) -> Iterator[Piece]:
-        """See `Source`. Raises `UserError` for a damaged file or a line of more than `LONGEST_LINE`."""
+        """Yields the text of the files in order.
+
+        Raises:
+          UserError: a file is damaged, or a line is longer than `LONGEST_LINE`.
+        """
         for path in self.paths:
             match self.format:
                 case Format.JSONL:
@@ -100,27 +105,27 @@ class Files:
                     yield from _file_pieces(path, self.format)
 
     def without(self, others: "Files") -> "Files":
-        """These files but for those of another source.
+        """Returns these files except those of another source.
 
         Raises:
-          UserError: none are left.
+          UserError: no file is left.
         """
         taken = {path.resolve() for path in others.paths}
         paths = tuple(path for path in self.paths if path.resolve() not in taken)
         if not paths:
-            raise UserError(f"{self.name}: all of it is held out by --heldout; nothing of it is left to train on")
+            raise UserError(f"{self.name}: all of it is held out by --heldout; nothing is left to train on")
         return dataclasses.replace(self, paths=paths)
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """How text is read.
+    """The options for reading text.
 
     Attributes:
-      format: a `Format`, or `auto`: `raw` for `sotu`, `licenses` and for TFDS datasets other than `lm1b`; for files
-        what `_guess_format` finds.
-      field: the name of the text in JSON lines and Parquet files.
-      errors: `strict`, or `replace` to read on where bytes are not UTF-8.
+      format: a `Format`, or `auto`, which means `raw` for `sotu`, `licenses` and TFDS datasets other than `lm1b`; the
+        format of files is guessed by `_guess_format`.
+      field: the name of the text's field in JSON lines, or of its column in Parquet files.
+      errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
     """
 
     format: str = "auto"
@@ -128,7 +133,7 @@ class TextOptions:
     errors: str = "strict"
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for a value that there is not."""
+        """Raises `UserError` for an unknown value."""
         if self.format not in ("auto", *Format):
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
@@ -139,7 +144,7 @@ def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
     """Finds the sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses`.
 
     Raises:
-      UserError: nothing there, or nothing in it.
+      UserError: a source does not exist, has no text, or has files of several formats.
     """
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
@@ -153,7 +158,7 @@ def _open_source(name: str, format: Format | None, field: str) -> Source:
     if name == "licenses":
         return open_licenses(format)
     if name.startswith("tfds:"):
-        from elmo_jax.data.prepare.tfds_text import open_tfds  # here, since TFDS takes half a second to import
+        from elmo_jax.data.prepare.tfds_text import open_tfds  # imported here, since importing TFDS takes half a second
 
         return open_tfds(name, format)
     paths = _find_files(name)
@@ -161,7 +166,7 @@ def _open_source(name: str, format: Format | None, field: str) -> Source:
         return Files(name, paths, format, field=field)
     kinds = {_SUFFIXES.get(_suffix(path)) for path in paths}
     if len(kinds) > 1:
-        raise UserError(f"{name}: holds files of records (.jsonl, .parquet) and others; name them apart, as globs")
+        raise UserError(f"{name}: holds files of records (.jsonl, .parquet) and others; name each kind by its own glob")
     kind = kinds.pop()
     if kind is not None:
         return Files(name, paths, kind, f"its name ends in {_suffix(paths[0])}", field)
@@ -169,7 +174,7 @@ def _open_source(name: str, format: Format | None, field: str) -> Source:
 
 
 def _suffix(path: Path) -> str:
-    """The suffix that says what a file holds, whether it is compressed or not."""
+    """Returns the suffix that tells the contents of a file, which precedes that of a compression."""
     return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix
 
 
@@ -193,10 +198,10 @@ def _find_files(name: str) -> tuple[Path, ...]:
 
 
 def _guess_format(path: Path) -> tuple[Format, str]:
-    """How a file is laid out, by its first 64 KiB, and why it is taken for that.
+    """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
-    It is tokenised where commas stand alone, as tokenisers leave them. Else it is running text; with a paragraph per
-    line where most lines stand together and are too long to be wrapped.
+    The text is tokenised if commas are words of their own. Otherwise it is running text, and it has one paragraph per
+    line if most of the text is in adjacent lines that are too long to have been wrapped.
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
@@ -204,7 +209,7 @@ def _guess_format(path: Path) -> tuple[Format, str]:
     alone = words.count(b",")
     attached = sum(word.endswith(b",") for word in words) - alone
     if not alone and not attached:
-        return Format.LINES, "it has no commas to tell by, so it is taken for tokenised sentences, one per line"
+        return Format.LINES, "it has no commas to judge by, so it is taken for tokenised sentences, one per line"
     if alone >= attached:
         return Format.LINES, "its commas stand alone, so it is taken for tokenised sentences, one per line"
     groups = [group.splitlines() for group in _BLANK_LINE.split(sample.strip())]
@@ -218,7 +223,7 @@ def _guess_format(path: Path) -> tuple[Format, str]:
 
 
 def _file_pieces(path: Path, format: Format) -> Iterator[Piece]:
-    """Cut a file into pieces, at blank lines if raw (so that no paragraph is cut), else at line ends."""
+    """Cuts a file into pieces: at blank lines if it is raw, so that no paragraph is cut, and else at line ends."""
     line, waiting = 1, b""
     with reading(path), open_text(path) as file:
         while block := file.read(CHUNK_BYTES):
@@ -238,7 +243,7 @@ def _file_pieces(path: Path, format: Format) -> Iterator[Piece]:
 
 
 def _document_pieces(path: Path, format: Format) -> Iterator[Piece]:
-    """Cut a file where its documents end; a document of more than 2 * `CHUNK_BYTES` is cut at line ends as well."""
+    """Cuts a file where its documents end; a document of more than 2 * `CHUNK_BYTES` is cut at line ends as well."""
     line, waiting, starts = 1, b"", True
     with reading(path), open_text(path) as file:
         while block := file.read(CHUNK_BYTES):
@@ -249,7 +254,7 @@ def _document_pieces(path: Path, format: Format) -> Iterator[Piece]:
                 line += waiting.count(b"\n", begin, end)
                 begin, starts = end, True
             waiting = waiting[begin:]
-            # what is left begins with a line of text, so that the blank line after the document stays in one piece
+            # The rest begins with a line of text, so that the blank line after the document is not separated from it.
             if len(waiting) >= 2 * CHUNK_BYTES and (end := waiting.rfind(b"\n", 0, len(waiting.rstrip())) + 1):
                 yield Piece(waiting[:end], str(path), line, starts_document=starts)
                 line += waiting.count(b"\n", 0, end)
@@ -267,25 +272,25 @@ def _document_ends(data: bytes, format: Format) -> Iterator[int]:
 
 
 def _last_cut(data: bytes, format: Format) -> int:
-    """Where the last whole line or paragraph ends; 0 for nowhere."""
+    """Returns where the last whole line or paragraph ends, or 0 if there is none."""
     cut = 0
     if format is Format.RAW:
         for match in _BLANK_LINE.finditer(data):
             cut = match.end()
-        # Text without blank lines would have to fit in memory: such a paragraph is cut at a line's end.
+        # Text without blank lines would have to fit in memory; such a paragraph is cut at the end of a line.
         if cut or len(data) < 2 * CHUNK_BYTES:
             return cut
     return data.rfind(b"\n") + 1
 
 
 def chunks(sources: Iterable[Source], errors: Errors) -> Iterator[Chunk]:
-    """All the text, in order, in chunks of about `CHUNK_BYTES`."""
+    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
     for number, source in enumerate(sources):
         pieces: list[Piece] = []
         size = 0
         for piece in source.pieces():
             pieces.append(piece)
-            size += len(piece.data) + 64  # so that a million empty examples are not one chunk
+            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
             if size >= CHUNK_BYTES:
                 yield Chunk(tuple(pieces), source.format, errors, number)
                 pieces, size = [], 0

@@ -1,10 +1,10 @@
-"""The first reading of a text: words are numbered as they come, and spooled to disk.
+"""Reads a text for the first time: numbers the words in the order of their first use, and spools the text to disk.
 
-Final ids depend on counts, and counts on which documents are held out, both known only at the end. So the text is
-spooled as provisional ids, four bytes per word, and memory holds the distinct words and two numbers per unit,
-whatever the text's length.
+The final ids depend on the counts, and the counts on which documents are held out; both are known only at the end. So
+the text is spooled as provisional ids, four bytes per word. Memory holds the distinct words and two numbers per unit,
+however long the text is.
 
-A unit is what is held out or kept as a whole (`Units`).
+A unit is a part of the text that is held out, or trained on, as a whole (`Units`).
 """
 
 import dataclasses
@@ -21,40 +21,43 @@ from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Tok
 from elmo_jax.data.prepare.workers import tokenise_all
 
 SENTENCES_PER_UNIT = 100
-_SENTENCES_AT_ONCE = 1 << 17  # of the second reading: a few million words, tens of megabytes
+_SENTENCES_AT_ONCE = 1 << 17  # in the second reading; a few million words, or tens of megabytes
 
 
 class Units(enum.Enum):
-    """What the units of a source are."""
+    """The kinds of units that a source can have."""
 
-    DOCUMENTS = enum.auto()  # its pieces say where one starts
-    RUNS = enum.auto()  # `SENTENCES_PER_UNIT` consecutive sentences, since it does not tell documents apart
-    WHOLE = enum.auto()  # the source is one document, and so are others
+    DOCUMENTS = enum.auto()  # documents, whose starts are marked by the pieces of the source
+    RUNS = enum.auto()  # runs of `SENTENCES_PER_UNIT` consecutive sentences, since documents are not marked
+    WHOLE = enum.auto()  # the whole source, which is one document among other sources
 
 
 class Spool:
-    """Text as provisional ids, in files of a folder.
+    """A text as provisional ids, in files of a folder.
 
     Attributes:
-      kinds: what the units of each source are.
-      sentences, words: how many there are.
-      empty_lines, marks_dropped, replaced_lines: as in `Tokenised`.
-      long_sentences, long_sentence_words, longest_sentence: those of over `LONG_SENTENCE` words.
+      kinds: the kind of units of each source.
+      sentences: the number of sentences.
+      words: the number of words.
+      empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
+      long_sentences: the number of sentences of more than `LONG_SENTENCE` words.
+      long_sentence_words: the number of words in these sentences.
+      longest_sentence: the number of words of the longest sentence.
     """
 
     def __init__(self, folder: Path, ids: dict[str, int], kinds: Sequence[Units]) -> None:
         """Makes an empty spool.
 
         Args:
-          folder: where its files are.
-          ids: word to provisional id; it grows.
-          kinds: what the units of each source are.
+          folder: the folder for its files.
+          ids: a dict from words to provisional ids, to which new words are added.
+          kinds: the kind of units of each source.
         """
         self._ids_path, self._lengths_path = folder / "text.ids", folder / "text.lengths"
         self._ids = ids
         self.kinds = list(kinds)
-        self._units: list[list[np.ndarray]] = [[] for _ in kinds]  # of each source, the sentences in its units
-        self._open = 0  # sentences in the unit that may still grow
+        self._units: list[list[np.ndarray]] = [[] for _ in kinds]  # for each source, the sentences in each of its units
+        self._open = 0  # the number of sentences in the unit that may still grow
         self.sentences = self.words = 0
         self.empty_lines = self.marks_dropped = self.replaced_lines = 0
         self.long_sentences = self.long_sentence_words = self.longest_sentence = 0
@@ -66,7 +69,7 @@ class Spool:
             for chunk, found in tokenise_all(chunks, workers):
                 ids = self._ids
                 provisional = [ids.setdefault(word, len(ids)) for word in found.types]
-                # Not ndarray.tofile, which does not tell when the disk is full.
+                # ndarray.tofile would not report a full disk.
                 ids_file.write(np.array(provisional, np.int32)[found.ids].tobytes())
                 lengths_file.write(found.lengths.tobytes())
                 if chunk.source != source:
@@ -107,8 +110,8 @@ class Spool:
     def _close_source(self, source: int) -> None:
         """Ends the unit that may still grow.
 
-        A source that turns out to be a single document is divided as one that does not tell documents apart: otherwise
-        nothing could be held out of a file without blank lines.
+        A source that turns out to be a single document is divided into runs of sentences; otherwise nothing could be
+        held out of a file without blank lines.
         """
         units = np.concatenate([*self._units[source], [self._open] if self._open else []]).astype(np.int64)
         self._open = 0
@@ -120,30 +123,31 @@ class Spool:
 
     @property
     def units(self) -> np.ndarray:
-        """int64 `[units]`: sentences in each, none zero."""
+        """The number of sentences of each unit, never zero: int64 `[units]`."""
         return np.concatenate([np.zeros(0, np.int64), *(units for part in self._units for units in part)])
 
     @property
     def sources(self) -> np.ndarray:
-        """int64 `[units]`: the source of each, in rising order."""
+        """The index of the source of each unit, in ascending order: int64 `[units]`."""
         numbers = [sum(map(len, part)) for part in self._units]
         return np.repeat(np.arange(len(numbers)), numbers)
 
     def unit_words(self) -> np.ndarray:
-        """int64 `[units]`: words in each; read from the files."""
+        """Returns the number of words of each unit, computed from the files: int64 `[units]`."""
         if not self.sentences:
             return np.zeros(0, np.int64)
         lengths = np.memmap(self._lengths_path, np.int32, "r")
         return np.add.reduceat(lengths, np.cumsum(self.units) - self.units, dtype=np.int64)
 
     def parts(self, units: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Read back some units, in order.
+        """Reads some units back, in order.
 
         Args:
-            units: bool `[units]`, those wanted.
+          units: bool `[units]`, true for the units to read.
 
         Yields:
-            int32 `[words]` provisional ids, and int32 `[sentences]` lengths, of consecutive parts.
+          Consecutive parts of the text: the provisional ids, int32 `[words]`, and the number of words of each sentence,
+          int32 `[sentences]`.
         """
         wanted = np.repeat(units, self.units)  # [sentences]
         with self._ids_path.open("rb") as ids_file, self._lengths_path.open("rb") as lengths_file:
@@ -155,7 +159,7 @@ class Spool:
 
     @property
     def types(self) -> list[str]:
-        """Every distinct word; its place is its provisional id."""
+        """All distinct words; the index of a word is its provisional id."""
         return list(self._ids)
 
     def remove(self) -> None:
@@ -166,17 +170,22 @@ class Spool:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some units of a spool: the text of one split. `units` is bool `[units]`."""
+    """The text of one split, which consists of some units of a spool.
+
+    Attributes:
+      spool: the text of all splits.
+      units: bool `[units]`, true for the units of this split.
+    """
 
     spool: Spool
     units: np.ndarray
 
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The text in order; see `Spool.parts`."""
+        """Reads the text in order; see `Spool.parts`."""
         return self.spool.parts(self.units)
 
     def counts(self, types: int) -> np.ndarray:
-        """How often each word is used: int64 `[types]`, by provisional id."""
+        """Returns the count of each word by provisional id: int64 `[types]`."""
         counts = np.zeros(types, np.int64)
         for ids, _ in self.read():
             counts += np.bincount(ids, minlength=types)
@@ -184,11 +193,14 @@ class Part:
 
     @property
     def sentences(self) -> int:
-        """How many there are."""
+        """The number of sentences of this split."""
         return int(self.spool.units[self.units].sum())
 
     def of_sources(self) -> list[dict[str, int | None]]:
-        """What this part holds of each source: documents (None where it does not tell them apart), sentences, words."""
+        """Returns the numbers of documents, sentences and words of each source that are in this part.
+
+        The number of documents is None if the source does not mark them.
+        """
         sources, sentences, words = self.spool.sources, self.spool.units, self.spool.unit_words()
         found: list[dict[str, int | None]] = []
         for number, kind in enumerate(self.spool.kinds):
@@ -210,25 +222,27 @@ def spool_text(
     workers: int,
     progress: bool,
 ) -> dict[str, Part]:
-    """Reads all text and says which of it is which split.
+    """Reads the whole text, and divides it into splits.
 
     Args:
-      folder: for the spool.
-      text: the sources.
-      heldout: other sources, to hold out.
-      fraction: share of the units of each source of `text` to hold out as well.
-      errors, workers: see `prepare`.
-      progress: show it.
+      folder: the folder for the spool.
+      text: the sources of the text.
+      heldout: further sources, which are held out.
+      fraction: the fraction of the units of each source of `text` that is held out as well.
+      errors: the treatment of bytes that are not UTF-8.
+      workers: the number of processes.
+      progress: whether to show progress.
 
     Returns:
-      The parts `train` and `heldout` of one spool, whose sources are those of `text` and then those of `heldout`.
+      The parts `train` and `heldout` of one spool, whose sources are those of `text`, then those of `heldout`.
     """
     kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
     spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
     with Progress("reading the text", progress) as bar:
         spool.read(chunks([*text, *heldout], errors), workers, bar)
     held = spool.sources >= len(text)
-    # each source by itself, so that a small one has its share; those that are one document each, together
+    # Units are held out of each source separately, so that a small source has its share; the sources that are one
+    # document each form one group.
     group = np.array([-1 if kind is Units.WHOLE else number for number, kind in enumerate(spool.kinds)])[spool.sources]
     for number in np.unique(group[~held]):
         place = np.flatnonzero((group == number) & ~held)
@@ -239,12 +253,12 @@ def spool_text(
 def _units_of(source: Source, is_one_of_several: bool) -> Units:
     if source.has_documents:
         return Units.DOCUMENTS
-    # a file of running text beside others is a document, as it would be in a folder
+    # A file of running text that is named beside others is one document, as it would be in a folder.
     return Units.WHOLE if is_one_of_several and source.format is Format.RAW else Units.RUNS
 
 
 def choose_heldout(units: int, fraction: float) -> np.ndarray:
-    """Chooses which of `units` units to hold out: bool `[units]`; see `prepare.prepare`."""
+    """Chooses the units to hold out of `units` units, as `pipeline.prepare` describes: bool `[units]`."""
     heldout = np.zeros(units, bool)
     if fraction:
         every = round(1 / fraction)

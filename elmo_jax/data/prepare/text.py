@@ -1,15 +1,16 @@
-"""Text to sentences of words: what a worker process does with one chunk of a source.
+"""Splits text into sentences of words; a worker process does this with one chunk of a source.
 
-A text is laid out in one of these formats:
-- `lines`: one tokenised sentence per line, words separated by blanks (as 1 Billion Word). Lines end with "\\n" only.
+A text has one of these formats:
+- `lines`: one tokenised sentence per line, with words separated by blanks (as in 1 Billion Word). Only "\\n" ends a
+  line.
 - `raw`: running English text. Paragraphs are separated by blank lines, a line break inside a paragraph is a blank, and
-  no sentence runs across paragraphs. Where lines are too long to be wrapped (`is_unwrapped`), each is a paragraph.
+  no sentence crosses paragraphs. Where lines are too long to have been wrapped (`is_unwrapped`), each is a paragraph.
 - `documents`: running English text, one paragraph per line, with a blank line after each document.
 - `document-lines`: running English text, one document per line.
-- `jsonl` and `parquet`: records with a text each, which is a document of running English text (see `records`).
+- `jsonl` and `parquet`: records with one text each, which is a document of running English text (see `records`).
 
-Running text is split into sentences by `sentencex` and into words by the Moses tokeniser (`sacremoses`), the one that
-1 Billion Word was made with, so "don't" is `don 't` and "U.S." stays whole.
+Running text is split into sentences by `sentencex` and into words by the Moses tokeniser (`sacremoses`), with which
+1 Billion Word was made; so "don't" becomes `don 't`, and "U.S." stays whole.
 """
 
 import dataclasses
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from sacremoses import MosesTokenizer
 
 
-LONG_SENTENCE = 300  # words; longer "sentences" are tables, lists, or text whose sentences could not be told apart
-_LONG_LINE = 200  # characters; text that was wrapped to a width has shorter lines
-_LONG_SPEECH = 100  # words; sentencex takes speech in quotes for one sentence, however long it is
-_LONGEST_PARAGRAPH = 20_000  # characters split at once: sentencex takes quadratic time where quotes are not closed
+LONG_SENTENCE = 300  # words; longer "sentences" are tables, lists, or text whose sentences could not be separated
+_LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
+_LONG_SPEECH = 100  # words; sentencex treats speech in quotes as one sentence, however long it is
+_LONGEST_PARAGRAPH = 20_000  # characters per call; sentencex takes quadratic time if quotes are not closed
 
 
 class Format(enum.StrEnum):
-    """How a source's text is laid out."""
+    """The format of a source's text, as the module's docstring describes."""
 
     LINES = "lines"
     RAW = "raw"
@@ -49,7 +50,7 @@ class Format(enum.StrEnum):
 
     @property
     def has_documents(self) -> bool:
-        """Whether a file of this format says where one document ends and the next begins."""
+        """Whether files of this format mark where a document ends and the next begins."""
         return self not in (Format.LINES, Format.RAW)
 
     @property
@@ -59,18 +60,21 @@ class Format(enum.StrEnum):
 
 
 class Errors(enum.StrEnum):
-    """What to do about bytes that are not UTF-8."""
+    """The treatment of bytes that are not UTF-8."""
 
-    STRICT = "strict"  # stop, naming file and line
+    STRICT = "strict"  # raise an error that names file and line
     REPLACE = "replace"  # read U+FFFD in their place, and count the lines
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Consecutive whole lines of one document.
+    """A piece of text that consists of consecutive whole lines of one document.
 
-    `name` and `first_line` (from 1) are for messages. `starts_document` is false where the piece goes
-    on with the document of the piece before.
+    Attributes:
+      data: the bytes of the lines.
+      name: the name of the file or example, for messages.
+      first_line: the number of the first line, from 1, for messages.
+      starts_document: false if the piece continues the document of the piece before.
     """
 
     data: bytes
@@ -81,26 +85,26 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """About a megabyte of text: what one call of `tokenise` takes."""
+    """About a megabyte of text, the input of one call of `tokenise`."""
 
     pieces: tuple[Piece, ...]
     format: Format
     errors: Errors = Errors.STRICT
-    source: int = 0  # which of the sources the pieces are of
+    source: int = 0  # the index of the source that the pieces come from
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenised:
-    """The words of a chunk.
+    """The words and sentences of a chunk.
 
     Attributes:
-        types: the distinct words, in the order of their first use.
-        ids: int32 `[words]`, indices into `types`.
-        lengths: int32 `[sentences]`, words in each sentence, none zero.
-        pieces: int32 `[pieces]`, sentences in each piece.
-        empty_lines: lines without a word (in running text, those between paragraphs or documents).
-        marks_dropped: `<S>` and `</S>` found in the text and left out.
-        replaced_lines: lines with bytes that are not UTF-8.
+      types: the distinct words, in the order of their first use.
+      ids: int32 `[words]`, for each word its index into `types`.
+      lengths: int32 `[sentences]`, the number of words of each sentence, never zero.
+      pieces: int32 `[pieces]`, the number of sentences of each piece.
+      empty_lines: the number of lines without a word (in running text, those between paragraphs or documents).
+      marks_dropped: the number of `<S>` and `</S>` that were found in the text and removed.
+      replaced_lines: the number of lines with bytes that are not UTF-8.
     """
 
     types: list[str]
@@ -113,10 +117,10 @@ class Tokenised:
 
 
 def tokenise(chunk: Chunk) -> Tokenised:
-    """Turn a chunk into sentences of words.
+    """Splits a chunk into sentences of words.
 
     Raises:
-        UserError: bytes that are not UTF-8, with `Errors.STRICT`; names file and line.
+      UserError: there are bytes that are not UTF-8, with `Errors.STRICT`; the message names file and line.
     """
     words: list[str] = []
     lengths: list[int] = []
@@ -127,7 +131,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
         replaced_lines += replaced
         lines = text.split("\n")
         if not lines[-1]:
-            lines.pop()  # what follows the last line's end is no line
+            lines.pop()  # the empty string after the last line feed is not a line
         sentences_before = len(lengths)
         if chunk.format is Format.LINES:
             sentences: Iterator[list[str]] = map(str.split, lines)
@@ -161,7 +165,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
 
 
 def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:
-    """Return a piece's text and its number of lines that are not UTF-8."""
+    """Returns the text of a piece, and the number of its lines that are not UTF-8."""
     data = piece.data.removeprefix(b"\xef\xbb\xbf") if piece.first_line == 1 else piece.data
     try:
         return data.decode(), 0
@@ -184,14 +188,14 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-# A list's bullet or number. sentencex does not look for sentences after "• " or "(3) ", and takes "3. "
-# for a sentence of its own, so it is shown the text without them.
+# The bullet or number of a list item. sentencex does not look for sentences after "• " or "(3) ", and treats "3. " as
+# a sentence of its own; so it gets the text without them.
 _LIST_MARK = re.compile(r"(?:[•·▪‣*] ?|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)] )+")
-# Moses splits off a dash that is a character of its own ("—") but not one typed as two hyphens.
+# Moses splits off a dash that is a single character ("—"), but not one that is typed as two hyphens.
 _DASH = re.compile(r"-{2,}")
-# Moses leaves a single quote that opens speech with its word. Before a small letter it may be 'em or 'twas.
+# Moses does not split off a single quote that opens speech. Before a lower-case letter it may belong to 'em or 'twas.
 _OPENING_QUOTE = re.compile(r"(?<![^\s(\[\"])'(?=[A-Z](?!is\b|was\b|were\b|em\b))")
-# 1 Billion Word has straight quotes only; Moses would otherwise take "don’t" for three words.
+# 1 Billion Word has straight quotes only; otherwise Moses would split "don’t" into three words.
 _QUOTES = re.compile('["“”«»]')
 _OPENING_QUOTES = re.compile('(?<=\\s)["“«]+$')
 _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
@@ -201,9 +205,9 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False) -> Iterat
     """Splits running English text into sentences of words.
 
     Args:
-      lines: its lines; blank ones end a paragraph.
-      paragraph_lines: whether every line is a paragraph. Otherwise that is decided between one blank line and the
-        next, see `_paragraphs`.
+      lines: the lines of the text; blank lines end a paragraph.
+      paragraph_lines: whether every line is a paragraph. If not, this is decided for each group of lines between blank
+        lines; see `_paragraphs`.
 
     Yields:
       The words of each sentence; never an empty list.
@@ -214,15 +218,15 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False) -> Iterat
         for sentence in split_sentences(paragraph):
             text = unicodedata.normalize("NFC", sentence).translate(_STRAIGHT)
             text = _OPENING_QUOTE.sub("' ", _DASH.sub(" -- ", text))
-            # Not escaped: `&amp;` is not how the word is spelt. Split once more, since a
-            # tokeniser's idea of a blank is not str.split's.
+            # Without `escape=False`, "&" would become "&amp;". The tokens are split once more, since the tokeniser and
+            # str.split differ in which characters they treat as blanks.
             words = " ".join(tokenizer.tokenize(text, escape=False)).split()
             if words:
                 yield words
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Splits one paragraph (no line breaks) into sentences; a list's mark stays with its first sentence."""
+    """Splits a paragraph without line breaks into sentences; the mark of a list item stays with its first sentence."""
     mark = _LIST_MARK.match(paragraph)
     start = mark.end() if mark else 0
     sentences: list[str] = []
@@ -236,18 +240,18 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _segments(text: str) -> list[str]:
-    """The sentences of a text as sentencex finds them; side by side they are the text."""
+    """Returns the sentences that sentencex finds; their concatenation is the text."""
     from sentencex import segment
 
     return list(segment("en", text))
 
 
 def _speech_sentences(text: str) -> Iterator[str]:
-    """The sentences of a long speech, which are looked for with the quotes around them left out of sight."""
+    """Yields the sentences of a long speech, which sentencex finds if quotes are replaced by blanks."""
     start = end = 0
     for length in map(len, _segments(_QUOTES.sub(" ", text))):
         end += length
-        # a quote that opens the next sentence belongs to it
+        # A quote that opens the next sentence belongs to that sentence.
         opening = _OPENING_QUOTES.search(text, start, end)
         cut = opening.start() if opening else end
         yield text[start:cut]
@@ -256,7 +260,7 @@ def _speech_sentences(text: str) -> Iterator[str]:
 
 
 def _short_parts(paragraph: str) -> Iterator[str]:
-    """Cuts a paragraph into parts of at most `_LONGEST_PARAGRAPH` characters: after a full stop, else at a blank."""
+    """Cuts a paragraph into parts of at most `_LONGEST_PARAGRAPH` characters, after a full stop or else at a blank."""
     start = 0
     while len(paragraph) - start > _LONGEST_PARAGRAPH:
         end = start + _LONGEST_PARAGRAPH
@@ -267,7 +271,7 @@ def _short_parts(paragraph: str) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """The paragraphs of a text, each with single blanks between its words."""
+    """Yields the paragraphs of a text, each with single blanks between its words."""
     for blank, group in itertools.groupby((" ".join(line.split()) for line in lines), key=operator.not_):
         if blank:
             continue
@@ -279,14 +283,17 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
-    """Whether each of some consecutive lines is a paragraph, since a tenth of them is longer than anybody wraps to."""
+    """Returns whether each of some consecutive lines is a paragraph.
+
+    That is so if a tenth of the text is in lines that are longer than the usual widths to which text is wrapped.
+    """
     long = sum(len(line) for line in lines if len(line) > _LONG_LINE)
     return 10 * long > sum(map(len, lines))
 
 
 @functools.cache
 def _moses() -> "MosesTokenizer":
-    """The tokeniser; made once a process, since it reads its lists of abbreviations."""
+    """Returns the tokeniser, made once per process because it reads its lists of abbreviations from files."""
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer("en")

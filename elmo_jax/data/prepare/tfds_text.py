@@ -1,7 +1,7 @@
-"""`tfds:NAME`: the text of a TFDS dataset, each example a document.
+"""The source `tfds:NAME`: the text of a TFDS dataset, in which each example is a document.
 
-The dataset's own builder is used. TFDS reads and prepares ArrayRecord files without TensorFlow, except
-where a builder calls TensorFlow itself (lm1b's does, to prepare; not to read).
+The dataset's own builder is used. TFDS prepares and reads ArrayRecord files without TensorFlow, unless a builder calls
+TensorFlow itself (that of lm1b does to prepare the dataset, but not to read it).
 """
 
 import dataclasses
@@ -14,33 +14,33 @@ from elmo_jax.data.tfds import quiet_tfds
 from elmo_jax.errors import UserError
 
 _EXAMPLES_AT_ONCE = 1024
-# A dataset's version stands behind a colon as the split does: tfds:wiki40b/en:1.3.0:train[:10%].
+# Both the version of a dataset and the split follow a colon: tfds:wiki40b/en:1.3.0:train[:10%].
 _NAME = re.compile(r"tfds:(?P<dataset>[^:]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
 @dataclasses.dataclass(frozen=True)
 class TfdsText:
-    """One split of a TFDS dataset; a `Source` (see `sources`)."""
+    """One split of a TFDS dataset; implements `Source` of the module `sources`."""
 
     name: str
     format: Format
     dataset: str  # name, config and version
     split: str
-    feature: str
-    examples: Any  # random access to the split's examples, dicts of features
+    feature: str  # the name of the text feature
+    examples: Any  # the split's examples with random access, as dicts of features
     reason: str = ""
 
     @property
     def has_documents(self) -> bool:
-        """Each example is a document."""
+        """Whether the source separates its documents; it does, since each example is a document."""
         return True
 
     def identity(self) -> dict[str, Any]:
-        """TFDS's name of the text: a version of a dataset does not change."""
+        """Returns what identifies the text: the dataset with its version, which TFDS never changes, and the split."""
         return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
 
     def pieces(self) -> Iterator[Piece]:
-        """The examples in the order of the dataset's files."""
+        """Yields the examples in the order of the dataset's files."""
         for start in range(0, len(self.examples), _EXAMPLES_AT_ONCE):
             numbers = range(start, min(start + _EXAMPLES_AT_ONCE, len(self.examples)))
             for number, example in zip(numbers, self.examples.__getitems__(list(numbers)), strict=True):
@@ -50,15 +50,14 @@ class TfdsText:
 
 
 def open_tfds(name: str, format: Format | None) -> TfdsText:
-    """Open `tfds:NAME[:SPLIT]`, preparing the dataset first where that was not done yet.
+    """Opens `tfds:NAME[:SPLIT]`, and prepares the dataset first if that has not been done.
 
     Args:
-        name: as the user gave it. The split is `train` unless given, and may be a slice
-            (`train[:10%]`).
-        format: its layout; None for `lines` if the dataset is lm1b, else `raw`.
+      name: the name that the user gave. The split is `train` unless given, and may be a slice (`train[:10%]`).
+      format: the format of the text; None means `lines` if the dataset is lm1b, and otherwise `raw`.
 
     Raises:
-        UserError: no such dataset, split or text feature, or TensorFlow is needed and not there.
+      UserError: the dataset, the split or the text feature does not exist, or TensorFlow is required but not installed.
     """
     match = _NAME.fullmatch(name)
     if not match:
@@ -75,10 +74,10 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
 
 
 def read_split(name: str, builder: Any, split: str) -> Any:
-    """Return random access to the examples of a prepared split; `name` is for the messages.
+    """Returns the examples of a prepared split with random access; `name` is for the messages.
 
     Raises:
-        UserError: there is no such split, or only TensorFlow can read it.
+      UserError: the split does not exist, or only TensorFlow can read it.
     """
     try:
         return builder.as_data_source(split)
@@ -93,10 +92,10 @@ def read_split(name: str, builder: Any, split: str) -> Any:
 
 
 def prepared_builder(name: str, dataset: str) -> Any:
-    """Return the builder of TFDS's `dataset`, its files made; `name` is for the messages.
+    """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary; `name` is for the messages.
 
     Raises:
-        UserError: there is no such dataset, or it cannot be prepared.
+      UserError: the dataset does not exist or cannot be prepared.
     """
     import tensorflow_datasets as tfds
 
@@ -114,14 +113,14 @@ def prepared_builder(name: str, dataset: str) -> Any:
             f"run: pip install {package}"
         ) from None
     except Exception as error:
-        # TFDS and its downloads raise anything; whatever it is, it is about this dataset.
+        # TFDS and its downloads may raise any exception, and all of them concern this dataset.
         lines = str(error).splitlines() or [type(error).__name__]
         raise UserError(f"{name}: TFDS cannot prepare the dataset: {lines[0]}") from error
     return builder
 
 
 def _text_feature(name: str, features: Any) -> str:
-    """Return the only text feature, or the one called `text`."""
+    """Returns the name of the only text feature, or of the one called `text`."""
     import tensorflow_datasets as tfds
 
     texts = [key for key, feature in features.items() if isinstance(feature, tfds.features.Text)]

@@ -1,4 +1,4 @@
-"""Tokenising in several processes, the results in order."""
+"""Tokenises in several processes, and returns the results in order."""
 
 import collections
 import multiprocessing
@@ -13,21 +13,21 @@ from elmo_jax.data.prepare.text import Chunk, Tokenised, tokenise
 
 
 def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk, Tokenised]]:
-    """Tokenise chunks in `workers` processes; the results in the chunks' order."""
+    """Tokenises chunks in `workers` processes, and yields each chunk with its result in the order of the chunks."""
     chunks = iter(chunks)
     first = list(islice(chunks, 2))
-    if workers == 1 or len(first) < 2:  # a process costs more than a small text
+    if workers == 1 or len(first) < 2:  # starting processes would take longer than tokenising a small text
         for chunk in chain(first, chunks):
             yield chunk, tokenise(chunk)
         return
-    # Spawned, since a fork of a process with threads (JAX's) may hang.
+    # Processes are spawned, since a fork of a process with threads (JAX's) may hang.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
     waiting: collections.deque[tuple[Chunk, Future[Tokenised]]] = collections.deque()
     try:
         for chunk in chain(first, chunks):
             waiting.append((chunk, pool.submit(tokenise, chunk)))
-            if len(waiting) > 2 * workers:  # bounds what is in memory
+            if len(waiting) > 2 * workers:  # bounds the memory for chunks and results
                 chunk, future = waiting.popleft()
                 yield chunk, future.result()
         while waiting:
@@ -38,7 +38,7 @@ def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk,
 
 
 def _start_worker() -> None:
-    """Leave Ctrl-C to the main process, and end with it, were it killed."""
+    """Makes a worker ignore Ctrl-C, which the main process handles, and end when the main process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 

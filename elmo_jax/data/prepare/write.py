@@ -1,4 +1,4 @@
-"""The second reading of a text: counts to a lexicon, provisional ids to final ones, blocks to disk."""
+"""Reads a text for the second time: makes the lexicon, replaces provisional ids by final ones, and writes blocks."""
 
 import hashlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.data.prepare.spool import Part
 from elmo_jax.errors import UserError
 
-_LONGEST_SPELT = 48  # bytes of a word that the model reads (original: 50, two marks included)
+_LONGEST_SPELT = 48  # the number of bytes per word that the model reads (original: 50, including two marks)
 
 
 def encode(
@@ -26,23 +26,26 @@ def encode(
     base: list[str] | None,
     progress: bool,
 ) -> dict[str, Any]:
-    """Write lexicon, vocabulary and blocks, and remove the spool.
+    """Writes the lexicon, the vocabulary and the blocks, and removes the spool.
 
     Args:
-        folder: where to.
-        splits: the text of `train` and `heldout`, parts of one spool, either of which may be empty.
-        vocabulary, vocabulary_size, min_count, base: see `lexicon.build_lexicon`.
-        progress: show it.
+      folder: the folder to write to.
+      splits: the text of `train` and `heldout`, parts of one spool; either part may be empty.
+      vocabulary: the softmax vocabulary, if given (see `lexicon.build_lexicon`).
+      vocabulary_size: the maximum of V.
+      min_count: the least count of a word of the softmax vocabulary.
+      base: the words that come first in the softmax vocabulary.
+      progress: whether to show progress.
 
     Returns:
-        The counts for the report.
+      The counts for the report.
 
     Raises:
-        UserError: no words at all, or none to make a vocabulary of.
+      UserError: the text has no words, or no words to train on.
     """
     train = splits["train"]
     spool = train.spool
-    types = spool.types  # of both splits
+    types = spool.types  # the words of both splits
     counts = {split: part.counts(len(types)) for split, part in splits.items()}
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
@@ -87,7 +90,7 @@ def encode(
 def _split_report(
     sources: list[dict[str, int | None]], counts: np.ndarray, ids: np.ndarray, vocabulary_size: int, blocks: int
 ) -> dict[str, Any]:
-    """Counts a split; a target is a word or, once per sentence, a sentence mark."""
+    """Returns the counts of a split; a target is a word or, once per sentence, a sentence mark."""
     words, sentences = int(counts.sum()), sum(source["sentences"] or 0 for source in sources)
     documents = [source["documents"] for source in sources if source["sentences"]]
     unknown = int(counts[(ids >= vocabulary_size) | (ids == UNKNOWN_ID)].sum())
@@ -103,7 +106,7 @@ def _split_report(
 
 
 def _lexicon_report(lexicon: Lexicon, ids: np.ndarray, uses: np.ndarray) -> dict[str, Any]:
-    """Count the lexicon; `uses` `[n]` counts the words of ids `ids` `[n]` in both splits."""
+    """Returns the counts of the lexicon; `uses` `[n]` counts the words with ids `ids` `[n]` in both splits."""
     long = np.fromiter((len(w.encode()) > _LONGEST_SPELT for w in lexicon.words), bool, len(lexicon.words))
     return {
         "types": len(lexicon.words),

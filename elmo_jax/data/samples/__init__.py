@@ -1,1 +1,1 @@
-"""Texts that come as Python packages."""
+"""Sample texts that come as Python packages."""

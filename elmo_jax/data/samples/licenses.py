@@ -1,7 +1,8 @@
-"""`licenses`: English texts of software licences, from the package `licensedcode-data` (2,300 texts, 2.2 M words).
+"""The source `licenses`: English texts of software licences from the package `licensedcode-data`.
 
-Licences are versions of one another. A document, which is held out or trained on as a whole, is here a cluster of
-near-duplicates, so no licence is held out of which a version is trained on.
+The package has 2,300 texts of 2.2 M words. Many licences are versions of one another. A document, which is held out or
+trained on as a whole, is therefore a cluster of near-duplicates, so that no licence is held out while a version of it
+is trained on.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from elmo_jax.errors import UserError
 
 _PACKAGE = "licensedcode-data"
 _HEADER = re.compile(r"---\n(?P<header>.*?)^---(?:\n|\Z)", re.DOTALL | re.MULTILINE)  # YAML
-_LANGUAGE = re.compile(r"^language: *(?P<language>\S+)", re.MULTILINE)  # stands there where it is not English
+_LANGUAGE = re.compile(r"^language: *(?P<language>\S+)", re.MULTILINE)  # absent from the headers of English texts
 
 
 @dataclasses.dataclass(frozen=True)
 class Licenses:
-    """The licences; a `Source` (see `sources`)."""
+    """The texts of the licences; implements `Source` of the module `sources`."""
 
     paths: tuple[Path, ...]
     format: Format
@@ -34,7 +35,7 @@ class Licenses:
 
     @functools.cached_property
     def _documents(self) -> list[list[tuple[Path, int, str]]]:
-        """Clusters of near-duplicates: of each text its file, the line it begins on, and itself."""
+        """The clusters of near-duplicates: for each text its file, the line it begins on, and the text itself."""
         found = [(path, *license_text(path)) for path in self.paths]
         texts = [(path, line, text) for path, line, text in found if len(text.split()) >= RUN]
         clusters: dict[int, list[tuple[Path, int, str]]] = {}
@@ -44,23 +45,27 @@ class Licenses:
 
     @property
     def has_documents(self) -> bool:
-        """Each cluster is a document."""
+        """Whether the source separates its documents; it does, since each cluster is a document."""
         return True
 
     def identity(self) -> dict[str, Any]:
-        """The package's version does not change."""
+        """Returns what identifies the text: the package and its version."""
         return {"package": _PACKAGE, "version": importlib.metadata.version(_PACKAGE), "files": len(self.paths)}
 
     def pieces(self) -> Iterator[Piece]:
-        """One text after the other; those of a cluster are one document."""
+        """Yields one text after the other; the texts of a cluster form one document."""
         for document in self._documents:
             for number, (path, line, text) in enumerate(document):
-                # a blank line, so that no paragraph goes on from one text into the next
+                # A blank line keeps the last paragraph of a text apart from the first of the next.
                 yield Piece(f"{text}\n\n".encode(), str(path), line, starts_document=number == 0)
 
 
 def open_licenses(format: Format | None) -> Licenses:
-    """Finds the texts. Raises `UserError` where the package is not installed, or is another one than was known."""
+    """Finds the texts of the licences.
+
+    Raises:
+      UserError: the package is not installed, or this version of it is laid out differently.
+    """
     try:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -74,7 +79,11 @@ def open_licenses(format: Format | None) -> Licenses:
 
 
 def license_text(path: Path) -> tuple[int, str]:
-    """The line on which a licence's text begins, and the text without its header; none where it is not English."""
+    """Returns the line on which a licence's text begins, and the text without its header, empty unless English.
+
+    Raises:
+      UserError: the file has no header.
+    """
     content = path.read_text(encoding="utf-8")
     header = _HEADER.match(content)
     if header is None:

