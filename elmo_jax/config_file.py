@@ -17,7 +17,7 @@ from elmo_jax.settings import from_dict, to_dict
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
-    """Returns the config of an experiment file, with overrides.
+    """Returns the config of a training of a biLM: an experiment file or a base, with overrides.
 
     Args:
       path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`; None for `base`.
@@ -28,12 +28,24 @@ def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config |
       UserError: the file does not exist or fails, a key is misspelt (the message suggests the nearest key), or a
         value has the wrong type or is out of range.
     """
-    if path is None:
-        loaded = ConfigDict(to_dict(base or Config())).lock()
-    elif path.is_file():
-        loaded = _get_config(path)
-    else:
+    loaded = ConfigDict(to_dict(base or Config())).lock() if path is None else load_file(path)
+    config: Config = from_dict(with_overrides(loaded, overrides), Config)
+    return config
+
+
+def load_file(path: Path) -> ConfigDict:
+    """Returns the settings of an experiment file. Raises `UserError` if it does not exist or fails."""
+    if not path.is_file():
         raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
+    return _get_config(path)
+
+
+def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """Returns the settings after options such as `--config.train.batch_size=64`.
+
+    Raises:
+      UserError: a key is misspelt (the message suggests the nearest key), or a value has the wrong type.
+    """
     values = flags.FlagValues()
     arguments = ["elmo-jax", *overrides]
     try:
@@ -46,8 +58,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config |
         raise UserError(f"{text}; give a value of the type that elmo_jax/config.py declares") from None
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
-    config: Config = from_dict(loaded, Config)
-    return config
+    return loaded
 
 
 def _get_config(path: Path) -> ConfigDict:

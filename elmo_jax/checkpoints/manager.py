@@ -42,47 +42,47 @@ class Checkpoints:
 
         Args:
           directory: the folder, which holds one folder per step.
-          keep: the number of newest checkpoints to keep, at least 1; the one with the lowest held-out perplexity is
-            kept as well.
+          keep: the number of newest checkpoints to keep, at least 1; the one with the lowest score is kept as well.
         """
         self._directory = files.absolute(directory)
         self._keep = keep
         self._manager: ocp.CheckpointManager | None = None
-        self._saving: tuple[int, float | None] | None = None  # step and perplexity of the save in progress
+        self._saving: tuple[int, float | None] | None = None  # step and score of the save in progress
         self._known: set[int] = set()  # the steps that this object saved or restored
         self._failed: set[int] = set()  # the steps whose save failed
-        self._heldout: dict[int, float] = {}  # held-out perplexity by step
+        self._scores: dict[int, float] = {}  # by step
 
-    def save(self, step: int, state: Any, heldout: float | None = None) -> None:
+    def save(self, step: int, state: Any, score: float | None = None) -> None:
         """Starts to save a state; returns as soon as the state may be changed or donated.
 
         The method first waits until the save before is complete. A step that this object saved or restored is not
-        written again; only its `heldout` is recorded.
+        written again; only its `score` is recorded.
 
         Args:
           step: the number of updates made.
           state: a pytree of `jax.Array`s of any sharding, which may include typed random keys.
-          heldout: the average held-out perplexity of this state, if it was measured.
+          score: a number that is lower for a better state, if it was measured: the average held-out perplexity of a
+            biLM, or minus the dev metric of a task.
 
         Raises:
           UserError: the save before this one failed, this one cannot be started (no space left on the device, …), or
             an earlier run left another checkpoint of this step.
         """
         self.wait()
-        heldout = heldout if heldout is not None and math.isfinite(heldout) else None
+        score = score if score is not None and math.isfinite(score) else None
         folder = self._directory / str(step)
         if step in self._failed:  # pending writes of the failed save could end up among the files of this one
             raise UserError(f"{folder}: could not be saved before; save a later step, or start the run again")
         if step in self._known:  # not looked up on the disk, which processes may see in different states
-            self._note(step, heldout)
+            self._note(step, score)
             return
         if step in self.steps():
             raise UserError(f"{folder}: holds a checkpoint this run did not make; move it away first")
         try:
-            self._saving = (step, heldout)
+            self._saving = (step, score)
             manager = self._open()
-            if heldout is not None:
-                self._heldout[step] = heldout
+            if score is not None:
+                self._scores[step] = score
             self._clear_aside(step)
             with jax.transfer_guard("allow"):  # the training loop disallows implicit transfers; Orbax makes some
                 manager.save(step, args=ocp.args.StandardSave(trees.named(state)))
@@ -121,8 +121,8 @@ class Checkpoints:
         return sorted(int(name) for name in _names(self._directory) if name.isdecimal())
 
     def best_step(self) -> int | None:
-        """Returns the step with the lowest held-out perplexity in its manifest, or None if no manifest has one."""
-        return _best(self._read_heldout())
+        """Returns the step with the lowest score in its manifest, or None if no manifest has one."""
+        return _best(self._read_scores())
 
     def restore(self, abstract_state: Any) -> tuple[Any, int] | None:
         """Restores the newest checkpoint that is intact.
@@ -165,17 +165,18 @@ class Checkpoints:
         self._check(step)
         return self._load(step, abstract_state)
 
-    def restore_params(self, step: int | None = None) -> tuple[dict[str, Any], int]:
-        """Restores only the subtree `params` of a saved state, and changes nothing in the folder.
+    def restore_params(self, step: int | None = None, name: str = "params") -> tuple[dict[str, Any], int]:
+        """Restores only one subtree of a saved state, and changes nothing in the folder.
 
         Args:
           step: the step to restore; None for the newest that is intact.
+          name: the key of the subtree in the state.
 
         Returns:
           The tree, of NumPy arrays, and its step.
 
         Raises:
-          UserError: there is no such checkpoint, it is damaged, or its state has no `params`.
+          UserError: there is no such checkpoint, it is damaged, or its state has no such subtree.
         """
         self.wait()
         if step is None:
@@ -184,13 +185,13 @@ class Checkpoints:
             self._check(step)
         if step is None:
             raise UserError(f"{self._directory}: no checkpoint here; expected the checkpoints of a training run")
-        return trees.load_params(self._directory / str(step)), step
+        return trees.load_subtree(self._directory / str(step), name), step
 
     def _open(self) -> ocp.CheckpointManager:
         """Returns Orbax's manager, which at its creation deletes the unfinished folders of killed processes."""
         if self._manager is None:
             failures.tell_once()
-            self._heldout = self._read_heldout()
+            self._scores = self._read_scores()
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
@@ -205,38 +206,38 @@ class Checkpoints:
         return self._manager
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Tells Orbax which steps to keep (`preservation_policy`): the newest, and the best on held-out text."""
+        """Tells Orbax which steps to keep (`preservation_policy`): the newest, and the one with the lowest score."""
         del context
         steps = [info.step for info in checkpoints]
-        self._heldout = {step: value for step, value in self._heldout.items() if step in steps}
-        best = _best(self._heldout)
+        self._scores = {step: value for step, value in self._scores.items() if step in steps}
+        best = _best(self._scores)
         newest = sorted(steps)[-self._keep :]
         return [step in newest or step == best for step in steps]
 
     def _seal(self) -> None:
         """Writes the manifest; Orbax calls this on process 0 after writing all files, before it renames the folder."""
         assert self._saving is not None
-        step, heldout = self._saving
+        step, score = self._saving
         names = [name for name in _names(self._directory) if name.startswith(f"{step}{_TEMPORARY}")]
         folder = self._directory / (names[0] if names else str(step))  # object stores use no temporary name
-        manifest.write(folder, manifest.describe(folder, step, heldout))
+        manifest.write(folder, manifest.describe(folder, step, score))
 
-    def _note(self, step: int, heldout: float | None) -> None:
-        """Records the held-out perplexity of a checkpoint that was saved without it."""
+    def _note(self, step: int, score: float | None) -> None:
+        """Records the score of a checkpoint that was saved without it."""
         folder = self._directory / str(step)
         found = manifest.read(folder)
-        if heldout is None or isinstance(found, str) or found.heldout == heldout:
+        if score is None or isinstance(found, str) or found.score == score:
             return
-        self._heldout[step] = heldout
+        self._scores[step] = score
         if jax.process_index() == 0:
-            manifest.write(folder, manifest.Manifest(step, heldout, found.files))
+            manifest.write(folder, manifest.Manifest(step, score, found.files))
 
-    def _read_heldout(self) -> dict[int, float]:
+    def _read_scores(self) -> dict[int, float]:
         found = {step: manifest.read(self._directory / str(step)) for step in self.steps()}
         return {
-            step: entry.heldout
+            step: entry.score
             for step, entry in found.items()
-            if not isinstance(entry, str) and entry.heldout is not None
+            if not isinstance(entry, str) and entry.score is not None
         }
 
     def _newest(self) -> int | None:
@@ -281,7 +282,7 @@ class Checkpoints:
         assert self._saving is not None
         step = self._saving[0]
         self._saving = None
-        self._heldout.pop(step, None)
+        self._scores.pop(step, None)
         self._failed.add(step)
         if jax.process_index() == 0:
             failures.remove_while_written(self._directory, f"{step}{_TEMPORARY}")
@@ -297,8 +298,8 @@ class Checkpoints:
                 (self._directory / name).rmtree()
 
 
-def _best(heldout: dict[int, float]) -> int | None:
-    return min(heldout, key=lambda step: (heldout[step], -step), default=None)
+def _best(scores: dict[int, float]) -> int | None:
+    return min(scores, key=lambda step: (scores[step], -step), default=None)
 
 
 def _names(directory: epath.Path) -> list[str]:

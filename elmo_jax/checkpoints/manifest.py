@@ -28,18 +28,18 @@ class Manifest:
     """The contents that a checkpoint folder must have."""
 
     step: int
-    heldout: float | None  # the average held-out perplexity of the state, if it was measured
+    score: float | None  # lower for a better state, such as the held-out perplexity of a biLM; None if not measured
     files: dict[str, tuple[int, int]]  # path in the folder -> (bytes, CRC-32)
 
 
-def describe(folder: epath.Path, step: int, heldout: float | None) -> Manifest:
+def describe(folder: epath.Path, step: int, score: float | None) -> Manifest:
     """Makes the manifest of the files that are in `folder` now, reading each of them once."""
     files = {}
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
         if name not in (NAME, _STEP_METADATA):
             files[name] = _checksum(path)
-    return Manifest(step, heldout, files)
+    return Manifest(step, score, files)
 
 
 def write(folder: epath.Path, manifest: Manifest) -> None:
@@ -58,7 +58,8 @@ def read(folder: epath.Path) -> Manifest | str:
         if checksum != _of_values(values):
             return f"{NAME} is damaged"
         files = {name: (size, crc) for name, (size, crc) in values["files"].items()}
-        return Manifest(values["step"], values["heldout"], files)
+        score = values["score"] if "score" in values else values["heldout"]  # the key of version 0.1
+        return Manifest(values["step"], score, files)
     except FileNotFoundError:
         return f"{NAME} is missing, so it was not completely written"
     except (ValueError, KeyError, TypeError, AttributeError):

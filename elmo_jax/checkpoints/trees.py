@@ -74,17 +74,17 @@ def load(folder: epath.Path, abstract_state: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [leaves[path] for path in paths(abstract_state)])
 
 
-def load_params(folder: epath.Path) -> dict[str, Any]:
-    """Loads the subtree `params` of the state in a step folder, as NumPy arrays.
+def load_subtree(folder: epath.Path, name: str) -> dict[str, Any]:
+    """Loads a subtree of the state in a step folder, such as `params`, as NumPy arrays.
 
     Raises:
-      UserError: the state has no `params`.
+      UserError: the state has no subtree of this name.
     """
     handler = ocp.PyTreeCheckpointHandler()
-    tree = saved_tree(handler, folder / _ITEM).get("params")
+    tree = saved_tree(handler, folder / _ITEM).get(name)
     if not isinstance(tree, dict):
-        raise UserError(f"{folder}: the checkpoint has no 'params'; expected a checkpoint of a training run")
-    wanted = {"params": jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)}
+        raise UserError(f"{folder}: the checkpoint has no {name!r}; expected a checkpoint of a training run")
+    wanted = {name: jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)}
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
     arguments = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
-    return handler.restore(folder / _ITEM, args=arguments)["params"]
+    return handler.restore(folder / _ITEM, args=arguments)[name]

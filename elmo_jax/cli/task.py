@@ -95,9 +95,7 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from elmo_jax.config_file import load_settings
-
-    settings = load_settings(options.config, options.overrides)
+    from elmo_jax.config_file import load_file, with_overrides
     from elmo_jax.runs.report import tell_end
     from elmo_jax.tasks.registry import task_config
     from elmo_jax.tasks.report import table
@@ -105,7 +103,8 @@ def _train(options: argparse.Namespace) -> int:
 
     name = options.config.stem.removeprefix("task_")
     workdir = options.workdir or epath.Path("runs") / name
-    return tell_end(train_task(task_config(settings), workdir, name), workdir, table)
+    config = task_config(with_overrides(load_file(options.config), options.overrides))
+    return tell_end(train_task(config, workdir, name), workdir, table)
 
 
 def _load(options: argparse.Namespace) -> Any:

@@ -103,10 +103,12 @@ class TaskOptimizerConfig:
     clip_norm: float = setting(5.0, "Bound of the gradient's global norm; 0 for none.", least=0)
     clip_value: float = setting(0.0, "Bound of each number of the gradient; 0 for none.", least=0)
     weight_decay: float = setting(0.0, "Factor of the sum of squares of all matrices, added to the loss.", least=0, most=1)
-    schedule: Literal["constant", "plateau", "staircase"] = setting(
+    schedule: Literal["constant", "plateau", "staircase", "warmup_cosine"] = setting(
         "constant",
-        "How the rate changes: not at all; multiplied where dev does not improve; or multiplied every decay_steps.",
+        "How the learning rate changes: not at all, multiplied by decay when the dev metric does not improve, multiplied"
+        " by decay every decay_steps, or raised from 0 for warmup_steps and then lowered to 0 along a cosine.",
     )
+    warmup_steps: int = setting(100, "Number of steps of the warm-up, at most half of all steps.", least=0)
     decay: float = setting(0.5, "What the rate is multiplied by.", above=0, most=1)
     decay_steps: int = setting(100, "Steps between two decays of the staircase.", least=1)
     plateau_patience: int = setting(0, "Evaluations without improvement before the plateau decays the rate.", least=0)

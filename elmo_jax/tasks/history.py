@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from elmo_jax.tasks.config import TaskOptimizerConfig, TaskTrainConfig
-from elmo_jax.tasks.optimizer import plateau_factor
+from elmo_jax.tasks.config import TaskTrainConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +41,3 @@ class History:
             return False
         return len(self.metrics) - 1 - self.metrics.index(max(self.metrics)) >= config.patience
 
-    def factor(self, config: TaskOptimizerConfig) -> float:
-        """What the plateau schedule multiplies the rate by."""
-        return plateau_factor(config, self.metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from elmo_jax.types import Tree
 
 
 def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
-    """The optimizer for a rate of 1; `update` multiplies its result by the rate of the step."""
+    """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`."""
     clips: list[optax.GradientTransformation] = []
     if config.clip_norm:
         clips.append(optax.clip_by_global_norm(config.clip_norm))
@@ -32,22 +33,39 @@ def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
     return optax.chain(*clips, rule, optax.scale(-1.0))
 
 
-def rate(config: TaskOptimizerConfig, step: jax.Array, factor: jax.Array) -> jax.Array:
-    """The learning rate of a step; `factor` is that of the plateau schedule."""
-    found = config.learning_rate * factor
-    if config.schedule == "staircase":
-        found *= jnp.asarray(config.decay, jnp.float32) ** (step // config.decay_steps)
-    return found
+def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    """Returns the learning rate of a step.
 
-
-def plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:
-    """What the plateau schedule has multiplied the rate by, after these dev metrics.
-
-    As AllenNLP's: an evaluation is better only above the best so far times 1 + 1e-4; after `plateau_patience`
-    evaluations that are not, the next one that is not decays the rate, and the count starts again.
+    Args:
+      config: the settings of the optimizer.
+      step: the number of updates made before this one.
+      steps: the number of updates of the whole training.
+      metrics: the dev metrics of all evaluations so far, oldest first.
     """
-    if config.schedule != "plateau":
-        return 1.0
+    return config.learning_rate * _factor(config, step, steps, metrics)
+
+
+def _factor(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    match config.schedule:
+        case "plateau":
+            return _plateau_factor(config, metrics)
+        case "staircase":
+            return config.decay ** (step // config.decay_steps)
+        case "warmup_cosine":
+            warmup = min(config.warmup_steps, steps // 2)
+            if step < warmup:
+                return step / warmup
+            return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(steps - warmup, 1), 1.0)))
+        case _:
+            return 1.0
+
+
+def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:
+    """Returns the product of the decays after these dev metrics.
+
+    As in AllenNLP, an evaluation is better only if it exceeds the best so far times 1 + 1e-4. After `plateau_patience`
+    evaluations that are not better, the next one that is not better decays the rate, and the count starts again.
+    """
     factor, best, bad = 1.0, -float("inf"), 0
     for metric in metrics:
         if metric > (best * (1 + 1e-4) if best > 0 else best):
@@ -60,7 +78,7 @@ def plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> flo
 
 
 def weight_penalty(params: Tree, factor: float) -> jax.Array:
-    """The factor times the sum of squares of all matrices, biases and vectors left out."""
+    """Returns the factor times the sum of squares of all matrices, biases and vectors left out."""
     if not factor:
         return jnp.zeros(())
     matrices = [leaf for leaf in jax.tree.leaves(params) if leaf.ndim >= 2]
@@ -68,5 +86,5 @@ def weight_penalty(params: Tree, factor: float) -> jax.Array:
 
 
 def averaged(average: Any, params: Any, decay: float) -> Any:
-    """The moving average of all weights after a step; it starts at the initial weights and is not corrected."""
+    """Returns the moving average of all weights after a step; it starts at the initial weights and is not corrected."""
     return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.inputs import Inputs, InputSettings
-from elmo_jax.tasks.optimizer import averaged, make_optimizer, rate, weight_penalty
+from elmo_jax.tasks.optimizer import averaged, make_optimizer, weight_penalty
 from elmo_jax.types import Tree
 
 Arrays = Mapping[str, Any]
@@ -129,7 +129,7 @@ class TaskProgram:
         return {"params": params, "constants": constants} if constants else {"params": params}
 
     def _train_step(
-        self, state: TaskState, batch: BatchArrays, constants: Tree, factor: jax.Array, seed: jax.Array
+        self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
     ) -> tuple[TaskState, jax.Array]:
         """One update; the loss without penalties."""
         settings = self._config.train.optimizer
@@ -143,8 +143,7 @@ class TaskProgram:
 
         gradient, found = jax.grad(loss, has_aux=True)(state.params)
         updates, optimizer = self._optimizer.update(gradient, state.optimizer, state.params)
-        size = rate(settings, state.step, factor)
-        params = jax.tree.map(lambda p, u: p + size * u, state.params, updates)
+        params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         average = averaged(state.average, params, settings.ema) if settings.ema else {}
         new = dataclasses.replace(
             state, step=state.step + 1, params=params, optimizer=optimizer, average=average, batch=state.batch + 1

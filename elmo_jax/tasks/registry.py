@@ -1,12 +1,14 @@
-"""The tasks by their names; each is imported when it is asked for."""
+"""Finds tasks by name and imports a task when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from elmo_jax.errors import UserError
-from elmo_jax.settings import from_dict
+from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.task import Task
 
@@ -14,14 +16,19 @@ NAMES = ("pos", "ner", "sst", "snli", "srl", "coref", "squad")
 
 
 def task_of(name: str) -> Task[Any, Any]:
-    """A task by its name. Raises `UserError` where there is none of that name."""
+    """Returns the task of a name. Raises `UserError` where there is none of that name."""
     if name not in NAMES:
         raise UserError(f"config.task: expected {' or '.join(map(repr, NAMES))}, got {name!r}")
     task: Task[Any, Any] = importlib.import_module(f"elmo_jax.tasks.{name}.task").TASK
     return task
 
 
+def default_config(name: str) -> ConfigDict:
+    """Returns the defaults of a task for an experiment's `get_config()` to edit; a misspelt key is an error."""
+    return ConfigDict(to_dict(task_of(name).config_class(task=name))).lock()
+
+
 def task_config(values: Any) -> TaskConfig:
-    """The settings of a task, of its own class, from nested dicts or a `ConfigDict` with the key `task`."""
+    """Returns the settings of a task, of its own class, from nested dicts or a `ConfigDict` with the key `task`."""
     config: TaskConfig = from_dict(values, task_of(values.get("task", "")).config_class)
     return config

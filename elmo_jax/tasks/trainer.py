@@ -22,6 +22,7 @@ from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.history import History
+from elmo_jax.tasks.optimizer import learning_rate
 from elmo_jax.tasks.program import BatchArrays, TaskProgram, TaskState
 from elmo_jax.tasks.task import Example, Labels, Prediction, Task
 from elmo_jax.types import Tree
@@ -86,6 +87,7 @@ class Training(Generic[Example, Prediction]):
         self._fitting, self._seed, self._workdir, self._title = fitting, seed, workdir, title
         self._signals, self._config = signals, fitting.config.train
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=KEPT)
+        self._steps = self._config.epochs * len(fitting.train.epoch(None))  # if nothing ends the training earlier
         self._seconds = 0.0  # of training since the last evaluation
         self._words = 0
         self._losses: list[jax.Array] = []
@@ -139,11 +141,12 @@ class Training(Generic[Example, Prediction]):
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self._fitting.train, self._fitting.program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
-        factor = self._factor(recorder)
+        history = self._history(recorder)
         seed = jnp.asarray(self._seed, jnp.uint32)
         step, began = int(state.step), time.perf_counter()
         for batch, host in data.iterate(batches):
-            state, loss = program.train_step(state, program.place(host), self._fitting.constants, factor, seed)
+            rate = self._rate(step, history)
+            state, loss = program.train_step(state, program.place(host), self._fitting.constants, rate, seed)
             step += 1
             self._losses.append(loss)
             self._words += sum(int(text["mask"].sum()) for text in host.texts)
@@ -153,9 +156,9 @@ class Training(Generic[Example, Prediction]):
             if every and step % every == 0:
                 self._seconds += time.perf_counter() - began
                 state = self._evaluate(state, recorder)
-                if self._history(recorder).is_enough(self._config):
+                history, began = self._history(recorder), time.perf_counter()
+                if history.is_enough(self._config):
                     return state
-                factor, began = self._factor(recorder), time.perf_counter()
         jax.block_until_ready(state.step)
         self._seconds += time.perf_counter() - began
         recorder.progress.advance()
@@ -164,8 +167,8 @@ class Training(Generic[Example, Prediction]):
         )
         return state if every else self._evaluate(state, recorder)
 
-    def _factor(self, recorder: Recorder) -> jax.Array:
-        return jnp.asarray(self._history(recorder).factor(self._config.optimizer), jnp.float32)
+    def _rate(self, step: int, history: History) -> float:
+        return learning_rate(self._config.optimizer, step, self._steps, history.metrics)
 
     def _evaluate(self, state: TaskState, recorder: Recorder) -> TaskState:
         """Evaluates on dev, records, shows and saves."""
@@ -183,7 +186,7 @@ class Training(Generic[Example, Prediction]):
                 )
             speed = self._words / max(self._seconds, 1e-9)
             values |= {"train/loss": loss, "train/words_per_second": speed, "epoch": epoch}
-            values["train/learning_rate_factor"] = self._history(recorder).factor(self._config.optimizer)
+            values["train/learning_rate"] = self._rate(step - 1, self._history(recorder))
             values["train/seconds"] = recorder.log.latest("train/seconds") + self._seconds
             values["train/words"] = recorder.log.latest("train/words") + self._words
         values |= elmo_metrics(fitting.program.evaluated(state))
