@@ -1,1 +1,1 @@
-"""What every run shares: its folder, its metrics, its signals and its reports."""
+"""The parts that all kinds of runs share: the run's folder, metrics, progress, signals and reports."""

@@ -1,4 +1,4 @@
-"""The folder of a run: `config.json` says what it is, and nothing of another run is ever written over."""
+"""Opens the folder of a run, whose `config.json` identifies the run; files of another run are never overwritten."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_json
 from elmo_jax.settings import differences, from_dict, to_dict
 
-PATIENCE_SECONDS = 30.0  # for what one host writes to be seen by another
+PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written
 
-# what `finetune` makes before the run itself begins; the second is the first, half-made
+# What `finetune` makes before the run itself begins; names that end in .partial are of unfinished folders.
 _BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache")
 
 
 def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
-    """Claims a folder for a run, or finds that it is this run's.
+    """Claims a folder for a run, or verifies that it belongs to this run.
 
     Args:
-      workdir: may be absent or empty.
+      workdir: the folder, which may be absent or empty.
       config: the settings of this launch, a dataclass.
-      facts: what else must stay the same, such as the fingerprint of the corpus.
-      changeable: dotted keys of settings that may differ between two launches of a run.
+      facts: further values that must stay the same, such as the fingerprint of the corpus.
+      changeable: the dotted keys of settings that may differ between two launches of a run.
 
     Raises:
-      UserError: the folder holds something else, or a run with other settings; it is in a bucket that cannot be read
-        and written; or this host does not see what process 0 opened.
+      UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read
+        and written, or this host does not see what process 0 opened.
     """
     with fails_together(), _store_errors(workdir):
         if is_first():
@@ -45,12 +45,12 @@ def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], change
 
 @contextlib.contextmanager
 def _store_errors(workdir: epath.Path) -> Iterator[None]:
-    """What the client of a bucket raises, as a `UserError`."""
+    """A context that turns the errors of a bucket's client into a `UserError`."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # the clients of the stores raise what they like
+    except Exception as error:  # the clients of object stores raise exceptions of any kind
         if not in_bucket(workdir):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
@@ -67,7 +67,7 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
         if refused:
             raise UserError(
                 f"{workdir}: this run was started with other settings: {_listed(refused)}."
-                " Go on with its own, or give the new run a folder of its own with --workdir"
+                " Resume it with its own settings, or give the new run a folder of its own with --workdir"
             )
     else:
         check_vacant(workdir)
@@ -76,7 +76,7 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
 
 
 def check_vacant(workdir: epath.Path) -> None:
-    """Raises `UserError` where a folder without a run holds anything but what the start of a run leaves."""
+    """Raises `UserError` if a folder without a run holds anything else than what the start of a run leaves."""
     if not workdir.exists():
         return
     if not workdir.is_dir() or any(p.name not in _BEFORE and not p.name.endswith(".tmp") for p in workdir.iterdir()):
@@ -84,12 +84,12 @@ def check_vacant(workdir: epath.Path) -> None:
 
 
 def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
-    """Finds what process 0 opened; through a shared file system that may take a while."""
+    """Waits until this host sees the run that process 0 opened, which takes a while in some shared file systems."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         opened = (workdir / "config.json").exists()
         changed = _changed(workdir, config, facts) if opened else {}
-        changed.pop("data.corpus", None)  # each host may have a copy of its own
+        changed.pop("data.corpus", None)  # each host may have its own copy of the corpus
         if opened and not changed:
             return
         if time.monotonic() > deadline:
@@ -107,9 +107,9 @@ def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
 
 
 def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs from the settings and facts that the run was opened with: (then, now)."""
+    """Returns the settings and facts that differ from those that the run was opened with, as key -> (old, new)."""
     written = read_config_file(workdir)
-    # settings that an older version did not have are as they were then, which is what their defaults say
+    # Settings that an older version did not have get their defaults, which stand for what that version did.
     then = {**to_dict(from_dict(written["config"], type(config))), **written["facts"]}
     return differences(then, {**to_dict(config), **facts})
 
@@ -124,7 +124,11 @@ def _short(value: Any) -> str:
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
-    """`config.json` of a run: `config` and `facts`."""
+    """Reads `config.json` of a run, which has the keys `config` and `facts`.
+
+    Raises:
+      UserError: the folder has no such file, or the file is damaged.
+    """
     path = workdir / "config.json"
     try:
         written = json.loads(path.read_text())
@@ -132,10 +136,10 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{workdir}: no run here (no config.json)") from None
     except (json.JSONDecodeError, KeyError, TypeError):
-        raise UserError(f"{path}: not the config.json of a run; restore the file, or start anew elsewhere") from None
+        raise UserError(f"{path}: not the config.json of a run; restore it, or start a run elsewhere") from None
 
 
 def read_config(workdir: epath.Path) -> Config:
-    """The config of a run."""
+    """Reads the settings of a run; raises `UserError` as `read_config_file` does."""
     config: Config = from_dict(read_config_file(workdir)["config"], Config)
     return config

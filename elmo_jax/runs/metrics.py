@@ -1,4 +1,4 @@
-"""The metrics of a run: `metrics.jsonl` and TensorBoard files."""
+"""Writes and reads the metrics of a run: `metrics.jsonl` and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UPLOAD_SECONDS = 60
 
 
 class Records:
-    """The records of a run, kept in memory: all that a process has which does not write them."""
+    """The records of a run in memory, for processes that do not write them."""
 
     def __init__(self, records: Sequence[dict[str, Any]] = ()) -> None:
         self.records = list(records)
@@ -28,28 +28,34 @@ class Records:
         self.records.append({"step": step, **values})
 
     def latest(self, name: str, default: float = 0.0) -> float:
-        """The value in the newest record that has it."""
+        """Returns the value of a metric in the newest record that has it, or `default` if none has."""
         return next((record[name] for record in reversed(self.records) if name in record), default)
 
     def first(self, name: str) -> dict[str, Any] | None:
-        """The oldest record that has the value."""
+        """Returns the oldest record that has a metric, or None."""
         return next((record for record in self.records if name in record), None)
 
     def flush(self) -> None:
-        """Brings what is kept up to date."""
+        """Writes out buffered records; records in memory need no writing."""
 
     def close(self) -> None:
-        """Ends it."""
+        """Writes out buffered records and closes the files, if there are any."""
 
 
 class MetricsLog(Records):
-    """`metrics.jsonl` and `tensorboard/` in the run's folder, one record a report.
+    """The metrics in `metrics.jsonl` and `tensorboard/` of the run's folder, one record per report.
 
-    A run that goes on from a checkpoint forgets the records past it, and writes them again. Files in a bucket cannot
-    grow: there both are written whole, once a minute at most and at every `flush`.
+    A run that resumes from a checkpoint deletes the records past it and writes them again. Files in a bucket cannot be
+    appended to; there both are written whole, at most once per minute and at every `flush`.
     """
 
     def __init__(self, workdir: epath.Path, step: int):
+        """Opens the files.
+
+        Args:
+          workdir: the folder of the run.
+          step: the step that the run resumes from; records past it are deleted.
+        """
         self.path = workdir / "metrics.jsonl"
         super().__init__([record for record in read_records(self.path) if record["step"] <= step])
         write_text(self.path, self._text())
@@ -61,9 +67,12 @@ class MetricsLog(Records):
         self._uploaded = time.monotonic()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds one record, unless it is there from a launch that was killed after it; names are joined by `/`.
+        """Adds one record, unless an earlier launch, killed afterwards, has written it already.
 
-        A list holds a value of each process; TensorBoard gets the largest.
+        Args:
+          step: the number of updates made.
+          values: the metrics by name; parts of a name are joined by `/`. A list holds one value per process, of which
+            TensorBoard gets the largest.
         """
         record = {"step": step, **values}
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
@@ -80,7 +89,7 @@ class MetricsLog(Records):
 
     def flush(self) -> None:
         """Brings the files up to date."""
-        self._board.flush()  # its newest points are still with its own thread, and come with the next flush
+        self._board.flush()  # the newest points may still be in the writer's thread; the next flush writes them
         if self._scratch is not None:
             self._upload(Path(self._scratch.name))
 
@@ -94,7 +103,7 @@ class MetricsLog(Records):
         return "".join(json.dumps(record) + "\n" for record in self.records)
 
     def close(self) -> None:
-        """Writes out what is buffered."""
+        """Writes out buffered records and closes the files."""
         self._board.close()
         if self._file is not None:
             self._file.close()
@@ -104,8 +113,8 @@ class MetricsLog(Records):
 
 
 def read_records(path: epath.Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line that a killed process left half-written is left out."""
+    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete."""
     if not path.exists():
         return []
     lines = path.read_text().split("\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last line feed is not a whole line
+    return [json.loads(line) for line in lines[:-1]]  # what follows the last line feed is not a complete line

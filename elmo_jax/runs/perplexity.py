@@ -1,4 +1,4 @@
-"""Perplexities, and how they stand in the metrics of a run."""
+"""Perplexities, and their names in the metrics of a run."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ PERPLEXITIES = ("forward", "backward", "average")
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """Perplexities of one text, and what it holds."""
+    """The perplexities of one text.
+
+    Attributes:
+      forward: the perplexity of the forward direction.
+      backward: the perplexity of the backward direction.
+      tokens: the targets per direction: the words, and one mark per sentence.
+      unknown: the fraction of the targets that are `<UNK>`.
+    """
 
     forward: float
     backward: float
-    tokens: int  # targets of one direction: words, and one mark per sentence
-    unknown: float  # share of the targets that are `<UNK>`
+    tokens: int
+    unknown: float
 
     @property
     def average(self) -> float:
-        """exp of the mean of both losses: the geometric mean, as the original prints it."""
+        """The geometric mean of both, which is exp of the mean of both losses, as in the original."""
         return math.sqrt(self.forward) * math.sqrt(self.backward)
 
     def as_dict(self) -> dict[str, float]:
-        """`forward`, `backward` and `average`."""
+        """Returns a dict with the keys `forward`, `backward` and `average`."""
         return {name: getattr(self, name) for name in PERPLEXITIES}
 
     def as_metrics(self, text: str) -> dict[str, float]:
-        """For `metrics.jsonl`: `TEXT/perplexity/forward` and the others."""
+        """Returns the perplexities as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`."""
         return {f"{text}/perplexity/{name}": value for name, value in self.as_dict().items()}
 
     def __str__(self) -> str:
@@ -37,10 +44,10 @@ class Perplexity:
 
 
 def of_record(record: Mapping[str, Any] | None, text: str) -> dict[str, float] | None:
-    """The perplexities of a text that a record of `metrics.jsonl` has; None without a record."""
+    """Returns the perplexities of a text in a record of `metrics.jsonl`, or None if there is no record."""
     return None if record is None else {name: record[f"{text}/perplexity/{name}"] for name in PERPLEXITIES}
 
 
 def exp(loss: float) -> float:
-    """The perplexity of a loss in nats; infinite where float64 ends."""
+    """Returns the perplexity of a loss in nats, which is infinite beyond the range of float64."""
     return math.exp(loss) if loss < 700 else math.inf

@@ -1,4 +1,4 @@
-"""What a run shows while it works."""
+"""Shows the progress of a run while it works."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from tqdm import tqdm
 
 
 class RunProgress:
-    """One live line on a terminal; elsewhere a plain line at every report.
-
-    A silent one is for processes that do not speak.
-    """
+    """The progress of a run: one live line on a terminal, and elsewhere a plain line per report."""
 
     def __init__(self, total: int, done: int, unit: str = "step", silent: bool = False) -> None:
-        """`total` units of work (steps, epochs), of which `done` were made before."""
+        """Begins to show progress.
+
+        Args:
+          total: the number of units of work.
+          done: the units done by earlier launches.
+          unit: the name of a unit, such as "step" or "epoch".
+          silent: whether nothing is shown, for all processes but the first.
+        """
         self._total, self._unit, self._silent = total, unit, silent
         self._terminal = sys.stderr.isatty()
         self._bar = tqdm(
@@ -35,8 +39,8 @@ class RunProgress:
 
         Args:
           text: the metrics.
-          done: units of work made.
-          seconds_left: until the end.
+          done: the units of work done so far.
+          seconds_left: the estimated seconds until the end.
         """
         if self._terminal:
             self._bar.set_description_str(f" {text}")  # tqdm would put a comma before a postfix
@@ -45,7 +49,7 @@ class RunProgress:
             self.say(f"{self._unit} {done}/{self._total} · {text} · {minutes}:{seconds:02d} left")
 
     def say(self, text: str) -> None:
-        """Writes a line that stays."""
+        """Prints a line that stays, above the live line."""
         if not self._silent:
             tqdm.write(text, file=sys.stderr if self._terminal else sys.stdout)
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What a run tells of itself while it works, on all its processes: only the first one writes and speaks."""
+"""Records the metrics and shows the progress of a run; of its processes, only the first writes and prints."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Recorder:
     """The metrics and the progress of one launch of a run.
 
     Attributes:
-      log: the run's metrics; those of this process alone where it is not the first.
-      progress: shows them.
+      log: the metrics of the run; on other processes than the first, they are only in memory.
+      progress: the progress of the run.
     """
 
     def __init__(self, workdir: epath.Path, step: int, total: int, launched: float) -> None:
-        """Opens both.
+        """Opens the metrics, and begins to show progress.
 
         Args:
-          workdir: the run's folder.
-          step: updates made when this launch goes on.
-          total: updates to make.
-          launched: when this launch began, by `time.perf_counter`.
+          workdir: the folder of the run.
+          step: the number of updates made before this launch.
+          total: the number of updates of the whole run.
+          launched: the time of `time.perf_counter` at which this launch began.
         """
         self.log = MetricsLog(workdir, step) if is_first() else Records()
         self.progress = RunProgress(total, step, silent=not is_first())
@@ -36,18 +36,18 @@ class Recorder:
 
     @property
     def wall_seconds(self) -> float:
-        """Time that the run has taken so far, in all its launches."""
+        """The time in seconds that the run has taken so far, over all its launches."""
         return self._wall_before + time.perf_counter() - self._launched
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds a record of metrics."""
+        """Adds a record of metrics, and the time taken."""
         self.log.write(step, {**values, "wall_seconds": self.wall_seconds})
 
     def lacks(self, name: str) -> bool:
-        """Whether no record of the first process has this metric; the same on all processes."""
+        """Returns whether no record has this metric; all processes get the answer of the first."""
         return bool(of_first(self.log.first(name) is None))
 
     def close(self) -> None:
-        """Ends the live line and writes out what is buffered."""
+        """Ends the live line, and closes the metrics."""
         self.progress.close()
         self.log.close()

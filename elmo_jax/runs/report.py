@@ -1,4 +1,4 @@
-"""How a run ends: what it leaves to read, and what is told on the terminal."""
+"""Reports the end of a run: writes its result, and prints how it ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """A run that has come to its end, in this launch or an earlier one.
+    """A run that is complete.
 
     Attributes:
       result: the contents of `result.json`; empty on all processes but the first.
-      already: whether this launch found it finished.
+      already: whether an earlier launch completed the run.
     """
 
     result: dict[str, Any]
@@ -32,17 +32,17 @@ class Finished:
 
 
 def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
-    """Writes `result.json`, whole or not at all."""
+    """Writes `result.json`, completely or not at all."""
     write_json(workdir / "result.json", result)
 
 
 def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]) -> int:
-    """Tells on the terminal how a run has ended; returns the command's exit status.
+    """Prints how a run has ended, and returns the command's exit status.
 
     Args:
-      ended: what the run returned.
-      workdir: its folder.
-      table: makes the report of a finished run from its result and its folder.
+      ended: the end of the run.
+      workdir: the folder of the run.
+      table: a function that makes the report of a complete run from its result and its folder.
     """
     if isinstance(ended, Stopped):
         if is_first():
@@ -60,8 +60,8 @@ def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[di
 
 @contextlib.contextmanager
 def picture(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
-    """Gives a figure of Matplotlib, of inches, to draw in, and writes it as a PNG file at the end."""
-    # drawn without a screen; imported here, since only a finished run draws
+    """Yields a Matplotlib figure of this size in inches, and writes it as a PNG file at the end."""
+    # The Agg canvas needs no display. Matplotlib is imported here, since only the end of a run needs it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def picture(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
 
 
 def thousands(value: float) -> str:
-    """A number with k, M or B for thousands, millions and billions."""
+    """Formats a number with k, M or B for thousands, millions and billions."""
     for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
         if value >= unit:
             return f"{value / unit:g}{name}"

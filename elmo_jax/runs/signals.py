@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: the step in progress is finished and saved."""
+"""Handles SIGTERM and Ctrl-C, after which a run finishes and saves the step in progress."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ from typing import Self
 
 @dataclasses.dataclass(frozen=True)
 class Stopped:
-    """A run that was asked to stop, and has saved its state."""
+    """A run that has been stopped by a signal, after saving its state.
+
+    Attributes:
+      signal: the signal that was received.
+      step: the number of updates made.
+    """
 
     signal: signal.Signals
     step: int
 
 
 class StopSignals:
-    """Notes the first SIGTERM or SIGINT while it is entered; a second one acts as it would without this."""
+    """A context that records the first SIGTERM or SIGINT; a second signal has its usual effect.
+
+    Attributes:
+      received: the signal that has been received; None for none.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
