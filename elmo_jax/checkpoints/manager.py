@@ -235,9 +235,7 @@ class Checkpoints:
     def _read_scores(self) -> dict[int, float]:
         found = {step: manifest.read(self._directory / str(step)) for step in self.steps()}
         return {
-            step: entry.score
-            for step, entry in found.items()
-            if not isinstance(entry, str) and entry.score is not None
+            step: entry.score for step, entry in found.items() if not isinstance(entry, str) and entry.score is not None
         }
 
     def _newest(self) -> int | None:

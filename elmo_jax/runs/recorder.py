@@ -20,17 +20,21 @@ class Recorder:
       progress: the progress of the run.
     """
 
-    def __init__(self, workdir: epath.Path, step: int, total: int, launched: float) -> None:
+    def __init__(
+        self, workdir: epath.Path, step: int, launched: float, *, total: int, done: int, unit: str = "step"
+    ) -> None:
         """Opens the metrics, and begins to show progress.
 
         Args:
           workdir: the folder of the run.
           step: the number of updates made before this launch.
-          total: the number of updates of the whole run.
           launched: the time of `time.perf_counter` at which this launch began.
+          total: the units of work of the whole run.
+          done: the units of work that were done before this launch.
+          unit: what a unit of work is, such as a step or an epoch.
         """
         self.log = MetricsLog(workdir, step) if is_first() else Records()
-        self.progress = RunProgress(total, step, silent=not is_first())
+        self.progress = RunProgress(total, done, unit, silent=not is_first())
         self._launched = launched
         self._wall_before = self.log.latest("wall_seconds")
 

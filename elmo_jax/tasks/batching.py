@@ -70,26 +70,24 @@ def make_groups(sizes: Sequence[Shape], number: int, known: Sequence[Shape] = ()
     """
     members: list[np.ndarray] = []
     shapes: list[Shape] = []
-    left = np.arange(len(sizes))
+    left = list(range(len(sizes)))
     for shape in known:
-        fits = np.array([_fits(sizes[i], shape) for i in left], bool) if len(left) else np.zeros(0, bool)
-        if fits.any():
-            members.append(left[fits])
+        fits = [i for i in left if _fits(sizes[i], shape)]
+        if fits:
+            members.append(np.array(fits))
             shapes.append(shape)
-        left = left[~fits]
-    if len(left):
-        totals = np.array([sum(rows * words for rows, words in sizes[i]) for i in left])
-        previous = shapes[-1] if shapes else None
-        for bound in _bounds(totals, number):
-            part = left[totals <= bound]
-            left, totals = left[totals > bound], totals[totals > bound]
-            shape = _rounded([sizes[i] for i in part], previous)
-            if shapes and shape == shapes[-1]:
-                members[-1] = np.sort(np.concatenate([members[-1], part]))
-            else:
-                members.append(part)
-                shapes.append(shape)
-            previous = shape
+            taken = set(fits)
+            left = [i for i in left if i not in taken]
+    totals = {i: sum(rows * words for rows, words in sizes[i]) for i in left}
+    for bound in _bounds(np.array(list(totals.values())), number) if left else ():
+        part = [i for i in left if totals[i] <= bound]
+        left = [i for i in left if totals[i] > bound]
+        shape = _rounded([sizes[i] for i in part], shapes[-1] if shapes else None)
+        if shapes and shape == shapes[-1]:
+            members[-1] = np.sort(np.concatenate([members[-1], part]))
+        else:
+            members.append(np.array(part))
+            shapes.append(shape)
     return Groups(tuple(members), tuple(shapes))
 
 

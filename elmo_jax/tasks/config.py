@@ -45,9 +45,7 @@ class ElmoConfig:
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for layers that no biLM has."""
         if self.layers not in ("all", "top", "token") and not self.layers.isdecimal():
-            raise UserError(
-                f"{where}.layers: expected all, top, token or the number of a layer, got {self.layers!r}"
-            )
+            raise UserError(f"{where}.layers: expected all, top, token or the number of a layer, got {self.layers!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +53,12 @@ class WordVectorsConfig:
     """Vectors of words, context-free and of the task's own."""
 
     path: str = setting(
-        "", "Pretrained vectors: a text file of GloVe or word2vec (.gz, .xz, .zip too), or glove-6b-50d; empty for none."
+        "",
+        "Pretrained vectors: a text file of GloVe or word2vec (.gz, .xz, .zip too), or glove-6b-50d; empty for none.",
     )
-    dim: int = setting(50, "Numbers per word without pretrained vectors; 0 for no word vectors at all.", least=0, most=4096)
+    dim: int = setting(
+        50, "Numbers per word without pretrained vectors; 0 for no word vectors at all.", least=0, most=4096
+    )
     trainable: bool = setting(True, "Whether the vectors are trained with the task.")
     lowercase: Literal["always", "if_absent", "never"] = setting(
         "always", "Whether words are looked up in lower case: always, where their own form is absent, or never."
@@ -102,7 +103,9 @@ class TaskOptimizerConfig:
     eps: float = setting(1e-8, "What is added to roots of squares.", above=0, most=1)
     clip_norm: float = setting(5.0, "Bound of the gradient's global norm; 0 for none.", least=0)
     clip_value: float = setting(0.0, "Bound of each number of the gradient; 0 for none.", least=0)
-    weight_decay: float = setting(0.0, "Factor of the sum of squares of all matrices, added to the loss.", least=0, most=1)
+    weight_decay: float = setting(
+        0.0, "Factor of the sum of squares of all matrices, added to the loss.", least=0, most=1
+    )
     schedule: Literal["constant", "plateau", "staircase", "warmup_cosine"] = setting(
         "constant",
         "How the learning rate changes: not at all, multiplied by decay when the dev metric does not improve, multiplied"

@@ -1,7 +1,7 @@
-"""The frozen layers of a biLM for the sentences of a task, made once and kept in memory-mapped files.
+"""Computes the frozen layers of a biLM for the sentences of a task once, and keeps them in memory-mapped files.
 
-Shapes: N sentences, T words of a sentence, P projection of the biLM, L LSTM layers, S = P + L * 2P numbers per word: the
-token vector once, then each layer's forward and backward output.
+Shapes: N sentences, T words of a sentence, P projection of the biLM, L LSTM layers, S = P + L * 2P numbers per word.
+The S numbers are the token vector once, and then the forward and the backward output of each layer.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Sentence = tuple[str, ...]
 
 
 class LayersFile:
-    """The layers of some sentences, in a file."""
+    """The stored layers of some sentences."""
 
     def __init__(self, path: Path, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
-        """Opens the file that `make` wrote; `sentences` are those it was made of, in their order."""
+        """Opens a file that `make` wrote of these sentences, in this order."""
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
         ends = np.cumsum(lengths)
         self._starts = dict(zip(sentences, (ends - lengths).tolist(), strict=True))
@@ -40,7 +40,7 @@ class LayersFile:
         self._vectors = np.memmap(path, dtype, "r", shape=shape) if shape[0] else np.zeros(shape, dtype)
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
-        """[T, S] of a sentence, as the file has them. Raises `KeyError` for a sentence it was not made of."""
+        """Returns the numbers of a sentence, [T, S]. Raises `KeyError` if the file was not made of it."""
         key = tuple(sentence)
         start = self._starts[key]
         return self._vectors[start : start + len(key)]
@@ -50,14 +50,14 @@ class LayersFile:
 
 
 class Layers:
-    """The layers of the sentences of several files."""
+    """The stored layers of the sentences of several files."""
 
     def __init__(self, files: Sequence[LayersFile]) -> None:
-        """Takes the files, which are looked into in this order."""
+        """Takes the files in the order in which they are searched."""
         self._files = files
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
-        """[T, S] of a sentence. Raises `KeyError` where no file has it."""
+        """Returns the numbers of a sentence, [T, S]. Raises `KeyError` if no file has it."""
         for file in self._files:
             if sentence in file:
                 return file[sentence]
@@ -65,12 +65,12 @@ class Layers:
 
 
 def stored_size(config: ModelConfig) -> int:
-    """The numbers kept per word, S."""
+    """Returns S, the count of numbers per word."""
     return config.lstm.projection * (1 + 2 * config.lstm.layers)
 
 
 def unpacked(stored: jax.Array, projection: int) -> jax.Array:
-    """[B, T, S] as stored -> [B, L+1, T, 2P] float32, layer 0 the token vector twice."""
+    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice."""
     stored = stored.astype(jnp.float32)
     token, layers = stored[..., :projection], stored[..., projection:]
     layers = layers.reshape(*layers.shape[:-1], -1, 2 * projection)  # [B, T, L, 2P]
@@ -79,15 +79,16 @@ def unpacked(stored: jax.Array, projection: int) -> jax.Array:
 
 
 def packed(layers: np.ndarray) -> np.ndarray:
-    """[L+1, T, 2P] as `EmbeddingBiLM.embed` gives them -> [T, S]."""
+    """Maps the layers [L+1, T, 2P] of `EmbeddingBiLM.embed` to numbers to store, [T, S]."""
     projection = layers.shape[-1] // 2
     return np.concatenate([layers[0, :, :projection], *layers[1:]], axis=-1)
 
 
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> LayersFile:
-    """The layers of some sentences, from a file of the folder, which is made where it is not there.
+    """Opens the file with the layers of some sentences, and computes them first if there is no such file.
 
-    The file's name depends on the biLM, the type of the numbers and the sentences, so a file is never another one's.
+    The name of a file depends on the biLM, the type of the numbers and the sentences, so a file is never taken for
+    another one.
 
     Args:
       folder: where the files are.
@@ -102,19 +103,20 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     digest = hashlib.sha256()
     for sentence in distinct:
         digest.update(("\n".join(sentence) + "\0").encode("utf-8", "surrogatepass"))
+    words = sum(map(len, distinct))
     job = {
         "version": _VERSION,
         "bilm": bilm.fingerprint,
         "precision": bilm.precision.value,
         "dtype": dtype,
         "sentences": len(distinct),
-        "words": sum(map(len, distinct)),
+        "words": words,
         "sentences_sha256": digest.hexdigest(),
     }
     name = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:24]
     path, description = folder / f"{name}.layers", folder / f"{name}.json"
     size = stored_size(bilm.config)
-    expected = job["words"] * size * np.dtype(dtype).itemsize
+    expected = words * size * np.dtype(dtype).itemsize
     if not description.is_file():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +131,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
 
 
 def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
-    """Embeds batches of similar length, and writes each sentence at its place."""
+    """Embeds batches of sentences of similar length, and writes each sentence at its place in the file."""
     starts = np.cumsum([0, *map(len, sentences)])
     if not starts[-1]:
         path.touch()

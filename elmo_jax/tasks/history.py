@@ -40,4 +40,3 @@ class History:
         if not config.patience or not self.metrics:
             return False
         return len(self.metrics) - 1 - self.metrics.index(max(self.metrics)) >= config.patience
-

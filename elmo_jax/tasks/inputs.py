@@ -18,8 +18,9 @@ import numpy as np
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.task import character_ids
-from elmo_jax.model.elmo import frozen_layers
+from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
+from elmo_jax.model.sentences import sentence_layers
 from elmo_jax.tasks.config import CharactersConfig, ElmoConfig, TaskConfig
 from elmo_jax.tasks.elmo_vectors import Layers as StoredLayers
 from elmo_jax.tasks.elmo_vectors import stored_size, unpacked
@@ -214,4 +215,5 @@ class Inputs(nn.Module):
             rows, steps = text["mask"].shape
             return jnp.zeros((rows, bilm.lstm.layers + 1, steps, 2 * bilm.lstm.projection))
         tree: Any = self.get_variable("constants", "bilm")
-        return frozen_layers(bilm, tree, text["spelling"])
+        layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"])
+        return layers[:, :, 1:-1] * text["mask"][:, None, :, None]

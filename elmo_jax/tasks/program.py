@@ -59,9 +59,7 @@ class TaskModule(nn.Module):
     model: nn.Module
 
     @nn.compact
-    def __call__(
-        self, batch: BatchArrays, *, deterministic: bool
-    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+    def __call__(self, batch: BatchArrays, *, deterministic: bool) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
         """The loss of the batch, the penalty of the ELMo mixes, and the predictions."""
         inputs = Inputs(self.settings, name="inputs")
         embedded, penalties = zip(*(inputs(text, deterministic=deterministic) for text in batch.texts), strict=True)
@@ -72,9 +70,7 @@ class TaskModule(nn.Module):
 class TaskProgram:
     """The step and the evaluation of one task, compiled once per shape for all seeds."""
 
-    def __init__(
-        self, config: TaskConfig, settings: InputSettings, model: nn.Module, mesh: Mesh, divide: bool
-    ) -> None:
+    def __init__(self, config: TaskConfig, settings: InputSettings, model: nn.Module, mesh: Mesh, divide: bool) -> None:
         """Makes them; nothing is compiled yet.
 
         Args:
@@ -115,8 +111,8 @@ class TaskProgram:
             if words is not None:
                 params = {**params, "inputs": {**params["inputs"], "words": words}}
             average = jax.tree.map(jnp.copy, params) if self._config.train.optimizer.ema else {}
-            zero = [jnp.zeros((), jnp.int32) for _ in range(3)]  # an array each, since the state is given away
-            return TaskState(*zero, params, self._optimizer.init(params), average)
+            step, epoch, place = (jnp.zeros((), jnp.int32) for _ in range(3))
+            return TaskState(step, epoch, place, params, self._optimizer.init(params), average)
 
         state: TaskState = jax.jit(start, out_shardings=self._everywhere)(jax.random.key(seed), batch, words)
         return state
@@ -125,8 +121,15 @@ class TaskProgram:
         """A batch of the host on the devices."""
         return jax.tree.map(lambda array: jax.device_put(array, self._placement), batch)
 
-    def _variables(self, params: Tree, constants: Tree) -> dict[str, Tree]:
-        return {"params": params, "constants": constants} if constants else {"params": params}
+    def _apply(
+        self, params: Tree, batch: BatchArrays, constants: Tree, key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        """Applies the module, with dropout if there is a key."""
+        variables = {"params": params, "constants": constants} if constants else {"params": params}
+        rngs = {} if key is None else {"dropout": key}
+        found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
+        loss, penalty, predictions = found
+        return loss, penalty, predictions
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
@@ -136,9 +139,7 @@ class TaskProgram:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
-            found, penalty, _ = self._module.apply(
-                self._variables(params, constants), batch, deterministic=False, rngs={"dropout": key}
-            )
+            found, penalty, _ = self._apply(params, batch, constants, key)
             return found + penalty + weight_penalty(params, settings.weight_decay), found
 
         gradient, found = jax.grad(loss, has_aux=True)(state.params)
@@ -152,10 +153,9 @@ class TaskProgram:
 
     def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
         """The loss and the predictions of a batch, without dropout."""
-        loss, _, predictions = self._module.apply(self._variables(params, constants), batch, deterministic=True)
+        loss, _, predictions = self._apply(params, batch, constants, None)
         return loss, predictions
 
     def evaluated(self, state: TaskState) -> Tree:
         """The parameters that evaluations use: the average, where there is one."""
         return state.average if self._config.train.optimizer.ema else state.params
-

@@ -68,7 +68,9 @@ def _mean_mix(mixes: Sequence[dict[str, Any]]) -> str:
 
 def draw(workdir: epath.Path, title: str, task: Task[Any, Any], config: TaskConfig, result: dict[str, Any]) -> None:
     """Draws `curve.png`: the training loss, the dev metric and the weights of the biLM's layers."""
-    mixes = [name for name in ("input", "output") if any(s["elmo"].get(name, {}).get("weights") for s in result["seeds"])]
+    mixes = [
+        name for name in ("input", "output") if any(s["elmo"].get(name, {}).get("weights") for s in result["seeds"])
+    ]
     with picture(workdir / "curve.png", 4.5 * (2 + len(mixes)), 4.0) as figure:
         loss, metric, *weights = figure.subplots(1, 2 + len(mixes))
         for seed in config.seeds:

@@ -31,7 +31,7 @@ from elmo_jax.tasks.inputs import InputSettings, TextEncoder
 from elmo_jax.tasks.program import TaskProgram, TaskState
 from elmo_jax.tasks.registry import task_of
 from elmo_jax.tasks.report import draw, statistics
-from elmo_jax.tasks.sources import read_split
+from elmo_jax.tasks.sources import read_part
 from elmo_jax.tasks.task import Labels, Task
 from elmo_jax.tasks.trainer import Fitting, Training, elmo_mixes
 from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
@@ -56,7 +56,7 @@ def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished 
     if files.in_bucket(workdir):
         raise UserError(f"{workdir}: a task is trained in a folder of this machine")
     task = task_of(config.task)
-    splits = {name: read_split(task, config, name) for name in SPLITS}
+    splits = {name: read_part(task, config, name) for name in SPLITS}
     for name in ("train", "dev"):
         if not splits[name]:
             raise UserError(f"config.data.{name}: no examples; give a file")
@@ -83,7 +83,9 @@ def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
     bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
     layers = bilm.config.lstm.layers
     if config.elmo.layers.isdecimal() and not 1 <= int(config.elmo.layers) <= layers:
-        raise UserError(f"config.elmo.layers: expected 1 to {layers}, the LSTM layers of the biLM, got {config.elmo.layers}")
+        raise UserError(
+            f"config.elmo.layers: expected 1 to {layers}, the LSTM layers of the biLM, got {config.elmo.layers}"
+        )
     return bilm
 
 
@@ -188,7 +190,11 @@ class TaskRun:
         result: dict[str, Any] = {
             "task": self._task.name,
             "metric": self._task.metric,
-            **{name: statistics([s[name][self._task.metric] for s in seeds]) for name in ("dev", "test") if name in seeds[0]},
+            **{
+                name: statistics([s[name][self._task.metric] for s in seeds])
+                for name in ("dev", "test")
+                if name in seeds[0]
+            },
             "seeds": seeds,
             "examples": {name: len(data.examples) for name, data in self._data.items()},
             "parameters": seeds[0]["parameters"],
@@ -215,15 +221,14 @@ class TaskRun:
         return found
 
 
-def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
-    """Arrays of examples as one array each, zeros at the end of the shorter ones."""
-    found = {}
+def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, Any]:
+    """Stacks the arrays of all examples by name, with zeros at the ends of the shorter ones."""
+    found: dict[str, Any] = {}
     for name, values in arrays.items():
-        shape = np.max([value.shape for value in values], axis=0) if values and values[0].ndim else ()
-        whole = np.zeros((len(values), *np.atleast_1d(shape).astype(int)) if len(np.atleast_1d(shape)) else len(values))
+        shapes = [value.shape for value in values]
+        found[name] = np.zeros((len(values), *(max(sizes) for sizes in zip(*shapes, strict=True))), np.float32)
         for row, value in enumerate(values):
-            whole[(row, *map(slice, value.shape))] = value
-        found[name] = whole
+            found[name][(row, *map(slice, value.shape))] = value
     return found
 
 
@@ -260,7 +265,9 @@ def layers_of(
         return None
     folder = Path(config.elmo.cache or workdir / "elmo")
     dtype = config.elmo.dtype
-    return Layers([elmo_vectors.make(folder, bilm, rows_of(task, splits[name]), dtype) for name in SPLITS if splits[name]])
+    return Layers(
+        [elmo_vectors.make(folder, bilm, rows_of(task, splits[name]), dtype) for name in SPLITS if splits[name]]
+    )
 
 
 def make_program(

@@ -130,7 +130,9 @@ class TrainedTask:
                 raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
             for text in texts:
                 rows = [text] if self._task.rows_are_examples else text
-                if isinstance(text, str) or any(isinstance(r, str) or not all(isinstance(w, str) for w in r) for r in rows):
+                if isinstance(text, str) or any(
+                    isinstance(r, str) or not all(isinstance(w, str) for w in r) for r in rows
+                ):
                     raise UserError(f"expected lists of words, got {str(item)[:80]!r}; try text.split()")
             found += self._task.from_words(texts, self._labels)
         return found
@@ -152,9 +154,7 @@ class TrainedTask:
         return [places[number] for number in range(len(examples))]
 
 
-def load_task(
-    run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False
-) -> TrainedTask:
+def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:
     """Loads a trained task.
 
     Args:

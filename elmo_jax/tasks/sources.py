@@ -1,4 +1,4 @@
-"""Where the examples of a task come from: files, or a split of a TFDS data set."""
+"""Reads the examples of a task from files or from a split of a TFDS dataset."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.task import Task
 
 
-def read_split(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
-    """The examples of `data.train`, `data.dev` or `data.test`; none where no source is given."""
+def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
+    """Returns the examples of `data.train`, `data.dev` or `data.test`; none if no source is given.
+
+    Args:
+      task: the task.
+      config: the experiment.
+      name: `train`, `dev` or `test`.
+
+    Raises:
+      UserError: as `read_source`.
+    """
     sources: str = getattr(config.data, name)
     found: list[Any] = []
     for source in filter(None, (part.strip() for part in sources.split(","))):
@@ -19,30 +28,41 @@ def read_split(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]
 
 
 def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training: bool) -> list[Any]:
-    """The examples of one source: a path, or `tfds:NAME[:SPLIT]`.
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`.
+
+    Args:
+      task: the task.
+      config: the experiment, whose `data` says how the files are written.
+      source: the path or the name.
+      training: whether the examples are trained on; some tasks then read other examples from the same file.
 
     Raises:
-      UserError: no such file or data set, one that the task cannot read, or one without examples.
+      UserError: the file or the dataset does not exist, the task cannot read it, or it has no examples.
     """
     if source.startswith("tfds:"):
         examples = _read_tfds(task, config, source)
     else:
         examples = task.read(source, config, training)
     if not examples:
-        raise UserError(f"{source}: holds no examples of the task {task.name}")
+        raise UserError(f"{source}: has no examples of the task {task.name}")
     return examples
 
 
 def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[Any]:
-    from elmo_jax.data.prepare.tfds_text import prepared_builder, read_split as read_records
+    from elmo_jax.data.prepare.tfds_text import prepared_builder, read_split, split_name
     from elmo_jax.data.tfds import quiet_tfds
 
-    read = getattr(task, "from_tfds", None)
-    if read is None:
-        raise UserError(f"{source}: TFDS has no data set that the task {task.name} can read; give files")
-    _, name, *split = source.split(":")
+    if not task.tfds_features:
+        raise UserError(f"{source}: no TFDS dataset has examples of the task {task.name}; give files")
+    dataset, split = split_name(source)
     with quiet_tfds():
-        builder = prepared_builder(source, name)
-        records = read_records(source, builder, split[0] if split else "train")
-    found: list[Any] = read(source, builder, records, config)
+        builder = prepared_builder(source, dataset)
+        features = builder.info.features
+        missing = sorted(set(task.tfds_features) - set(features))
+        if missing:
+            expected = ", ".join(task.tfds_features)
+            raise UserError(f"{source}: expected a dataset with the features {expected}; it has no {missing[0]}")
+        examples = read_split(source, builder, split)
+        records = examples.__getitems__(list(range(len(examples))))
+        found: list[Any] = task.from_tfds(source, features, records, config)
     return found

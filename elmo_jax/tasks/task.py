@@ -1,11 +1,11 @@
-"""What a task supplies; everything else is the trainer's.
+"""Declares what a task supplies; the trainer does everything else.
 
 Shapes: B examples of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import flax.linen as nn
@@ -21,15 +21,16 @@ Shape = tuple[tuple[int, int], ...]
 
 
 class Task(Protocol[Example, Prediction]):
-    """One task: its file formats, model, scores.
+    """The file formats, the model and the metrics of one task.
 
     Attributes:
-      name: of the task.
-      config_class: its settings.
-      metric: the name of the first entry of `score`, by which the best epoch is selected.
+      name: the name of the task.
+      metric: the name of the first entry of `score`, which selects the best epoch.
+      config_class: the settings of the task's experiments.
       averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
-      texts_per_example: 1, or 2 for premise and hypothesis, or question and paragraph.
-      rows_are_examples: whether every example has one row per text, so that a batch may be divided over devices.
+      texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
+      rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices.
+      tfds_features: the features that `from_tfds` reads; empty if TFDS has no dataset of the task.
     """
 
     name: str
@@ -38,63 +39,86 @@ class Task(Protocol[Example, Prediction]):
     averages: bool
     texts_per_example: int
     rows_are_examples: bool
+    tfds_features: tuple[str, ...]
 
     def read(self, source: str, config: Any, training: bool) -> list[Example]:
-        """Reads annotated examples.
+        """Reads annotated examples from a file.
 
         Args:
-          source: a path.
+          source: the path.
           config: the settings of the experiment.
-          training: whether they are to be trained on; some formats give other examples then.
+          training: whether the examples are trained on; some tasks then read other examples from the same file.
 
         Raises:
           UserError: names the file and the line.
         """
 
-    def texts(self, example: Example) -> tuple[Text, ...]:
-        """The texts of an example, each as rows of words."""
-
-    def labels(self, train: Sequence[Example], config: Any) -> Labels:
-        """What is learnt of the training examples before training, such as the set of tags; JSON values."""
-
-    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
-        """The arrays of a batch beside its texts.
+    def from_tfds(
+        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: Any
+    ) -> list[Example]:
+        """Returns the examples of a split of a TFDS dataset.
 
         Args:
-          examples: at most `number` of them; gold annotation may be absent.
+          source: the name of the split, for messages.
+          features: the features of the dataset.
+          records: the examples of the split as dicts of NumPy values.
+          config: the settings of the experiment.
+        """
+
+    def texts(self, example: Example) -> tuple[Text, ...]:
+        """Returns the texts of an example, each as rows of words."""
+
+    def labels(self, train: Sequence[Example], config: Any) -> Labels:
+        """Returns what must be known of the training examples, such as the set of tags, as JSON values."""
+
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+        """Returns the arrays of a batch other than those of its texts.
+
+        Args:
+          examples: at most `number` examples, which may lack gold annotation.
           number: B; the places behind the examples are padding.
-          shape: for each text, the rows of an example and the words of a row.
-          labels: what `labels` returned.
+          shape: for each text, the number of rows per example and the number of words per row.
+          labels: the result of `labels`.
         """
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
-        """The model: `(*embedded, arrays, deterministic=...) -> TaskOutput`."""
+        """Returns the model, a module `(*embedded, arrays, deterministic=...) -> TaskOutput`."""
 
     def decode(
         self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: Any
     ) -> list[Prediction]:
-        """The predictions of some examples from the model's arrays, whose first axis is B."""
+        """Returns the predictions of some examples from the model's arrays, whose first axis is B."""
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """The official metrics, in percent; the first entry selects the best epoch."""
+        """Returns the official metrics in percent; the first entry selects the best epoch."""
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-        """Predictions beside gold annotation, in the task's own file format."""
+        """Returns the predictions, beside gold annotation, in the task's own file format."""
 
     def from_words(self, texts: Sequence[Any], labels: Labels) -> list[Example]:
-        """Examples without annotation, from the words of their texts, for `predict`.
+        """Returns examples without annotation for `predict`.
 
         Args:
-          texts: as many as `texts_per_example`, each a list of words; or, where a batch has several rows per example, a
-            list of sentences.
-          labels: what `labels` returned.
+          texts: `texts_per_example` texts, each a list of words; or, if `rows_are_examples` is false, each a list of
+            sentences.
+          labels: the result of `labels`.
 
         Returns:
-          One example; several where the task has one for each of several words, none where it has none.
+          One example; or, for semantic roles, one per predicate, which may be none.
         """
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """A prediction for a program to read."""
+        """Returns a prediction for a program to read."""
 
     def show(self, example: Example, prediction: Prediction) -> str:
-        """A prediction for a person to read."""
+        """Returns a prediction for a person to read."""
+
+
+class NoTfds:
+    """The part of a task for which TFDS has no dataset."""
+
+    tfds_features: tuple[str, ...] = ()
+
+    def from_tfds(self, source: str, features: Any, records: Any, config: Any) -> Any:
+        """Raises `NotImplementedError`; `read_source` refuses such sources first."""
+        raise NotImplementedError(source)

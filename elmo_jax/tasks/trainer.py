@@ -1,7 +1,8 @@
-"""One training of a task, with one seed: from its first step or from its newest checkpoint to its best epoch.
+"""Trains a task with one seed, from its first step or its newest checkpoint to its best epoch.
 
-What decides (the best evaluation, patience, the plateau of the rate) is read from the recorded dev metrics, see `history`;
-the order of examples depends on the seed and the epoch alone. So a training that was killed ends as one that was not.
+The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (see `history`), and
+the order of examples depends on the seed and the epoch alone. A training that was killed therefore ends as one that was
+not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.history import History
 from elmo_jax.tasks.optimizer import learning_rate
-from elmo_jax.tasks.program import BatchArrays, TaskProgram, TaskState
+from elmo_jax.tasks.program import TaskProgram, TaskState
 from elmo_jax.tasks.task import Example, Labels, Prediction, Task
 from elmo_jax.types import Tree
 
@@ -99,7 +100,8 @@ class Training(Generic[Example, Prediction]):
             state = self._first_state()
             found = self._checkpoints.restore(self._abstract(state))
             state, step = found or (state, 0)
-            recorder = Recorder(self._workdir, step, self._config.epochs, launched, unit="epoch")
+            done = int(state.epoch)
+            recorder = Recorder(self._workdir, step, launched, total=self._config.epochs, done=done, unit="epoch")
             try:
                 state = self._train(state, recorder)
                 if self._signals.received is not None and not self._is_over(state, recorder):
@@ -144,7 +146,7 @@ class Training(Generic[Example, Prediction]):
         history = self._history(recorder)
         seed = jnp.asarray(self._seed, jnp.uint32)
         step, began = int(state.step), time.perf_counter()
-        for batch, host in data.iterate(batches):
+        for _, host in data.iterate(batches):
             rate = self._rate(step, history)
             state, loss = program.train_step(state, program.place(host), self._fitting.constants, rate, seed)
             step += 1
@@ -199,7 +201,8 @@ class Training(Generic[Example, Prediction]):
             recorder.progress.show(f"{self._title} · {shown}", epoch, left)
         self._seconds, self._words, self._losses = 0.0, 0, []
         recorder.log.flush()
-        self._checkpoints.save(step, state, -metrics[first])  # the lowest is kept
+        is_best = self._history(recorder).best == step  # the first of equal ones
+        self._checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
 
     def _best(self, state: TaskState, recorder: Recorder) -> TaskState:

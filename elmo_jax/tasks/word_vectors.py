@@ -62,7 +62,9 @@ def _open(path: Path) -> BinaryIO:
                 raise UserError(f"{path}: the zip file is damaged or none ({error})") from None
             names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
             if len(names) != 1:
-                raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack the one that is meant")
+                raise UserError(
+                    f"{path}: expected one text file in it, found {len(names)}; unpack the one that is meant"
+                )
             return cast(BinaryIO, archive.open(names[0]))
         case _:
             return path.open("rb")
@@ -116,6 +118,4 @@ def _read_package(wanted: set[str]) -> dict[str, np.ndarray]:
     (words,) = (column for column in index.values() if column and isinstance(column[0], str))
     rows = next((column for column in index.values() if column and isinstance(column[0], int)), range(len(words)))
     vectors = np.load(data / "glove_6B_50d_emb.npy", mmap_mode="r")
-    return {
-        word: np.array(vectors[row], np.float32) for word, row in zip(words, rows, strict=True) if word in wanted
-    }
+    return {word: np.array(vectors[row], np.float32) for word, row in zip(words, rows, strict=True) if word in wanted}

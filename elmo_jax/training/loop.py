@@ -59,7 +59,7 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
                 f"{workdir}: this run has made {step} steps and is now asked for {program.total_steps};"
                 " a run can be trained longer, not shorter"
             )
-        recorder = Recorder(workdir, step, program.total_steps, launched)
+        recorder = Recorder(workdir, step, launched, total=program.total_steps, done=step)
         try:
             launch = Launch(program, plan, workdir, title, checkpoints, recorder)
             return launch.run(state, step)

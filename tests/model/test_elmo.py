@@ -31,7 +31,7 @@ from elmo_jax import (
 from elmo_jax.characters import spell
 from elmo_jax.checkpoints.layout import fingerprint, flatten, parameter_shapes, unflatten
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.model import elmo as elmo_module
+from elmo_jax.model import sentences
 from elmo_jax.model.precision import Precision
 
 CONFIG = ModelConfig(CharCNNConfig(4, ((1, 3), (3, 6)), 1, max_characters=11), LSTMConfig(cells=7, projection=5))
@@ -293,7 +293,7 @@ def test_cached_words_and_characters_for_the_others(bilm, characters):
 
 
 def test_marks_are_those_of_the_speller():
-    for mark, word in zip(elmo_module.MARKS, ("<S>", "</S>"), strict=True):
+    for mark, word in zip(sentences.MARKS, ("<S>", "</S>"), strict=True):
         assert_array_equal(spell([word], SIZE)[0, :3], mark)
 
 

@@ -59,18 +59,27 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
     Raises:
       UserError: the dataset, the split or the text feature does not exist, or TensorFlow is required but not installed.
     """
-    match = _NAME.fullmatch(name)
-    if not match:
-        raise UserError(f"{name}: expected tfds:NAME or tfds:NAME:SPLIT")
-    split = match["split"] or "train"
+    dataset, split = split_name(name)
     with quiet_tfds():
-        builder = prepared_builder(name, match["dataset"])
+        builder = prepared_builder(name, dataset)
         feature = _text_feature(name, builder.info.features)
         examples = read_split(name, builder, split)
     if not len(examples):
         raise UserError(f"{name}: the split {split!r} has no examples")
     layout = format or (Format.LINES if builder.name == "lm1b" else Format.RAW)
     return TfdsText(name, layout, builder.info.full_name, split, feature, examples)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Divides `tfds:NAME[:SPLIT]` into the name of the dataset and the split, `train` unless given.
+
+    Raises:
+      UserError: the name has another form.
+    """
+    match = _NAME.fullmatch(name)
+    if not match:
+        raise UserError(f"{name}: expected tfds:NAME or tfds:NAME:SPLIT")
+    return match["dataset"], match["split"] or "train"
 
 
 def read_split(name: str, builder: Any, split: str) -> Any:

@@ -117,7 +117,9 @@ def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
         if name not in header:
             raise error_at(path, 1, f"the header line names no column {name!r}")
     picked = [header.index(name) for name in names]
-    return _pairs(path, [(number, [row[i] for i in picked]) for number, row in rows], _leaves if has_parses else _moses)
+    return _pairs(
+        path, [(number, [row[i] for i in picked]) for number, row in rows], _leaves if has_parses else tokenize
+    )
 
 
 def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
@@ -143,9 +145,9 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
     return _pairs(labels, rows, _leaves)
 
 
-def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], tokenise: Callable[[str], list[str]]) -> Pairs:
+def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callable[[str], list[str]]) -> Pairs:
     """Makes examples of line numbers with label, premise and hypothesis."""
-    tokenise = functools.cache(tokenise)  # most premises of SNLI occur three times
+    split = functools.cache(split)  # most premises of SNLI occur three times
     examples = []
     without_label = 0
     for number, (label, premise, hypothesis) in rows:
@@ -154,7 +156,7 @@ def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], tokenise: Call
             continue
         if label not in LABELS:
             raise error_at(path, number, f"expected a label of {', '.join(LABELS)} or '-', found {label!r}")
-        example = Example(tokenise(premise), tokenise(hypothesis), label)
+        example = Example(split(premise), split(hypothesis), label)
         if not example.premise or not example.hypothesis:
             raise error_at(path, number, f"the {'hypothesis' if example.premise else 'premise'} has no words")
         examples.append(example)
@@ -165,7 +167,8 @@ def _leaves(parse: str) -> list[str]:
     return [unescape(piece) for piece in words(parse) if piece not in ("(", ")")]
 
 
-def _moses(sentence: str) -> list[str]:
+def tokenize(sentence: str) -> list[str]:
+    """Splits a sentence into words as running text is split for pretraining, by the Moses tokenizer."""
     return [word for words in raw_sentences([sentence], paragraph_lines=True) for word in words]
 
 

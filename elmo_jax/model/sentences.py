@@ -1,0 +1,84 @@
+"""Runs a frozen biLM over sentences of different lengths, in one program.
+
+Shapes: B sentences, T words of the longest, W characters, U spelt words, N rows of a cache, L LSTM layers,
+P projection.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.characters import PADDING
+from elmo_jax.model.bilm import BiLM, initial_carry
+from elmo_jax.model.frozen import encode, run_layers, stop_gradient
+from elmo_jax.types import Tree
+
+# `<S>` and `</S>` as raw character ids: begin of word, the mark's own character, end of word
+MARKS = ((258, 256, 259), (258, 257, 259))
+
+
+def sentence_layers(
+    model: BiLM, tree: Tree, characters: jax.Array, words: jax.Array | None = None, cache: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Computes the layers of sentences, each from a zero state, as constants for differentiation.
+
+    Args:
+      model: the architecture of the biLM; it need not be bound.
+      tree: its parameters; a softmax in them is ignored.
+      characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence; or, with `words`,
+        [U, W] raw character ids of the words that are not in the cache.
+      words: [B, T] 0 beyond the end of a sentence, 1 to N for a row of the cache, N + 1 + u for row u of `characters`.
+      cache: [N, P] token vectors of words; None for N = 0.
+
+    Returns:
+      The layers [B, L+1, T+2, 2P], whose places include the sentence marks `<S>` and `</S>`, and the mask of the words
+      [B, T]. Layer 0 is the token vector twice. Layers are zero beyond the marks.
+    """
+    mask = (characters > 0).any(-1) if words is None else words > 0
+    batch, steps = mask.shape
+    tree = stop_gradient(tree)
+    vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
+    length = mask.sum(-1, keepdims=True)  # [B, 1]
+    place = jnp.arange(steps + 2)
+    # The permutation that reverses each sentence with its marks, [B, T+2, 1]; it is its own inverse.
+    turned = jnp.where(place < length + 2, length + 1 - place, place)[..., None]
+    both = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)])  # [2, B, T+2, P]
+    real = jnp.broadcast_to((place < length + 2).T, (2, steps + 2, batch))
+    carry = initial_carry(model.config, batch)
+    layers, _ = run_layers(model, tree, both.swapaxes(1, 2), carry, real)
+    found = [jnp.tile(vectors * real[0].T[..., None], 2)]
+    for layer in layers:
+        forward, backward = layer.swapaxes(1, 2)  # [B, T+2, P]
+        found.append(jnp.concatenate([forward, jnp.take_along_axis(backward, turned, 1)], -1))
+    return jax.lax.stop_gradient(jnp.stack(found, 1)), mask
+
+
+def _token_vectors(
+    model: BiLM,
+    tree: Tree,
+    characters: jax.Array,
+    mask: jax.Array,
+    words: jax.Array | None,
+    cache: jax.Array | None,
+) -> jax.Array:
+    """Returns the token vectors [B, T+2, P] of <S>, the words, and </S> right after the last word."""
+    size = model.config.char_cnn.max_characters
+    batch, steps = mask.shape
+    marks = jnp.asarray([list(mark) + [PADDING] * (size - len(mark)) for mark in MARKS], jnp.int32)  # [2, W]
+    if words is None:
+        spelt = jnp.where(characters > 0, characters - 1, PADDING).reshape(-1, size)
+        places = 2 + jnp.arange(batch * steps).reshape(batch, steps)
+    else:
+        spelt = characters
+        places = 2 + jnp.maximum(words - 1 - (0 if cache is None else cache.shape[0]), 0)
+    table = encode(model, tree, jnp.concatenate([marks, spelt.astype(jnp.int32)]))  # [2 + U, P]
+    vectors = table[places]  # [B, T, P]
+    if cache is not None and words is not None:
+        known = words <= cache.shape[0]
+        row = jnp.clip(words - 1, 0, cache.shape[0] - 1)
+        vectors = jnp.where(known[..., None], jax.lax.stop_gradient(cache)[row], vectors)
+    begin = jnp.broadcast_to(table[0], (batch, 1, table.shape[-1]))
+    vectors = jnp.concatenate([begin, vectors, begin], axis=1)  # [B, T+2, P]
+    last = jnp.arange(steps + 2) == mask.sum(-1, keepdims=True) + 1
+    return jnp.where(last[..., None], table[1], vectors)

@@ -1,0 +1,127 @@
+"""Named entity recognition as a task of the trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import numpy as np
+
+from elmo_jax.settings import setting
+from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.ner.metric import metric
+from elmo_jax.tasks.ner.model import NERModel, Tagger
+from elmo_jax.tasks.ner.reader import Example, read
+from elmo_jax.tasks.tags import Scheme, bioul_to_bio, spans, to_bio, to_bioul
+from elmo_jax.tasks.task import Labels, Shape, Text
+from elmo_jax.tasks.words import tag_ids, tag_rows, tagged_line
+
+Prediction = list[str]  # a BIO tag per word
+
+
+@dataclasses.dataclass(frozen=True)
+class NERDataConfig(TaskDataConfig):
+    """The annotated sentences and how they are written."""
+
+    scheme: Scheme = setting("iob1", "The tags of the files: iob1 as CoNLL-2003 was published, or bio as WNUT-17.")
+
+
+@dataclasses.dataclass(frozen=True)
+class NERConfig(TaskConfig):
+    """An experiment on named entities."""
+
+    task: str = setting("ner", "The name of the task.")
+    data: NERDataConfig = NERDataConfig()
+    model: NERModel = NERModel()
+
+
+class NER:
+    """Named entity recognition; implements `Task`."""
+
+    name = "ner"
+    metric = "f1"
+    config_class: type[TaskConfig] = NERConfig
+    averages = False  # the CRF decodes whole sentences
+    texts_per_example = 1
+    rows_are_examples = True
+    tfds_features = ("tokens", "ner")
+
+    def read(self, source: str, config: NERConfig, training: bool) -> list[Example]:
+        """Reads files with one word and its tag per line."""
+        del training
+        return read(Path(source), config.data.scheme)
+
+    def from_tfds(
+        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: NERConfig
+    ) -> list[Example]:
+        """Reads datasets in the form of `conll2003`."""
+        del source
+        names = features["ner"].feature.names
+        found = []
+        for record in records:
+            tags = to_bio([names[tag] for tag in record["ner"]], config.data.scheme)
+            found.append(Example([token.decode() for token in record["tokens"]], tags))
+        return found
+
+    def texts(self, example: Example) -> tuple[Text, ...]:
+        """Returns the words."""
+        return ([example.tokens],)
+
+    def labels(self, train: Sequence[Example], config: NERConfig) -> Labels:
+        """Returns all tags, in the model's encoding, of the entity types in the training examples."""
+        types = sorted({span.label for example in train for span in spans(example.tags)})
+        marks = "BIUL" if config.model.encoding == "BIOUL" else "BI"
+        tags = ["O", *(f"{mark}-{label}" for label in types for mark in marks)]
+        return {"tags": tags, "encoding": config.model.encoding}
+
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+        """Returns `tags` int32 [B, T]."""
+        gold = [to_bioul(e.tags, "bio") if labels["encoding"] == "BIOUL" else e.tags for e in examples]
+        return {"tags": tag_ids(gold, number, shape[0][1], labels["tags"])}
+
+    def module(self, config: NERConfig, labels: Labels) -> nn.Module:
+        """Returns the tagger."""
+        return Tagger(config.model, tuple(labels["tags"]))
+
+    def decode(
+        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: NERConfig
+    ) -> list[Prediction]:
+        """Returns the best tags, in BIO."""
+        del config
+        found = tag_rows(predictions["tags"], [e.tokens for e in examples], labels["tags"])
+        return [bioul_to_bio(tags) for tags in found] if labels["encoding"] == "BIOUL" else found
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Returns the scores of conlleval: F1 over all types first."""
+        return metric([example.tags for example in examples], predictions)
+
+    def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+        """Returns lines that conlleval reads: word, gold tag (if there is one) and predicted tag, with tabs between."""
+        return "".join(tagged_line(e.tokens, e.tags, p) for e, p in zip(examples, predictions, strict=True))
+
+    def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
+        """Returns the sentence without tags."""
+        del labels
+        return [Example(texts[0], [])]
+
+    def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
+        """Returns `tokens`, `tags` and `entities`: the type, the text, and the first word and the one after the last."""
+        entities = [
+            {"type": label, "text": " ".join(example.tokens[start : end + 1]), "start": start, "end": end + 1}
+            for label, start, end in spans(prediction)
+        ]
+        return {"tokens": example.tokens, "tags": prediction, "entities": entities}
+
+    def show(self, example: Example, prediction: Prediction) -> str:
+        """Returns the sentence with its entities in brackets, as in `[PER Ada Lovelace] wrote …`."""
+        words = list(example.tokens)
+        for label, start, end in spans(prediction):
+            words[start] = f"[{label} {words[start]}"
+            words[end] += "]"
+        return " ".join(words)
+
+
+TASK = NER()

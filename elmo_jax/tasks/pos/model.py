@@ -1,0 +1,78 @@
+"""The tagger of parts of speech: one or more biLSTM layers under a softmax (the probe of experiment `task_pos`).
+
+Shapes: B rows, T words of the longest row, D input, W input without ELMo, H units of the top layer in both directions,
+E output ELMo, N tags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.errors import UserError
+from elmo_jax.settings import setting
+from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.dense import Dense
+from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.tasks.layers.lstm import BiLSTMStack
+
+
+@dataclasses.dataclass(frozen=True)
+class POSModel:
+    """The sizes and the dropout of the tagger."""
+
+    layers: tuple[int, ...] = setting((100,), "Units of each direction of each LSTM layer, the lowest first.")
+    dropout: float = setting(
+        0.5,
+        "Share of the units dropped in word vectors, between LSTM layers and at their output; elmo.dropout is ELMo's.",
+        least=0,
+        below=1,
+    )
+
+    def check(self, where: str = "config") -> None:
+        """Raises `UserError` for a model that cannot be built."""
+        if not self.layers or min(self.layers) < 1:
+            raise UserError(f"{where}.layers: expected one or more sizes of at least 1, got {self.layers}")
+
+
+class SoftmaxTagger(nn.Module):
+    """Input, biLSTM layers, softmax. A second mix of ELMo is joined to the output of the top layer.
+
+    Attributes:
+      config: the sizes and the dropout.
+      tags: N.
+    """
+
+    config: POSModel
+    tags: int
+
+    @nn.compact
+    def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
+        """Computes the loss and the probabilities of a batch.
+
+        Args:
+          text: the words.
+          arrays: `tags` int [B, T], the gold tags; any number past the end of a row.
+          deterministic: whether nothing is dropped; otherwise the apply needs a `dropout` key.
+
+        Returns:
+          loss: the mean cross-entropy over the words.
+          predictions: `probabilities` [B, T, N].
+        """
+        drop = Dropout(self.config.dropout)
+        inputs = text.vectors  # [B, T, D]
+        if text.words is not None:  # its dropout is apart from that of ELMo, which the mix has had
+            own = drop(text.words, deterministic=deterministic)  # [B, T, W]
+            inputs = jnp.concatenate([own, inputs[..., own.shape[-1] :]], axis=-1)
+        stack = BiLSTMStack(self.config.layers, self.config.dropout, name="encoder")
+        hidden = drop(stack(inputs, text.mask, deterministic=deterministic), deterministic=deterministic)  # [B, T, H]
+        if text.output is not None:
+            hidden = jnp.concatenate([hidden, text.output], axis=-1)  # [B, T, H + E]
+        scores = jax.nn.log_softmax(Dense(self.tags, name="tag")(hidden))  # [B, T, N]
+        losses = -jnp.take_along_axis(scores, arrays["tags"][..., None], axis=-1)[..., 0]  # [B, T]
+        loss = jnp.where(text.mask, losses, 0.0).sum() / jnp.maximum(text.mask.sum(), 1)
+        return TaskOutput(loss, {"probabilities": jnp.exp(scores)})

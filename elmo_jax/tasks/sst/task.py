@@ -1,0 +1,114 @@
+"""Sentiment classification as a task of the trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import numpy as np
+
+from elmo_jax.settings import setting
+from elmo_jax.tasks.classification import ClassPrediction, class_predictions
+from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.penn import Escapes
+from elmo_jax.tasks.sst.metric import metric
+from elmo_jax.tasks.sst.model import BCN, SSTModel
+from elmo_jax.tasks.sst.reader import LABELS, Example, Phrases, read
+from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
+
+
+@dataclasses.dataclass(frozen=True)
+class SSTDataConfig(TaskDataConfig):
+    """The files of trees and what is read of them."""
+
+    phrases: Phrases = setting("all", "What is trained on: all phrases of the trees, or only whole sentences.")
+    shortest: int = setting(
+        4, "Words of the shortest phrase that is trained on: 4 in the paper's supplement, 1 in AllenNLP.", least=1
+    )
+    escapes: Escapes = setting("map", "Whether -LRB- and its like become the characters that they stand for.")
+
+
+@dataclasses.dataclass(frozen=True)
+class SSTConfig(TaskConfig):
+    """An experiment on sentiment."""
+
+    task: str = setting("sst", "The name of the task.")
+    data: SSTDataConfig = SSTDataConfig()
+    model: SSTModel = SSTModel()
+
+
+class SST(NoTfds):
+    """Sentiment classification of sentences in five classes; implements `Task`."""
+
+    name = "sst"
+    metric = "accuracy"
+    config_class: type[TaskConfig] = SSTConfig
+    averages = True
+    texts_per_example = 1
+    rows_are_examples = True
+
+    def read(self, source: str, config: SSTConfig, training: bool) -> list[Example]:
+        """Reads a file of trees: phrases for training, whole sentences otherwise."""
+        data = config.data
+        if training:
+            return read(Path(source), data.phrases, data.shortest, data.escapes)
+        return read(Path(source), "sentences", escapes=data.escapes)
+
+    def texts(self, example: Example) -> tuple[Text, ...]:
+        """Returns the words."""
+        return ([example.tokens],)
+
+    def labels(self, train: Sequence[Example], config: SSTConfig) -> Labels:
+        """Returns the names of the classes."""
+        del train, config
+        return {"classes": list(LABELS)}
+
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+        """Returns `label` int32 [B]."""
+        del shape, labels
+        found = np.zeros(number, np.int32)
+        found[: len(examples)] = [max(example.label, 0) for example in examples]
+        return {"label": found}
+
+    def module(self, config: SSTConfig, labels: Labels) -> nn.Module:
+        """Returns the biattentive classification network."""
+        return BCN(config.model, len(labels["classes"]))
+
+    def decode(
+        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: SSTConfig
+    ) -> list[ClassPrediction]:
+        """Returns the most probable class and the probabilities of all."""
+        del config
+        return class_predictions(predictions["probabilities"], len(examples), labels["classes"])
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[ClassPrediction]) -> dict[str, float]:
+        """Returns the accuracy."""
+        return metric([example.label for example in examples], [LABELS.index(p.label) for p in predictions])
+
+    def write(self, examples: Sequence[Example], predictions: Sequence[ClassPrediction]) -> str:
+        """Returns lines of gold label (if there is one), predicted label and text, with tabs between."""
+        lines = []
+        for example, prediction in zip(examples, predictions, strict=True):
+            gold = [str(example.label)] if example.label >= 0 else []
+            text = " ".join(example.tokens)
+            lines.append("\t".join([*gold, str(LABELS.index(prediction.label)), text]) + "\n")
+        return "".join(lines)
+
+    def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
+        """Returns the sentence without a label."""
+        del labels
+        return [Example(texts[0], -1)]
+
+    def as_json(self, example: Example, prediction: ClassPrediction) -> dict[str, Any]:
+        """Returns `tokens`, `label` and `probabilities`."""
+        return {"tokens": example.tokens, **prediction.as_json()}
+
+    def show(self, example: Example, prediction: ClassPrediction) -> str:
+        """Returns the class, its probability and the sentence."""
+        return f"{prediction}  {' '.join(example.tokens)}"
+
+
+TASK = SST()

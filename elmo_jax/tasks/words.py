@@ -1,0 +1,49 @@
+"""Tags of words as numbers, and as lines of a file; for the tasks that tag words.
+
+Shapes: B examples of a batch, T words of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+
+def tag_set(sentences: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the tags of some sentences in alphabetical order; the place of a tag in the list is its number."""
+    return sorted({tag for tags in sentences for tag in tags})
+
+
+def tag_ids(sentences: Sequence[Sequence[str]], number: int, length: int, tags: Sequence[str]) -> np.ndarray:
+    """Returns the numbers of the gold tags, int32 [B, T].
+
+    Args:
+      sentences: the gold tags of at most `number` sentences; an empty sequence for a sentence without annotation.
+      number: B.
+      length: T.
+      tags: all tags, in the order of their numbers. A gold tag that is not among them, which only happens outside of
+        the training examples, gets the number 0; only the loss sees it, and scores compare the tags themselves.
+    """
+    numbers = {tag: i for i, tag in enumerate(tags)}
+    found = np.zeros((number, length), np.int32)
+    for row, sentence in enumerate(sentences):
+        found[row, : len(sentence)] = [numbers.get(tag, 0) for tag in sentence]
+    return found
+
+
+def tag_rows(numbers: np.ndarray, sentences: Sequence[Sequence[str]], tags: Sequence[str]) -> list[list[str]]:
+    """Returns the tags of the words of some sentences.
+
+    Args:
+      numbers: int [B, T], of at least as many rows as there are sentences.
+      sentences: their words.
+      tags: all tags, in the order of their numbers.
+    """
+    return [[tags[i] for i in numbers[row, : len(words)]] for row, words in enumerate(sentences)]
+
+
+def tagged_line(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
+    """Returns a sentence as one line per word and a blank line: the word, its gold tag if it has one, the prediction."""
+    columns = [words, gold, predicted] if gold else [words, predicted]
+    return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)) + "\n"
