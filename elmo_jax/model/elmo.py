@@ -1,11 +1,11 @@
-"""ELMo in a task model: the frozen biLM and the task's own mixes of its layers (paper, sections 3.2 and 3.3).
+"""ELMo in a task model: the frozen biLM, and the task's own mixes of its layers (paper, sections 3.2 and 3.3).
 
-Shapes: B sentences, T words of the longest, W characters, U spelt words, N rows of a cache, L LSTM layers,
+Shapes: B sentences, T words of the longest sentence, W characters, U spelt words, N rows of a cache, L LSTM layers,
 P projection.
 
-The biLM's tree is no parameter of the task. It is read from the collection `bilm`, which `with_bilm` fills after
-`init` and after a restore; what `init` makes, and a checkpoint stores, is `params` (the mixes) and, in the collection
-`elmo`, the fingerprint of the biLM that they belong to.
+The parameters of the biLM are not parameters of the task. They are read from the collection `bilm`, which `with_bilm`
+fills after `init` and after a restore. What `init` makes and a checkpoint stores is `params` (the mixes) and, in the
+collection `elmo`, the fingerprint of the biLM that they belong to.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MARKS = ((258, 256, 259), (258, 257, 259))
 
 
 class ELMoOutput(NamedTuple):
-    """What a task model takes.
+    """The output of `ELMo`, the input of a task model.
 
     Attributes:
-      mixes: `num_mixes` arrays [B, T, 2P], zero past the sentences' ends.
-      mask: [B, T], true on words.
-      penalty: [], lambda * sum of the squares of all raw weights: add it to the task's loss.
+      mixes: `num_mixes` arrays [B, T, 2P], zero beyond the ends of the sentences.
+      mask: [B, T] true for words.
+      penalty: [] lambda times the sum of the squares of all raw mix weights, to be added to the task's loss.
     """
 
     mixes: tuple[jax.Array, ...]
@@ -43,19 +43,20 @@ class ELMoOutput(NamedTuple):
 
 
 class ELMo(nn.Module):
-    """One pass of a frozen biLM and `num_mixes` mixes of its layers, each with weights of its own.
+    """Runs a frozen biLM once, and computes `num_mixes` mixes of its layers, each with its own weights.
 
     Attributes:
-      config: the biLM's architecture.
-      fingerprint: the biLM's, 64 hexadecimal digits; "" to do without the check.
-      num_mixes: 2 for the input and the output of the task's RNN (section 3.3).
-      layers: all of them mixed, or the top one.
-      layer_norm: of each layer before the mix; the two originals differ in whether sentence marks count.
-      dropout: on the mixes, when not deterministic (needs a `dropout` key). The biLM itself has none.
-      regularization: lambda of the `penalty`. 0: none.
-      precision: of the biLM's matrix products.
-      form: how the biLM's LSTMs run.
-      axis_name: under `shard_map` or `pmap` with a layer norm: the axis the batch is spread over.
+      config: the architecture of the biLM.
+      fingerprint: the fingerprint of the biLM, 64 hexadecimal digits; "" to omit the check.
+      num_mixes: the number of mixes; 2 for the input and the output of the task's RNN (section 3.3).
+      layers: whether all layers are mixed, or only the top one is used.
+      layer_norm: the normalisation of each layer before the mix; the two original programs differ in whether the
+        sentence marks count.
+      dropout: the dropout rate on the mixes unless deterministic (needs a `dropout` key); the biLM has no dropout.
+      regularization: lambda of the `penalty`; 0 for none.
+      precision: the precision of the biLM's matrix products.
+      form: the form in which the biLM's LSTMs are executed.
+      axis_name: the mapped axis that the batch is divided over, for a layer norm under `shard_map` or `pmap`.
     """
 
     config: ModelConfig
@@ -70,7 +71,7 @@ class ELMo(nn.Module):
     axis_name: str | None = None
 
     def setup(self) -> None:
-        """The mixes, and what of the biLM goes into the task's checkpoint."""
+        """Makes the mixes, and the variable with the biLM's fingerprint for the task's checkpoint."""
         self.mixes = [
             ScalarMix(self.layers, self.layer_norm, self.axis_name, name=f"mix_{i}") for i in range(self.num_mixes)
         ]
@@ -80,34 +81,42 @@ class ELMo(nn.Module):
     def __call__(
         self, characters: jax.Array, words: jax.Array | None = None, *, deterministic: bool = True
     ) -> ELMoOutput:
-        """Runs the biLM, from a zero state, and mixes.
+        """Runs the biLM from a zero state, and mixes its layers.
 
         Args:
-          characters: [B, T, W] character ids + 1, rows of zeros past a sentence's end (`character_ids`); or, with
-            `words`, [U, W] raw ids of the words that are not in the cache (`CachedWords`).
-          words: [B, T]: 0 past the end, 1 to N a row of the cache, N + 1 + u row u of `characters`. N is 0 where
-            `with_bilm` was given no cache.
-          deterministic: no dropout.
+          characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence (`character_ids`);
+            or, with `words`, [U, W] raw character ids of the words that are not in the cache (`CachedWords`).
+          words: [B, T] 0 beyond the end of a sentence, 1 to N for a row of the cache, N + 1 + u for row u of
+            `characters`. N is 0 if `with_bilm` was given no cache.
+          deterministic: whether dropout is off.
+
+        Raises:
+          ValueError: the variables have no biLM.
         """
         vectors, mask = self._bilm(characters, words)
         return self._mixed(vectors, mask, deterministic, marked=True)
 
     def mix(self, layers: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> ELMoOutput:
-        """The same from vectors made before (`embed`): layers [B, L+1, T, 2P], mask [B, T].
+        """Mixes layers that were computed before by `embed`, with the same result as `__call__`.
+
+        Args:
+          layers: [B, L+1, T, 2P] the layers.
+          mask: [B, T] true for words.
+          deterministic: whether dropout is off.
 
         Raises:
-          ValueError: the layer norm is WITH_MARKS, and vectors made before have no sentence marks.
+          ValueError: the layer norm is WITH_MARKS, but precomputed vectors have no sentence marks.
         """
         if self.layer_norm is LayerNorm.WITH_MARKS:
             raise ValueError("layer_norm WITH_MARKS needs the sentence marks, which precomputed vectors do not have")
         return self._mixed(layers, mask, deterministic, marked=False)
 
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """[B, L+1, T+2, 2P] with the sentence marks at their places, and the mask of the words [B, T]."""
+        """Returns the layers [B, L+1, T+2, 2P], which include the sentence marks, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
         mask = (characters > 0).any(-1) if words is None else words > 0
         lstm = self.config.lstm
-        if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which is not there yet
+        if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which `with_bilm` adds later
             return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection)), mask
         if not self.has_variable("bilm", "tree"):
             raise ValueError("no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply")
@@ -116,7 +125,8 @@ class ELMo(nn.Module):
         vectors = self._vectors(model, tree, characters, words)  # [B, T+2, P]
         length = mask.sum(-1, keepdims=True)  # [B, 1]
         place = jnp.arange(steps + 2)
-        turned = jnp.where(place < length + 2, length + 1 - place, place)[..., None]  # [B, T+2, 1], its own inverse
+        # The permutation that reverses each sentence with its marks, [B, T+2, 1]; it is its own inverse.
+        turned = jnp.where(place < length + 2, length + 1 - place, place)[..., None]
         both = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)])  # [2, B, T+2, P]
         real = jnp.broadcast_to((place < length + 2).T, (2, steps + 2, batch))
         carry = initial_carry(self.config, batch)
@@ -128,7 +138,7 @@ class ELMo(nn.Module):
         return jax.lax.stop_gradient(jnp.stack(found, 1)), mask
 
     def _vectors(self, model: BiLM, tree: Tree, characters: jax.Array, words: jax.Array | None) -> jax.Array:
-        """Token vectors [B, T+2, P]: <S>, the words, </S> right after the last of them."""
+        """Returns the token vectors [B, T+2, P] of <S>, the words, and </S> right after the last word."""
         size = self.config.char_cnn.max_characters
         marks = jnp.asarray([list(mark) + [PADDING] * (size - len(mark)) for mark in MARKS], jnp.int32)  # [2, W]
         cache: jax.Array | None  # [N, P]
@@ -171,5 +181,5 @@ class ELMo(nn.Module):
 
 
 def fingerprint_array(fingerprint: str) -> jax.Array:
-    """A fingerprint as uint8 [32], which any checkpoint can hold; empty where there is none."""
+    """Returns a fingerprint as a uint8 array [32], which any checkpoint can store; "" gives an empty array."""
     return jnp.asarray(list(bytes.fromhex(fingerprint)), jnp.uint8)
