@@ -1,1 +1,1 @@
-"""Using a trained biLM: vectors of sentences and of words."""
+"""The use of a trained biLM: vectors of sentences and of words, and ELMo in task models."""

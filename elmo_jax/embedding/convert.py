@@ -1,4 +1,4 @@
-"""Published HDF5 weights to an export of ours, and back; nothing else is ever overwritten."""
+"""Converts published HDF5 weights to an export and back, without ever overwriting another model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from elmo_jax.errors import UserError
 
 
 def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
-    """Writes the export of a published biLM into the folder `out`.
+    """Converts a published biLM to an export in the folder `out`, and returns it.
 
     Raises:
-      UserError: a file that is not of the published format, or `out` holds another biLM or something else.
+      UserError: a file does not have the published format, or `out` holds another biLM or something else.
     """
     bilm = open_bilm((options, weights))
     if (out / "bilm.json").exists() and open_bilm(out).fingerprint != bilm.fingerprint:
@@ -25,10 +25,10 @@ def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
 
 
 def export_hdf5(bilm: PretrainedBiLM, weights: Path, options: Path) -> None:
-    """Writes a biLM as published, without its softmax.
+    """Writes a biLM in the published format, without its softmax.
 
     Raises:
-      UserError: a file is there that holds something else, or it cannot be written.
+      UserError: one of the files exists and is not this biLM, or it cannot be written.
     """
     tree = {name: part for name, part in bilm.params.items() if name != "softmax"}
     there = [path for path in (weights, options) if path.exists()]

@@ -1,13 +1,14 @@
-"""Sentences to vectors (`PretrainedBiLM.embed`): batches of any shape through a few compiled programs.
+"""Computes the vectors of sentences (`EmbeddingBiLM.embed`) for batches of any shape with a few compiled programs.
 
-Shapes: B sentences, T words of the longest, L LSTM layers, P projection, C cells, R rows of the carry, S steps of a
-window; a leading 2 is the direction, forward then backward.
+Shapes: B sentences, T words of the longest sentence, L LSTM layers, P projection, C cells, R rows of the carry, S steps
+of a window; a leading 2 is the direction, forward then backward.
 
 Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 32, 8 or 2
-steps, with the LSTM state carried from one to the next, which is exact. Rows stand by falling length: the sentences
-that have ended are left out of the next window, but for filling up to a power of two, at most 128. So little is
-computed for padding, no text asks for more than 24 programs of the LSTMs and 2 of the encoder, however batches shrink
-and grow, and a long sentence takes the memory of its vectors and of two windows: one is placed while the next runs.
+steps, and the LSTM state is carried from one window to the next, which is exact. Rows are sorted by descending length:
+sentences that have ended are left out of the next window, except for those that fill the number of rows up to a power
+of two, at most 128. Therefore little is computed for padding, no text needs more than 24 compiled programs of the LSTMs
+and 2 of the encoder, however the batches vary, and a long sentence needs memory for its vectors and for two windows,
+of which one is copied out while the next runs.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from elmo_jax.model.frozen import run_layers
 from elmo_jax.model.lstm import State
 from elmo_jax.types import Tree
 
-WINDOWS = (32, 8, 2)  # S
-ROWS = 128  # sentences run side by side at most
+WINDOWS = (32, 8, 2)  # the values of S
+ROWS = 128  # the most sentences run side by side
 
 
 class CarryState(enum.Enum):
-    """What the LSTMs' state is when a batch begins."""
+    """The state of the LSTMs at the beginning of a batch."""
 
     RESET = "reset"  # zeros
-    CARRY = "carry"  # what the last call left in each row, as the originals
-    WARM_UP = "warm_up"  # what the same batch leaves, begun at zeros
+    CARRY = "carry"  # the state at the end of the same row in the previous call, as in the originals
+    WARM_UP = "warm_up"  # the state at the end of the same batch, run from zeros
 
     @classmethod
     def of(cls, name: str | CarryState) -> CarryState:
-        """By its name. Raises `UserError` for another one."""
+        """Returns the member of this name; raises `UserError` for an unknown name."""
         try:
             return cls(name)
         except ValueError:
@@ -52,13 +53,13 @@ class CarryState(enum.Enum):
 
 @partial(jax.jit, static_argnames="model")
 def _window(model: BiLM, params: Tree, vectors: jax.Array, carry: Tree, mask: jax.Array) -> tuple[jax.Array, Tree]:
-    """One window, [2, S, B, P] -> the layers [L, 2, S, B, P] and the carry."""
+    """Runs one window, [2, S, B, P] -> the layers [L, 2, S, B, P] and the carry."""
     layers, carry = run_layers(model, params, vectors, carry, mask)
     return jnp.stack(layers), carry
 
 
 def empty_carry(model: BiLM, rows: int) -> Tree:
-    """Zeros for `rows` rows: {"layer_j": State([2, R, C], [2, R, P])}, NumPy float32."""
+    """Returns the zero state of `rows` rows: {"layer_j": State([2, R, C], [2, R, P])}, NumPy float32."""
     lstm = model.config.lstm
     return {
         f"layer_{j}": State(
@@ -77,7 +78,7 @@ def embed(
     carry: Tree | None,
     state: str | CarryState,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
-    """See `EmbeddingBiLM.embed`; `params` are on devices."""
+    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes; `params` are on devices."""
     state = CarryState.of(state)
     check_sentences(sentences)
     if state is CarryState.CARRY:
@@ -102,7 +103,7 @@ def embed(
 
 
 class _Group:
-    """Up to 128 sentences, side by side."""
+    """A group of up to 128 sentences that are run side by side."""
 
     def __init__(self, model: BiLM, params: Tree, words: WordVectors, sentences: Sequence[Sequence[str]]) -> None:
         self._model, self._params = model, params
@@ -110,20 +111,20 @@ class _Group:
         flat = words([word for sentence in marked for word in sentence])
         lengths = np.asarray([len(sentence) for sentence in marked])
         of_sentence = np.split(flat, np.cumsum(lengths)[:-1])  # each [length, P]
-        self._order = np.argsort(-lengths, kind="stable")  # sentence of each row
-        self._lengths = lengths[self._order]  # falling
+        self._order = np.argsort(-lengths, kind="stable")  # the sentence of each row
+        self._lengths = lengths[self._order]  # descending
         self._vectors = [of_sentence[sentence] for sentence in self._order]
 
     def run(self, carry: Tree, row: int, out: np.ndarray | None) -> Tree:
-        """Both streams from `carry`, whose rows from `row` on are these sentences'.
+        """Runs both streams of the sentences.
 
         Args:
-          carry: the state of all rows; it is not changed.
-          row: where this group's rows begin.
-          out: [B, L+1, T, 2P] zeros to be filled; None: only the state matters.
+          carry: the initial state of all rows, which is not changed.
+          row: the first row of this group in the carry.
+          out: [B, L+1, T, 2P] zeros to be filled, or None to compute only the state.
 
         Returns:
-          The carry with the rows of this group replaced.
+          The carry, with the rows of this group replaced by their last states.
         """
         if out is not None:
             for vectors, sentence in zip(self._vectors, self._order, strict=True):
@@ -135,13 +136,13 @@ class _Group:
         running: tuple[jax.Array, int] | None = None
         while start < self._lengths[0]:
             left = self._lengths[0] - start
-            # the largest window that fits, or the smallest that covers the rest
+            # The largest window that fits into the rest is used, or else the smallest one, which exceeds the rest.
             steps = next((size for size in WINDOWS if size <= left), WINDOWS[-1])
             needed = _power_of_two(int(np.sum(self._lengths > start)))
             if needed < rows:
                 self._keep(after, row, here, needed)
                 here, rows = jax.tree.map(lambda leaf, rows=needed: leaf[:, :rows], here), needed
-            layers, here = _window(self._model, self._params, *self._window(start, steps, rows, here))
+            layers, here = _window(self._model, self._params, *self._window_inputs(start, steps, rows, here))
             if running is not None and out is not None:
                 self._place(*running, out)
             running = layers, start
@@ -152,7 +153,7 @@ class _Group:
         return after
 
     def _keep(self, after: Tree, row: int, here: Tree, first: int) -> None:
-        """Writes the states of the rows from `first` on into the carry that will be returned."""
+        """Writes the states of the rows from `first` on into the carry that is returned at the end."""
 
         def write(leaf: np.ndarray, new: Any) -> None:
             places = row + self._order[first : new.shape[1]]
@@ -160,8 +161,11 @@ class _Group:
 
         jax.tree.map(write, after, here)
 
-    def _window(self, start: int, steps: int, rows: int, here: Tree) -> tuple[np.ndarray, Tree, np.ndarray]:
-        """Vectors [2, S, B, P], carry and mask [2, S, B] of the steps from `start`, of the first `rows` rows."""
+    def _window_inputs(self, start: int, steps: int, rows: int, here: Tree) -> tuple[np.ndarray, Tree, np.ndarray]:
+        """Returns the inputs of `_window`: vectors [2, S, B, P], carry and mask [2, S, B].
+
+        They are those of the `steps` steps from `start` on and of the first `rows` rows.
+        """
         vectors = np.zeros((2, steps, rows, self._vectors[0].shape[1]), np.float32)
         mask = np.zeros((2, steps, rows), bool)
         for b, words in enumerate(self._vectors[:rows]):
@@ -172,11 +176,14 @@ class _Group:
         return vectors, here, mask
 
     def _place(self, window: jax.Array, start: int, out: np.ndarray) -> None:
-        """The window's outputs [L, 2, S, B, P] into `out`, without the sentence marks, the backward ones turned."""
+        """Copies the outputs of a window [L, 2, S, B, P] into `out`, without the sentence marks.
+
+        The backward outputs are reversed into the order of the sentence.
+        """
         layers = np.asarray(window)
         size, steps, rows = layers.shape[-1], layers.shape[2], layers.shape[3]
         for b, length in enumerate(self._lengths[:rows]):
-            # with the marks: word t of the sentence is at step t + 1 of both streams
+            # A stream begins with a mark: its step t + 1 is word t, counted from the end in the backward stream.
             first, last = max(start, 1), min(start + steps, length - 1)
             if first >= last:
                 continue
@@ -186,12 +193,12 @@ class _Group:
 
 
 def _power_of_two(number: int) -> int:
-    """The smallest one that is not below."""
+    """Returns the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()
 
 
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
-    """Raises `UserError` for what is no list of lists of words."""
+    """Raises `UserError` unless `sentences` is a list of lists of words."""
     if isinstance(sentences, str):
         raise UserError("sentences: expected a list of lists of words, got one string; try [text.split()]")
     for number, sentence in enumerate(sentences):
@@ -203,19 +210,19 @@ def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
 
 
 def _checked_carry(model: BiLM, carry: Tree) -> Tree:
-    """The carry as NumPy arrays. Raises `UserError` where it is not one of this model."""
+    """Returns the carry as NumPy arrays; raises `UserError` if it does not fit this model."""
     carry = jax.tree.map(np.asarray, carry)
     found, want = (
         [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
         for tree in (carry, empty_carry(model, 0))
     )
     if found != want:
-        raise UserError("carry: not of this biLM (other layers or sizes); give back what the last call returned")
+        raise UserError("carry: not of this biLM (other layers or sizes); pass the carry that the last call returned")
     return carry
 
 
 def _grown(carry: Tree, rows: int) -> Tree:
-    """With zeros for rows that no call has had so far."""
+    """Returns the carry with rows of zeros added, up to at least `rows` rows."""
 
     def grow(leaf: np.ndarray) -> np.ndarray:
         return np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0)))

@@ -1,12 +1,12 @@
-"""Vectors of a file of sentences, as HDF5 (`elmo-jax embed`).
+"""Writes the vectors of a file of sentences as HDF5 (`elmo-jax embed`).
 
-Shapes: T words of a line, L LSTM layers, P projection.
+Shapes: T words per line, L LSTM layers, P projection.
 
-Lines are taken in windows of at most 1,024 lines and 16,384 words. Within a window they are sorted by length, run in
-batches of 64 rows and put back in order, and the window is written as a part: a small HDF5 file that appears whole or
-not at all, since a large HDF5 file does not survive the death of the process that writes it. When all parts are there
-they are copied into one file. A command that was stopped goes on with the first part that is missing. Memory is that of
-one window, whatever the length of the file; the disk holds the vectors twice while they are copied.
+The file is processed in windows of at most 1,024 lines and 16,384 words. The lines of a window are sorted by length,
+run in batches of 64 rows and put back in order. Each window is written as a part, which is a small HDF5 file that
+appears completely or not at all, because an HDF5 file becomes unreadable if the process that writes it is killed. When
+all parts are written, they are copied into one file. A command that was stopped resumes with the first missing part.
+Memory is needed for one window only, however long the file is; the disk holds the vectors twice while they are copied.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from elmo_jax.embedding.words import SIZES
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 
-LINES, WORDS = 1024, 16_384  # of a window
-BATCH, BATCH_WORDS = 64, 8_192  # rows run together, and their positions, padding included
-_JOB = "elmo_jax"  # the attribute that says what a file of vectors was made from
+LINES, WORDS = 1024, 16_384  # the most lines and words of a window
+BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch, and the most positions, including padding
+_JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
 
 
 class Output(enum.Enum):
-    """What of the layers is written."""
+    """The choice of what is written of a sentence's layers."""
 
     ALL = "all"  # [L+1, T, 2P]
     TOP = "top"  # [T, 2P], the last layer
@@ -47,16 +47,24 @@ class Output(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is written, and how."""
+    """The settings of the vectors to write.
+
+    Attributes:
+      output: what is written of the layers.
+      weights: for MIX, the L+1 raw weights before the softmax; otherwise empty.
+      gamma: for MIX, the factor of equation 1.
+      dtype: "float32" or "float16".
+      state: the LSTM state at the beginning of a line.
+    """
 
     output: Output = Output.ALL
-    weights: tuple[float, ...] = ()  # raw, before the softmax; for MIX, L+1 of them
+    weights: tuple[float, ...] = ()
     gamma: float = 1.0
-    dtype: str = "float32"  # or "float16"
+    dtype: str = "float32"
     state: CarryState = CarryState.RESET
 
     def check(self, layers: int) -> None:
-        """Raises `UserError` where the weights are not those of `layers` layers."""
+        """Raises `UserError` unless the weights fit the output and the number of layers, L+1."""
         if (self.output is Output.MIX) != bool(self.weights):
             raise UserError(
                 "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
@@ -65,7 +73,7 @@ class Settings:
             raise UserError(f"--weights: {len(self.weights)} weights, but this biLM has {layers} layers of vectors")
 
     def of(self, layers: np.ndarray) -> np.ndarray:
-        """What is written of one sentence, [L+1, T, 2P]."""
+        """Returns what is written of one sentence's layers [L+1, T, 2P]."""
         if self.output is Output.TOP:
             layers = layers[-1]
         elif self.output is Output.AVERAGE:
@@ -77,21 +85,21 @@ class Settings:
 
 
 def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
-    """Writes the vectors of every line.
+    """Writes the vectors of every line of a file.
 
     Args:
       bilm: the model.
-      sentences: UTF-8, one tokenised sentence a line, words apart by blanks.
-      out: the HDF5 file to make: dataset "0" is the first line's; a blank line's is empty. Beside it, while it is being
-        made, the folder `OUT.parts`.
-      settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as bilm-tf's
+      sentences: a UTF-8 file with one tokenised sentence per line, words separated by blanks.
+      out: the HDF5 file to make. Dataset "0" is that of the first line; the dataset of a blank line is empty. Until the
+        file is complete, the folder `OUT.parts` is beside it.
+      settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as in bilm-tf's
         `dump_bilm_embeddings`, which is slow.
 
     Returns:
-      Lines.
+      The number of lines.
 
     Raises:
-      UserError: a file that cannot be read or written, is not UTF-8, or was begun with other settings.
+      UserError: a file cannot be read or written, is not UTF-8, or was begun with other settings.
     """
     settings = settings or Settings()
     settings.check(bilm.config.lstm.layers + 1)
@@ -103,7 +111,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     }, indent=1)  # fmt: skip
     if out.exists():
         if _made_as(out) == job:
-            if (out.with_name(out.name + ".parts") / "job.json").exists():  # of a process killed at the very end
+            if (out.with_name(out.name + ".parts") / "job.json").exists():  # the last process was killed at its end
                 shutil.rmtree(out.with_name(out.name + ".parts"))
             return lines
         raise UserError(
@@ -121,7 +129,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
 
 def _scan(path: Path) -> tuple[int, str]:
-    """How many lines, and what is in them (SHA-256)."""
+    """Returns the number of lines of a file, and the SHA-256 of its content."""
     digest, lines, line = hashlib.sha256(), 0, b"\n"
     try:
         with open(path, "rb") as file:
@@ -133,7 +141,7 @@ def _scan(path: Path) -> tuple[int, str]:
                 except UnicodeDecodeError as error:
                     raise UserError(f"{path}: line {lines}: not UTF-8 ({error.reason}); convert the file") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected one sentence a line") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected one sentence per line") from None
     return lines, digest.hexdigest()
 
 
@@ -158,7 +166,7 @@ def _begin(parts: Path, job: str) -> None:
 
 
 def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """The file in windows: the number of the first line, and the lines' words."""
+    """Yields the windows of a file: the number of the first line, and the words of the lines."""
     first, words = 0, 0
     window: list[list[str]] = []
     with open(sentences, "rb") as file:
@@ -175,12 +183,12 @@ def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
 
 def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, lines: int) -> None:
     carry: Any = None
-    interval = 0.5 if sys.stderr.isatty() else 30.0  # seconds; a log wants fewer lines
+    interval = 0.5 if sys.stderr.isatty() else 30.0  # seconds; a log should have fewer lines than a terminal
     with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True) as bar:
         for first, window in _windows(sentences):
             part = _part(parts, first)
             if part.exists():
-                bar.initial += len(window)  # done before: no part of the speed
+                bar.initial += len(window)  # written by an earlier process, so excluded from the speed
                 bar.n += len(window)
                 carry = None
                 continue
@@ -194,7 +202,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
 
 
 def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings) -> list[np.ndarray]:
-    """The vectors of a window's lines, in their order."""
+    """Returns the vectors of a window's lines, in their order, computed in batches of lines of similar length."""
     vectors: list[Any] = [None] * len(window)
     order = sorted(range(len(window)), key=lambda line: len(window[line]))
     while order:
@@ -232,7 +240,7 @@ def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -
 
 
 def _carry_before(parts: Path, first: int) -> Any:
-    """The state that the part before line `first` left; None at the beginning."""
+    """Returns the LSTM state at the end of the part before line `first`, or None at the beginning."""
     from elmo_jax.model.lstm import State
 
     before = [path for path in parts.glob("*.hdf5") if int(path.stem) < first]
@@ -243,8 +251,8 @@ def _carry_before(parts: Path, first: int) -> Any:
 
 
 def _join(parts: Path, out: Path, job: str) -> None:
-    """All parts as one file, in the order of lines."""
-    layout_of_many_names = ("v108", "latest")  # HDF5's older layout slows down with millions of them
+    """Copies all parts into one file, in the order of the lines."""
+    layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
     with atomic_file(out) as temporary, h5py.File(temporary, "w", libver=layout_of_many_names) as file:
         file.attrs[_JOB] = job
         for path in sorted(parts.glob("*.hdf5")):
@@ -254,18 +262,20 @@ def _join(parts: Path, out: Path, job: str) -> None:
 
 
 def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
-    """Writes the context-free vectors of a word list as the published cache: dataset `embedding` [words, P], float32.
+    """Writes the context-free vectors of a word list in the original's format for a cache of token vectors.
+
+    The format is an HDF5 file with the dataset `embedding` [words, P], float32.
 
     Args:
       bilm: the model.
-      vocabulary: UTF-8, one word a line; `<S>` and `</S>` are the sentence marks.
-      out: the HDF5 file to make, beside a temporary one.
+      vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the sentence marks.
+      out: the HDF5 file to make.
 
     Returns:
-      Words.
+      The number of words.
 
     Raises:
-      UserError: a file that cannot be read or written, is not UTF-8 or has a blank line; `out` exists already.
+      UserError: a file cannot be read or written, is not UTF-8 or has a blank line, or `out` exists already.
     """
     lines, _ = _scan(vocabulary)
     if out.exists():
@@ -283,7 +293,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                 words = [source.readline().decode().rstrip("\r\n") for _ in range(min(8 * SIZES[-1], lines - start))]
                 for number, word in enumerate(words, start + 1):
                     if not word.strip():
-                        raise UserError(f"{vocabulary}: line {number}: blank; expected one word a line")
+                        raise UserError(f"{vocabulary}: line {number}: blank; expected one word per line")
                 dataset[start : start + len(words)] = bilm.words.encode(words)
                 bar.update(len(words))
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What a task model needs around `ELMo`: its input, and the frozen biLM among its variables.
+"""Prepares the input of `ELMo` in a task model, and adds the frozen biLM to the model's variables.
 
-Shapes: B sentences, T words of the longest, W characters, U distinct words outside the cache, N rows of a cache,
-P projection.
+Shapes: B sentences, T words of the longest sentence, W characters, U distinct words outside the cache, N rows of a
+cache, P projection.
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ from elmo_jax.errors import UserError
 
 @nnx.register_variable_name("bilm")
 class FrozenBiLM(nnx.Variable):
-    """The kind of the biLM's arrays in an NNX model: `nnx.state(model, nnx.Not(FrozenBiLM))` is what to checkpoint."""
+    """The variable type of the biLM's arrays in an NNX model.
+
+    Checkpoints should contain `nnx.state(model, nnx.Not(FrozenBiLM))`.
+    """
 
 
 def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedWords | None = None) -> dict[str, Any]:
-    """The variables of a task model with the frozen biLM among them, wherever in the model an `ELMo` is.
+    """Adds the frozen biLM to the variables of a task model, wherever in the model an `ELMo` is.
 
     Args:
-      variables: what `init` returned, or a checkpoint of it: `params` and `elmo`.
-      bilm: the biLM the model was made with.
-      cache: vectors of words that need no characters.
+      variables: the result of `init`, or a checkpoint of it: `params` and `elmo`.
+      bilm: the biLM that the model was made with.
+      cache: the vectors of words that are not encoded from their characters.
 
     Returns:
-      `variables` and the collection `bilm`. Only `params` is to be trained; leave `bilm` out of checkpoints.
+      The variables with the collection `bilm`. Only `params` should be trained, and checkpoints should not contain
+      `bilm`.
 
     Raises:
-      UserError: the model was trained with another biLM (its fingerprint differs), or holds no `ELMo`.
+      UserError: the model was trained with another biLM (the fingerprints differ), or it has no `ELMo`.
     """
     tree: dict[str, Any] = {"tree": frozen_tree(bilm)}
     if cache is not None and len(cache.vectors):
@@ -66,15 +70,15 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
 
 
 def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords | None = None) -> nnx.bridge.ToNNX:
-    """`with_bilm` for an `ELMo` in an NNX model; the same module is returned.
+    """Adds the frozen biLM to an `ELMo` in an NNX model, and returns the same module.
 
     Args:
-      module: `nnx.bridge.ToNNX(bilm.elmo(), rngs=rngs).lazy_init(characters)`.
-      bilm: the biLM the model was made with. Its arrays become variables of the kind `FrozenBiLM`.
-      cache: vectors of words that need no characters.
+      module: the bridged module, `nnx.bridge.ToNNX(bilm.elmo(), rngs=rngs).lazy_init(characters)`.
+      bilm: the biLM that the model was made with; its arrays become variables of the type `FrozenBiLM`.
+      cache: the vectors of words that are not encoded from their characters.
 
     Raises:
-      UserError: as `with_bilm`.
+      UserError: the model was trained with another biLM (the fingerprints differ), or it has no `ELMo`.
     """
     variables = {"elmo": {"fingerprint": module.fingerprint[...]}} if hasattr(module, "fingerprint") else {}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
@@ -92,10 +96,14 @@ def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
 
 
 def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
-    """Character ids + 1 as `ELMo` takes them: int32 [B, T, W], zeros past a sentence's end.
+    """Returns character ids + 1, the input of `ELMo`: int32 [B, T, W], zeros beyond the end of a sentence.
+
+    Args:
+      sentences: B lists of words.
+      max_characters: W, that of the biLM.
 
     Raises:
-      UserError: a sentence that is a string, or something that is no word.
+      UserError: a sentence is a string, or a word is not a string or cannot be encoded.
     """
     check_sentences(sentences)
     ids = np.zeros((len(sentences), max(map(len, sentences), default=0), max_characters), np.int32)
@@ -107,15 +115,27 @@ def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_
 
 
 class CachedWords:
-    """Words with vectors that are there already, and the input of `ELMo` for sentences of these and other words.
+    """A cache of word vectors, which makes the input of `ELMo` for sentences of these and other words.
 
-    Without words it is still of use: each distinct word of a batch is encoded once.
+    A cache without words is useful too, since each distinct word of a batch is encoded only once.
+
+    Attributes:
+      vectors: float32 [N, P] the cached vectors.
     """
 
     def __init__(self, words: Sequence[str], vectors: np.ndarray, max_characters: int = MAX_CHARACTERS) -> None:
-        """`vectors` [N, P], one row a word. Raises `UserError` where the numbers differ."""
+        """Makes a cache.
+
+        Args:
+          words: N words.
+          vectors: [N, P] their vectors.
+          max_characters: W, that of the biLM.
+
+        Raises:
+          UserError: the numbers of words and vectors differ.
+        """
         if len(words) != len(vectors):
-            raise UserError(f"{len(words)} words for {len(vectors)} vectors; expected as many")
+            raise UserError(f"{len(words)} words for {len(vectors)} vectors; expected one vector per word")
         self.vectors = np.asarray(vectors, np.float32)
         self._size = max_characters
         self._rows = {word: row for row, word in reversed(list(enumerate(words, 1)))}
@@ -124,44 +144,52 @@ class CachedWords:
     def read(
         cls, vocabulary: str | os.PathLike[str], cache: str | os.PathLike[str], max_characters: int = MAX_CHARACTERS
     ) -> CachedWords:
-        """A word list, one a line, and its vectors, as `elmo-jax embed --words` and the original write them.
+        """Reads a word list and its vectors, in the format of `elmo-jax embed --words` and of the original.
+
+        Args:
+          vocabulary: a UTF-8 file with one word per line.
+          cache: an HDF5 file with the dataset `embedding` [N, P].
+          max_characters: W, that of the biLM.
 
         Raises:
-          UserError: a file that cannot be read, or is not of this format.
+          UserError: a file cannot be read or does not have this format.
         """
         try:
             words = Path(vocabulary).read_bytes().decode().removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{vocabulary}: cannot be read ({error}); expected one word a line, UTF-8") from None
+            raise UserError(f"{vocabulary}: cannot be read ({error}); expected one word per line, UTF-8") from None
         try:
             with h5py.File(cache, "r") as file:
                 node = file["embedding"]
                 if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.dtype.kind != "f":
-                    raise UserError(f"{cache}: 'embedding' is no dataset [words, dimension] of numbers")
+                    raise UserError(f"{cache}: 'embedding' is not a dataset [words, dimension] of floats")
                 if node.shape[0] != len(words):
                     raise UserError(f"{cache}: {node.shape[0]} vectors for the {len(words)} words of {vocabulary}")
                 vectors = node[()]
         except (OSError, KeyError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{cache}: no cache of token vectors ({reason})") from None
+            raise UserError(f"{cache}: not a cache of token vectors ({reason})") from None
         return cls(words, vectors, max_characters)
 
     def __call__(
         self, sentences: Sequence[Sequence[str]], rows: int = 0, steps: int = 0, others: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The input of `ELMo`.
+        """Makes the input of `ELMo`.
+
+        The minimal sizes let batches have the same shape, so that no further program is compiled.
 
         Args:
           sentences: B lists of words.
-          rows, steps, others: at least so many rows (B), positions (T) and spelt words (U), so that batches have one
-            shape and nothing is compiled anew.
+          rows: the minimal B; rows are added up to it.
+          steps: the minimal T; positions are added up to it.
+          others: the minimal U; words outside the cache are added up to it.
 
         Returns:
-          characters: int32 [U, W] raw ids of the distinct words outside the cache.
-          words: int32 [B, T], see `ELMo`.
+          The raw character ids of the distinct words outside the cache, int32 [U, W], and the words as indices, int32
+          [B, T] (see `ELMo`).
 
         Raises:
-          UserError: a sentence that is a string, or something that is no word.
+          UserError: a sentence is a string, or a word is not a string or cannot be encoded.
         """
         check_sentences(sentences)
         longest = max(map(len, sentences), default=0)

@@ -1,6 +1,6 @@
-"""Words to vectors, each distinct word encoded once: a cache that stays within bounds.
+"""Computes the context-free vectors of words, with a bounded cache so that a word is rarely encoded twice.
 
-Shapes: n words, W characters, P projection, K words encoded in one program.
+Shapes: n words, W characters, P projection, K words encoded in one call of the compiled program.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.frozen import encode
 from elmo_jax.types import Tree
 
-SIZES = (32, 512)  # K: a few words, and many; one program each
-CAPACITY = 1 << 16  # words kept; 128 MB at the original's size
+SIZES = (32, 512)  # the values of K, for few and for many words; one program is compiled for each
+CAPACITY = 1 << 16  # the number of words in the cache, which needs 128 MB at the original's size
 
 
 def key(word: str, max_characters: int) -> bytes | str:
-    """What a word's vector depends on: its first bytes. Two words that share them have one vector, as in the original.
+    """Returns what a word's vector depends on: its first `max_characters` - 2 bytes.
+
+    Two words with the same first bytes have the same vector, as in the original.
 
     Raises:
-      UserError: half of a surrogate pair, which is no text.
+      UserError: the word contains half of a surrogate pair, which cannot be encoded.
     """
     if word in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD):
-        return word  # not their bytes: spelt by a character of their own
+        return word  # the sentence marks are not spelt by their bytes, but by characters of their own
     try:
         return word[: max_characters - 2].encode()[: max_characters - 2]
     except UnicodeEncodeError:
@@ -43,25 +45,39 @@ def _encode(model: BiLM, params: Tree, characters: jax.Array, count: jax.Array) 
 
 
 class WordVectors:
-    """The context-free vectors of a biLM, on the host; the words used last are kept."""
+    """Computes the context-free vectors of words, and keeps those used last in the host's memory.
+
+    Attributes:
+      encoded: the number of words encoded so far.
+    """
 
     def __init__(self, model: BiLM, params: Tree, capacity: int = CAPACITY) -> None:
-        """`params` on devices; `capacity` words are kept at most."""
+        """Makes an empty cache.
+
+        Args:
+          model: the architecture.
+          params: the parameter tree, on devices.
+          capacity: the maximum number of words in the cache.
+        """
         self._model, self._params = model, params
-        self._rows: OrderedDict[bytes | str, int] = OrderedDict()  # word -> row of the store, oldest use first
+        self._rows: OrderedDict[bytes | str, int] = OrderedDict()  # word -> row of the store, least recently used first
         self._capacity = capacity
         self._store = np.empty((0, model.config.lstm.projection), np.float32)
-        self.encoded = 0  # words that went through the encoder so far
+        self.encoded = 0
 
     def __len__(self) -> int:
-        """Words kept."""
+        """Returns the number of words in the cache."""
         return len(self._rows)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """[n, P] float32 of `words`, which may repeat. Raises `UserError` for text that cannot be encoded."""
+        """Returns the vectors of words, which may repeat: float32 [n, P].
+
+        Raises:
+          UserError: a word cannot be encoded.
+        """
         size = self._model.config.char_cnn.max_characters
         keys = [key(word, size) for word in words]
-        place: dict[bytes | str, int] = {}  # of each distinct word
+        place: dict[bytes | str, int] = {}  # the index of each distinct word
         for k in keys:
             place.setdefault(k, len(place))
         vectors = np.empty((len(place), self._store.shape[1]), np.float32)
@@ -79,11 +95,10 @@ class WordVectors:
         return vectors[[place[k] for k in keys]] if keys else vectors
 
     def encode(self, words: Sequence[str]) -> np.ndarray:
-        """[n, P] of `words`, all through the encoder; nothing is kept."""
+        """Returns the vectors of words, [n, P], without the cache."""
         characters = spell(words, self._model.config.char_cnn.max_characters)
-        order = np.argsort(
-            (characters != PADDING).sum(1), kind="stable"
-        )  # short words first: fewer positions convolved
+        # Words are sorted by length, so that fewer positions are convolved for short words.
+        order = np.argsort((characters != PADDING).sum(1), kind="stable")
         vectors = np.empty((len(words), self._store.shape[1]), np.float32)
         for start in range(0, len(words), SIZES[-1]):
             part = order[start : start + SIZES[-1]]
@@ -99,7 +114,7 @@ class WordVectors:
         if not self._capacity:
             return
         keys, vectors = keys[-self._capacity :], vectors[-self._capacity :]
-        if len(self._store) < self._capacity:  # grown as it is needed
+        if len(self._store) < self._capacity:  # the store grows as needed
             wanted = min(self._capacity, max(2 * len(self._store), len(self._rows) + len(keys)))
             self._store = np.concatenate([self._store, np.empty((wanted - len(self._store), vectors.shape[1]), "f4")])
         for k, vector in zip(keys, vectors, strict=True):

@@ -1,1 +1,1 @@
-"""Fine-tuning: a trained biLM goes on with the text of a domain."""
+"""The fine-tuning of a trained biLM on the text of a domain."""

@@ -1,4 +1,4 @@
-"""`finetune`: a trained biLM goes on with the text of a domain (paper, section 3.4)."""
+"""Implements `finetune`, which continues the training of a biLM on the text of a domain (paper, section 3.4)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ from elmo_jax.training.launch import launch, use_compilation_cache
 from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout
 from elmo_jax.types import Tree
 
-FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens, more epochs than these overfit
+FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Text as `prepare` takes it; or one prepared corpus."""
+    """A text to train or evaluate on: one prepared corpus, or sources that `prepare` reads.
+
+    The attributes are the arguments of `pipeline.prepare`.
+    """
 
     sources: Sequence[str]
     options: TextOptions = TextOptions()
@@ -46,17 +49,25 @@ class Text:
     workers: int | None = None
 
     def prepared(self) -> Corpus | None:
-        """The corpus, if the text is one."""
+        """Opens the text if it is a prepared corpus; returns None if it is not."""
         if len(self.sources) == 1 and (Path(self.sources[0]) / REPORT).exists():
             return Corpus.open(self.sources[0])
         return None
 
     def prepare(self, out: epath.Path, **vocabulary: Any) -> Corpus:
-        """Prepares it in `out`, or finds that this is done."""
+        """Prepares the text in `out`, unless that has been done already.
+
+        Args:
+          out: the folder of the corpus.
+          **vocabulary: the arguments of `pipeline.prepare` for the vocabulary.
+
+        Raises:
+          UserError: the text is invalid, `out` is in a bucket, or there are several processes.
+        """
         if in_bucket(out) or jax.process_count() > 1:
             raise UserError(
-                f"{self.sources[0]}: text is prepared on the way by a single process and into a folder of its machine;"
-                " here prepare it first (elmo-jax prepare --vocab EXPORT/vocabulary.txt), and give --data CORPUS"
+                f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
+                " prepare it first (elmo-jax prepare --vocab EXPORT/vocabulary.txt), and give --data CORPUS"
             )
         return prepare(
             self.sources,
@@ -81,14 +92,15 @@ def finetune(
 
     Args:
       source: the model, see `open_source`.
-      config: the settings; of `config.model` the dropout alone counts, see `with_architecture`.
-      text: of the domain.
-      workdir: the run's folder; a run that was stopped or killed there goes on.
-      title: what the run is called in its picture and its export.
-      original: text to measure on what is forgotten; None for the corpus that the model was trained on.
+      config: the settings; of `config.model`, only the dropout has an effect, see `with_architecture`.
+      text: the text of the domain.
+      workdir: the folder of the run; a run that was stopped or killed resumes there.
+      title: the name of the run in its picture and its export.
+      original: the sources of a text on which to measure what is forgotten; None for the corpus that the model was
+        trained on.
 
     Raises:
-      UserError: a model, a text, a setting or a loss that training cannot go on with.
+      UserError: a model, a text or a setting is invalid, or the loss is not finite.
     """
     workdir = place(workdir)
     config = with_architecture(config, source.bilm.config, source.name)
@@ -99,7 +111,7 @@ def finetune(
     config = _with_evaluations(config, corpus)
     use_compilation_cache(workdir)
     if source.bilm.vocabulary is None:
-        _say(f"{source.name} has no softmax, as published weights have none: one is fitted first, the biLM frozen")
+        _say(f"{source.name} has no softmax, like all published weights; one is fitted first, with the biLM frozen")
         fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
         if isinstance(fitted, Stopped):
             return fitted
@@ -110,13 +122,13 @@ def finetune(
         same = dataclasses.replace(text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None)
         other = _original(same, workdir, corpus)
     if isinstance(other, str):
-        _say(f"what is forgotten is not measured: {other}; --original TEXT names one")
+        _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
     _describe(source, config, corpus)
     plan = _plan(source, config, corpus, None if isinstance(other, str) else other)
     return _launch(plan, config, corpus, workdir, title, source.name)
 
 
-# `finetune.trainable` -> the parts of the parameter tree that are not trained
+# The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.
 FROZEN: dict[str, tuple[str, ...]] = {
     "all": (),
     "all_but_token_encoder": ("token_encoder",),
@@ -125,7 +137,11 @@ FROZEN: dict[str, tuple[str, ...]] = {
 
 
 def _plan(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
-    """Fine-tunes the model with the softmax of the corpus's vocabulary, measured on the original text as well."""
+    """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
+
+    The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
+    before training is also measured over the vocabulary that the model came with.
+    """
     params, words = source.bilm.params, corpus.vocabulary()
     assert source.bilm.vocabulary is not None
     evaluators: list[TextEvaluator] = []
@@ -148,8 +164,16 @@ def _plan(source: SourceModel, config: Config, corpus: Corpus, original: Corpus 
 def plan_of(
     config: Config, params: Tree, finetuned_from: dict[str, Any], evaluators: tuple[TextEvaluator, ...] = ()
 ) -> Plan:
-    """How fine-tuning differs from pretraining: it starts from a model, ends when nothing more is gained, and exports
-    the best step, its first one included.
+    """Returns the plan of a fine-tuning.
+
+    It differs from pretraining in that it starts from the parameters of a model, may end early, and exports the best
+    step, which may be step 0.
+
+    Args:
+      config: the settings.
+      params: the parameters of step 0, a whole tree in the layout of an export.
+      finetuned_from: the provenance of the model.
+      evaluators: the evaluators on further texts.
     """
     return Plan(
         params=params,
@@ -164,7 +188,7 @@ def plan_of(
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
-    """Tells what is about to be trained, and warns of more epochs than the text is good for."""
+    """Prints what is about to be trained, and warns of more epochs than a small text allows without overfitting."""
     tokens, words = corpus.tokens("train"), corpus.vocabulary_size
     added = words - len(source.bilm.vocabulary or ())
     vocabulary = f"{words:,} words" + (f", {added:,} of them new" if added else ", those of the model")
@@ -173,7 +197,7 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
         f" training tokens, {corpus.report['splits']['train']['unknown_targets']:.2%} <UNK>; softmax of {vocabulary}"
     )
     epochs = total_steps(config, corpus) * config.train.tokens_per_step / max(tokens, 1)
-    if tokens < FEW_TOKENS and epochs > FEW_EPOCHS + 0.01:  # the last step is a whole one
+    if tokens < FEW_TOKENS and epochs > FEW_EPOCHS + 0.01:  # the number of steps is rounded up, hence the margin
         patience = config.finetune.patience
         remedy = (
             f"training ends after {patience} evaluations without a lower perplexity"
@@ -187,7 +211,7 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
 
 
 def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config) -> Corpus:
-    """The domain's text, its vocabulary beginning with the model's, and ending there where that is kept."""
+    """Returns the corpus of the domain, whose vocabulary is the model's or, if it is extended, begins with it."""
     vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
     prepared = text.prepared()
     if prepared is not None:
@@ -220,9 +244,10 @@ def _vocabulary_file(words: Sequence[str]) -> Iterator[Path]:
 def _fit_softmax(
     source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
 ) -> SourceModel | Stopped:
-    """The model with a softmax over the vocabulary of the domain's corpus; a run of its own.
+    """Fits a softmax over the vocabulary of the domain's corpus to a model without one, in a run of its own.
 
-    The biLM is as it will be used, without dropout. The figures before fine-tuning are taken after this.
+    The biLM is frozen and runs without dropout, as when it is used. The perplexities before fine-tuning are measured
+    after this run.
     """
     softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
     stage = dataclasses.replace(
@@ -237,7 +262,7 @@ def _fit_softmax(
 
 
 def _with_evaluations(config: Config, corpus: Corpus) -> Config:
-    """`evaluation.every` as `finetune.evaluations` says."""
+    """Returns the settings with `evaluation.every` computed from `finetune.evaluations`, unless this is 0."""
     number = config.finetune.evaluations
     if not number:
         return config
@@ -247,7 +272,7 @@ def _with_evaluations(config: Config, corpus: Corpus) -> Config:
 
 
 def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
-    """The text given to measure on what is forgotten."""
+    """Returns the corpus of the text on which to measure what is forgotten."""
     prepared = text.prepared()
     if prepared is not None:
         return prepared

@@ -1,4 +1,4 @@
-"""What a finished fine-tuning leaves to read: before and after, on the domain and on the original text."""
+"""The report of a finished fine-tuning: perplexities before and after, on the domain and on the original text."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from etils import epath
 from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity, of_record
 from elmo_jax.training.report import Outcome, draw_curve, ending
 
-Values = dict[str, float]  # of a perplexity
+Values = dict[str, float]  # the perplexities of one text by their names
 TEXTS = ("domain", "original")
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningReport:
-    """The `Report` of a fine-tuning.
+    """Implements `Report` for a fine-tuning.
 
     Attributes:
-      trainable: what was trained, as the config says.
-      finetuned_from: what is known of the model that it began with.
+      trainable: the setting `finetune.trainable`.
+      finetuned_from: the provenance of the source model.
     """
 
     trainable: str
     finetuned_from: dict[str, Any]
 
     def result(self, outcome: Outcome) -> dict[str, Any]:
-        """Perplexities before and after, what they mean, and where the model comes from."""
+        """Returns the perplexities before and after, their meaning, and the provenance of the source model."""
 
         def before(text: str) -> Values | None:
             records = [r for r in outcome.records if r["step"] == 0 and f"{text}/perplexity/average" in r]
@@ -49,7 +49,7 @@ class FinetuningReport:
         }
 
     def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
-        """Draws `curve.png`, with the original text before and after in it."""
+        """Draws `curve.png`, including the perplexities of the original text before and after."""
         result = self.result(outcome)
         before, after = result["before"]["original"], result["after"]["original"]
         tokens = outcome.exported_step * outcome.tokens_per_step
@@ -60,12 +60,13 @@ class FinetuningReport:
 def findings(
     before: dict[str, Values | None], domain: Perplexity, original: Perplexity | None, vocabulary_size: int
 ) -> dict[str, Any]:
-    """What `result.json` says of before and after.
+    """Returns the entries of `result.json` about perplexities before and after.
 
     Args:
-      before: perplexities of step 0 by their names in the metrics: `heldout`, `original`, `kept`.
-      domain, original: of the exported parameters.
-      vocabulary_size: words of the softmax, the same in all figures but `kept`.
+      before: the perplexities of step 0 by their names in the metrics: `heldout`, `original`, `kept`.
+      domain: the held-out perplexity of the exported parameters.
+      original: their perplexity on the original text, if it was measured.
+      vocabulary_size: the number of words of the softmax for all perplexities except `kept`.
     """
     found: dict[str, Any] = {
         "before": {"domain": before["heldout"], "original": before["original"]},
@@ -78,7 +79,7 @@ def findings(
 
 
 def _meaning(found: dict[str, Any], vocabulary_size: int) -> str:
-    """What the numbers say, in words."""
+    """Returns the meaning of the perplexities in words."""
     (before, after), (old, new) = ([found[when][text] for when in ("before", "after")] for text in TEXTS)
     sentences = [
         "A perplexity is the number of equally likely words that would leave the model as uncertain.",
@@ -88,7 +89,7 @@ def _meaning(found: dict[str, Any], vocabulary_size: int) -> str:
         if old
         else "What was forgotten of the text that the model was trained on before was not measured.",
         f"Before and after are over the same tokens, with the full softmax over the same {vocabulary_size:,} words;"
-        " they compare with each other, and with no figure over another vocabulary.",
+        " they are comparable with each other, but not with perplexities over another vocabulary.",
     ]
     if "before_over_kept_vocabulary" in found:
         kept = found["before_over_kept_vocabulary"]["domain"]["average"]
@@ -109,15 +110,15 @@ def _change(before: Values, after: Values) -> str:
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """The end of a fine-tuning for a person."""
+    """Returns the report of a fine-tuning as text."""
     rows = [f"{'perplexity':<20} " + " ".join(f"{name:>12}" for name in (*PERPLEXITIES, "<UNK> targets"))]
     for text in TEXTS:
         for when in ("before", "after"):
             values, unknown = result[when][text], result["unknown_targets"][text]
-            figures = " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES) if values else f"{'not measured':>12}"
-            rows.append(f"{f'{text}, {when}':<20} {figures}" + (f" {unknown:>12.2%}" if values else ""))
+            numbers = " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES) if values else f"{'not measured':>12}"
+            rows.append(f"{f'{text}, {when}':<20} {numbers}" + (f" {unknown:>12.2%}" if values else ""))
     if result["stopped_early"]:
-        rows += ["", f"stopped early at step {result['steps']:,}: held-out perplexity fell no more"]
+        rows += ["", f"stopped early at step {result['steps']:,}: held-out perplexity no longer fell"]
     if result["exported_step"] != result["steps"]:
-        rows += ["", f"exported, and in these figures: step {result['exported_step']:,}, the best on held-out text"]
+        rows += ["", f"exported and measured above: step {result['exported_step']:,}, the best on held-out text"]
     return "\n".join([*rows, "", *textwrap.wrap(result["meaning"], 100), "", *ending(result, workdir)])

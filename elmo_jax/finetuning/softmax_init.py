@@ -1,12 +1,12 @@
-"""Softmax rows that fine-tuning begins with, and texts read with the vocabulary of another.
+"""The initial softmax rows of a fine-tuning, and texts that are read with the vocabulary of another text.
 
 Shapes: V words of the softmax, A words added, P projection, W characters.
 
-The negatives of the sampled softmax are drawn by rank, as if words stood by falling frequency. On a domain they do not:
-its frequent words may stand low in the model's vocabulary, and words added to it stand behind all others. That costs
-nothing but efficiency. Each logit is corrected by the logarithm of how often its rank is expected among the negatives,
-whatever word stands there, so any order gives the same optimum; a frequent word at a high rank is only drawn rarely,
-and then with a large weight.
+The negatives of the sampled softmax are drawn by rank, as if words were sorted by descending frequency. On a domain
+they are not: its frequent words may come late in the model's vocabulary, and added words come after all others. This
+only reduces efficiency. Each logit is corrected by the log of the expected count of its rank among the negatives,
+whatever word has that rank, so that any order has the same optimum; a frequent word at a late rank is merely drawn
+rarely, and then with a large weight.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class OtherText:
-    """A text to evaluate on that has a lexicon of its own; its first words are the softmax vocabulary."""
+    """A text to evaluate on that has its own lexicon, which begins with the softmax vocabulary."""
 
     blocks: BlockSource
     spellings: np.ndarray  # [types, W]
 
 
 def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
-    """The softmax with rows for the words that its vocabulary was extended by.
+    """Returns a softmax with rows for the words that its vocabulary is extended by.
 
-    Until now such a word was `<UNK>` as a target. Its row starts as that of `<UNK>`, with the bias lowered by the log
-    of the word's share of all that was `<UNK>` in the domain's training text: p(word | context) is p(`<UNK>` | context)
-    times its share. The old rows are not touched, that of `<UNK>` among them (it keeps the shares it gave away, until
-    training corrects it): so the probability of an old word is divided by 1 + p(`<UNK>` | context) at most.
+    Before, such a word was `<UNK>` as a target. Its row starts as that of `<UNK>`, with the bias lowered by the log of
+    the word's share of all `<UNK>` in the domain's training text, so that p(word | context) is p(`<UNK>` | context)
+    times this share. The old rows, including that of `<UNK>`, are not changed. (`<UNK>` also keeps the probability of
+    the added words, until training corrects it.) So the probability of an old word is divided by at most
+    1 + p(`<UNK>` | context).
 
     Args:
-      softmax: `kernel` [V, P] and `bias` [V].
-      counts: int64 [types] of the domain's lexicon, uses in its training text: first of the V words, then of the A
-        added, then of all others.
+      softmax: the old softmax, `kernel` [V, P] and `bias` [V].
+      counts: int64 [types] the counts of the domain's lexicon in its training text: those of the V words, then of the
+        A added words, then of all others.
       size: V + A.
 
     Returns:
-      `kernel` [V + A, P] and `bias` [V + A].
+      The new softmax, `kernel` [V + A, P] and `bias` [V + A].
     """
     old = len(softmax["bias"])
     unknown = counts[UNKNOWN_ID] + counts[old:].sum()
-    share = np.maximum(counts[old:size], 1) / unknown  # [A]; a word of a vocabulary that was given may be unused
+    share = np.maximum(counts[old:size], 1) / unknown  # [A]; at least 1, since a given vocabulary may have unused words
     kernel = np.broadcast_to(softmax["kernel"][UNKNOWN_ID], (size - old, softmax["kernel"].shape[1]))
     bias = softmax["bias"][UNKNOWN_ID] + np.log(share)
     return {
@@ -60,25 +61,25 @@ def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
 
 
 def unigram_softmax(counts: np.ndarray, size: int, projection: int) -> Tree:
-    """A softmax to fit to a biLM that comes without one: whatever the context, each word as often as in the text.
+    """Returns the initial softmax for a biLM that comes without one: the unigram distribution in every context.
 
     Args:
-      counts: int64 [types] of the lexicon, uses in the training text.
+      counts: int64 [types] the counts of the lexicon in the training text.
       size: V, the words of the softmax; all others count as `<UNK>`.
       projection: P.
 
     Returns:
-      `kernel` [V, P], zeros, and `bias` [V].
+      The softmax, `kernel` [V, P] of zeros and `bias` [V].
     """
     uses = counts[:size].astype(np.float64)
     uses[UNKNOWN_ID] += counts[size:].sum()
-    uses += 1  # a word of the vocabulary need not be in the training text
+    uses += 1  # add-one smoothing, since a word of the vocabulary may be absent from the training text
     bias = np.log(uses / uses.sum())
     return {"kernel": np.zeros((size, projection), np.float32), "bias": bias.astype(np.float32)}
 
 
 def heldout_under(corpus: Corpus, vocabulary: Sequence[str], max_characters: int) -> OtherText:
-    """The held-out text of a corpus with the words of any vocabulary as its targets; the tokens stay the same."""
+    """Returns the held-out text of a corpus with the words of any vocabulary as targets; the tokens do not change."""
     words, place = corpus.words(), {word: i for i, word in enumerate(vocabulary)}
     others = [word for word in words if word not in place]
     place |= {word: len(vocabulary) + i for i, word in enumerate(others)}
@@ -88,10 +89,10 @@ def heldout_under(corpus: Corpus, vocabulary: Sequence[str], max_characters: int
 
 @dataclasses.dataclass(frozen=True)
 class _Renumbered:
-    """BlockSource with other ids for the same words."""
+    """A `BlockSource` with other ids for the same words."""
 
     blocks: BlockSource
-    ids: np.ndarray  # [types] new id of each old one
+    ids: np.ndarray  # [types] the new id of each old id
 
     def __len__(self) -> int:
         return len(self.blocks)

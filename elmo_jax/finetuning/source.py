@@ -1,4 +1,4 @@
-"""The model that a fine-tuning starts from: its parameters, its settings, and the text it was trained on."""
+"""The source model of a fine-tuning: its parameters, its settings, and the text that it was trained on."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class SourceModel:
     """A model to fine-tune.
 
     Attributes:
-      bilm: the model; its vocabulary is None where it comes without a softmax, as published weights do.
-      name: for messages.
-      run: the folder of the run that made it, where it still is in one.
+      bilm: the model; its vocabulary is None if it has no softmax, like published weights.
+      name: the name of the model in messages.
+      run: the folder of the run that the model is in, if any.
     """
 
     bilm: PretrainedBiLM
@@ -33,11 +33,15 @@ class SourceModel:
 
     @property
     def history(self) -> dict[str, Any]:
-        """What a model fine-tuned from this one says of it."""
+        """The provenance of the model, as a model that is fine-tuned from it records it."""
         return predecessor(self.bilm.fingerprint, self.bilm.info)
 
     def settings(self) -> Config:
-        """Those it was trained with, for one epoch; the defaults where it does not know them."""
+        """Returns the settings that the model was trained with, or else the defaults, for one epoch.
+
+        Raises:
+          UserError: the settings are not valid in this version.
+        """
         values = {**self.bilm.info.get("settings", {}), "model": to_dict(self.bilm.config)}
         try:
             config: Config = from_dict(values, Config)
@@ -49,9 +53,9 @@ class SourceModel:
         return dataclasses.replace(config, train=train)
 
     def original(self) -> Corpus | str:
-        """The corpus it was trained on, or why that is not at hand."""
+        """Returns the corpus that the model was trained on, or the reason why it is not available."""
         if self.run is None:
-            return f"{self.name} does not say where the text lies that it was trained on"
+            return f"{self.name} does not say where the text that it was trained on is"
         try:
             return corpus_of(self.run)
         except UserError as error:
@@ -59,17 +63,22 @@ class SourceModel:
 
 
 def open_source(source: BiLMSource) -> SourceModel:
-    """Opens what `open_bilm` opens, for fine-tuning."""
+    """Opens a model for fine-tuning, from any source that `open_bilm` accepts."""
     run = run_of(source)
     path = files.place(source[1] if isinstance(source, tuple) else source)
     return SourceModel(open_bilm(source), path.name if run is None else run.name, run)
 
 
 def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:
-    """Settings for training this model; of `config.model` they keep the dropout only, which is no architecture.
+    """Returns the settings with the architecture of a model; of `config.model`, only the dropout is kept.
+
+    Args:
+      config: the settings.
+      model: the architecture of the model to train.
+      where: the name of the model, for the message.
 
     Raises:
-      UserError: `config.model` asks for another one: a setting that is neither the model's nor the default.
+      UserError: `config.model` requests another architecture, by a value that is neither the model's nor the default.
     """
     asked, there = to_dict(config.model), to_dict(model)
     of_model = differences(there, asked)

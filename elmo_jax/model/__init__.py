@@ -1,1 +1,1 @@
-"""The biLM: token encoder, projected LSTMs, softmax. Knows nothing of devices, data or training."""
+"""The biLM: token encoder, projected LSTMs and softmax, independent of devices, data and training."""

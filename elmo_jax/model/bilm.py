@@ -1,8 +1,8 @@
 """The bidirectional language model (Peters et al. 2018, section 3.1).
 
 Shapes: U distinct words, W characters, B rows, T steps, P projection, C cells, V vocabulary; a leading 2 is the
-direction, forward then backward. The backward stream is already reversed: its step t predicts the word before, not
-after.
+direction, forward then backward. The backward stream is already reversed, so that its step t predicts the preceding
+word of the text.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Directions(enum.Enum):
-    """How the two directions run."""
+    """The order in which the two directions are computed."""
 
-    TOGETHER = "together"  # in one scan, as batched products: half as many steps, for an accelerator
-    APART = "apart"  # one after the other: less memory to pass through, for a CPU
+    TOGETHER = "together"  # in one scan with batched products, which has half as many steps; best on accelerators
+    APART = "apart"  # one after the other, with a smaller working set; best on CPUs
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTMForm:
-    """How the LSTMs run. The numbers are the same, but for rounding."""
+    """The form in which the LSTMs are executed; all forms give the same results up to rounding."""
 
     directions: Directions = Directions.APART
     input_products: InputProducts = InputProducts.IN_STEP
 
     @classmethod
     def of(cls, platform: str) -> LSTMForm:
-        """As the devices of a platform ("cpu", "gpu", "tpu") run them best.
+        """Returns the fastest form for a platform ("cpu", "gpu" or "tpu").
 
-        In the step, both directions' kernels are read at every step, 67 MB in bfloat16 at the paper's size. Programs
-        for TPUs come out faster so (estimates for v5e and v5p, WORKSPACE.md); a GPU's cache is too small for them.
+        With `IN_STEP`, the kernels of both directions are read at every step, which is 67 MB in bfloat16 at the paper's
+        size. This is faster on TPUs (estimates for v5e and v5p, WORKSPACE.md), whereas the caches of GPUs are too small
+        for these kernels.
         """
         if platform == "cpu":
             return cls(Directions.APART, InputProducts.IN_STEP)
@@ -51,14 +52,14 @@ class LSTMForm:
 
 
 class Softmax(nn.Module):
-    """The rows of the vocabulary, shared by both directions."""
+    """The parameters of the softmax, which both directions share."""
 
     vocabulary_size: int
     projection: int
 
     @nn.compact
     def __call__(self) -> Tree:
-        """`kernel` [V, P] and `bias` [V]."""
+        """Returns the parameters `kernel` [V, P] and `bias` [V]."""
         normal = nn.initializers.normal(self.projection**-0.5)
         return {
             "kernel": self.param("kernel", normal, (self.vocabulary_size, self.projection)),
@@ -73,24 +74,31 @@ class LSTMStack(nn.Module):
 
     @nn.compact
     def __call__(self) -> list[Tree]:
-        """One tree a layer."""
+        """Returns one parameter tree per layer."""
         return [ProjectedLSTM(self.config, name=f"layer_{j}")() for j in range(self.config.layers)]
 
 
 class BiLM(nn.Module):
-    """Token encoder and the two stacks of projected LSTMs; the softmax beside them.
+    """The token encoder, the two stacks of projected LSTMs, and the parameters of the softmax.
 
-    The parameters are `token_encoder`, `forward`, `backward` and, where there is a vocabulary, `softmax`.
+    The parameters are `token_encoder`, `forward`, `backward` and, if there is a vocabulary, `softmax`.
+
+    Attributes:
+      config: the architecture.
+      vocabulary_size: V; 0 for no softmax, as in the published weights.
+      precision: the precision of the matrix products.
+      form: the form in which the LSTMs are executed.
+      encoder_chunk: the number of distinct words encoded at a time, which affects speed and memory only.
     """
 
     config: ModelConfig
-    vocabulary_size: int = 0  # 0: no softmax, as in the published weights
+    vocabulary_size: int = 0
     precision: Precision = Precision.FLOAT32
     form: LSTMForm = LSTMForm()
-    encoder_chunk: int = 512  # distinct words encoded at a time
+    encoder_chunk: int = 512
 
     def setup(self) -> None:
-        """The parts, named as in the parameter tree."""
+        """Makes the submodules, named as in the parameter tree."""
         lstm = self.config.lstm
         self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
         self.stacks = [LSTMStack(lstm, name=direction) for direction in DIRECTIONS]
@@ -112,26 +120,26 @@ class BiLM(nn.Module):
         """Runs both directions.
 
         Args:
-          characters: [U, W] raw character ids of the distinct words.
-          inputs: [2, T, B] for each token the row of `characters` that spells it.
-          carry: `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
-          count: how many of the U rows are real words; all, if not given.
-          mask: [2, T, B] true on real tokens; all, if not given.
-          restart: [T, B] true where both directions start again from a zero state; nowhere, if not given.
-          deterministic: no dropout. Otherwise a `dropout` key is needed.
+          characters: [U, W] the raw character ids of the distinct words.
+          inputs: [2, T, B] for each token, the row of `characters` that spells it.
+          carry: the initial LSTM state `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
+          count: the number of the first rows of `characters` that are words; all U unless given.
+          mask: [2, T, B] true for tokens, false for padding; all are tokens unless given.
+          restart: [T, B] true for tokens before which the state of both directions is reset; none unless given.
+          deterministic: whether dropout is off; otherwise a `dropout` key is needed.
 
         Returns:
-          The token vectors and the output of every LSTM layer, each [2, T, B, P] (the top one after dropout), and the
-          carry to go on from.
+          The token vectors and the output of every LSTM layer, each [2, T, B, P] (that of the top layer after dropout),
+          and the LSTM state after the last token.
         """
         if self.vocabulary_size:
-            self.softmax()  # its rows are used outside; called for their initial values
+            self.softmax()  # makes the initial values; the rows are used outside of this module
         vectors = self.encode(characters, count)[inputs]  # [2, T, B, P]
         layers, states = self.run_layers(vectors, carry, mask=mask, restart=restart, deterministic=deterministic)
         return [vectors, *layers], states
 
     def encode(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
-        """Context-free vectors of words, [U, W] raw character ids -> [U, P]; those past `count` are zero."""
+        """Computes context-free vectors of words: [U, W] raw character ids -> [U, P], zero from row `count` on."""
         return self.token_encoder(characters, count)
 
     def run_layers(
@@ -143,9 +151,12 @@ class BiLM(nn.Module):
         restart: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[list[jax.Array], Tree]:
-        """The LSTM layers over token vectors [2, T, B, P]: their outputs, each [2, T, B, P], and the carry.
+        """Runs the LSTM layers over token vectors [2, T, B, P].
 
         The other arguments are those of `__call__`.
+
+        Returns:
+          The outputs of the layers, each [2, T, B, P], and the LSTM state after the last token.
         """
         x, stacks = vectors, [stack() for stack in self.stacks]
         layers: list[jax.Array] = []
@@ -154,7 +165,7 @@ class BiLM(nn.Module):
             x = self.dropout(x, deterministic=deterministic)
             params = [stack[j] for stack in stacks]
             out, states[f"layer_{j}"] = self._layer(params, x, carry[f"layer_{j}"], mask, restart)
-            # the residual adds the dropped input, and is not part of the state
+            # As in the original, the residual adds the input after dropout and is not part of the state.
             x = out + x if j and self.config.lstm.skip_connections else out
             if mask is not None:
                 x = x * mask[..., None]
@@ -165,7 +176,7 @@ class BiLM(nn.Module):
     def _layer(
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
-        """One layer of both directions, [2, T, B, P] -> [2, T, B, P]."""
+        """Runs one layer of both directions: [2, T, B, P] -> [2, T, B, P]."""
         settings = LSTMSettings.of(self.config.lstm, self.precision, self.form.input_products)
         if self.form.directions is Directions.TOGETHER:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
@@ -183,7 +194,7 @@ class BiLM(nn.Module):
 
 
 def initial_carry(config: ModelConfig, rows: int) -> Tree:
-    """Zeros: the state before the first token, for `rows` rows."""
+    """Returns the LSTM state before the first token, which is zero, for `rows` rows."""
     lstm = config.lstm
     return {
         f"layer_{j}": State(
@@ -194,7 +205,7 @@ def initial_carry(config: ModelConfig, rows: int) -> Tree:
 
 
 def initial_params(model: BiLM, key: jax.Array) -> Tree:
-    """The parameters a training starts from, drawn as the original draws them."""
+    """Returns initial parameters, drawn from the same distributions as in the original."""
     config = model.config
     characters = jnp.zeros((1, config.char_cnn.max_characters), jnp.int32)
     inputs = jnp.zeros((len(DIRECTIONS), 1, 1), jnp.int32)
@@ -202,5 +213,5 @@ def initial_params(model: BiLM, key: jax.Array) -> Tree:
 
 
 def parameter_count(params: Tree) -> int:
-    """Numbers in a tree of parameters (or of their shapes)."""
+    """Returns the number of scalars in a tree of parameters or of their shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

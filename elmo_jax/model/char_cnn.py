@@ -1,12 +1,13 @@
-"""The token encoder: character convolutions, max over positions, highways, projection (paper, section 3.1,
-and the original's released code).
+"""The token encoder: character convolutions, maximum over positions, highways and projection.
 
-Shapes: U words, W characters of a word, E character embedding, F filters in all, P projection, K words of a chunk.
+The architecture follows the paper, section 3.1, and the original's released code.
 
-Words are encoded in chunks, in a `lax.scan`; a chunk past the last real word is skipped, and within a chunk only as
-many positions are convolved as its longest word needs, since every window that is all padding has the same value.
-Both are exact. Words sorted by length gain most. The scan's backward pass is written out: the maximum sends its
-gradient to one window of a word and a filter, and the weights' gradients are sums over chunks.
+Shapes: U words, W characters per word, E character embedding, F filters in all, P projection, K words per chunk.
+
+Words are encoded in chunks by a `lax.scan`. Chunks past the last word are skipped, and a chunk convolves only as many
+positions as its longest word needs, since every window of padding alone has the same value. Both savings are exact, and
+they are largest if the words are sorted by length. The backward pass of the scan is written by hand: the gradient of a
+maximum goes to one window per word and filter, and the gradients of the weights are sums over chunks.
 """
 
 from __future__ import annotations
@@ -27,41 +28,41 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSettings:
-    """What the encoder's program is built from, beside the arrays."""
+    """The static settings of the encoder's program."""
 
     config: CharCNNConfig
-    projection: int
+    projection: int  # P
     precision: Precision
-    chunk: int  # K, words encoded at a time
+    chunk: int  # K
 
     @property
     def widest(self) -> int:
-        """Characters of the widest filter."""
+        """The width of the widest filter in characters."""
         return max(width for width, _ in self.config.filters)
 
     @property
     def has_projection(self) -> bool:
-        """The original leaves the projection out where it would keep the size."""
+        """Whether there is a projection; as in the original, there is none if the dimensions are equal."""
         return self.config.features != self.projection
 
 
 def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings: EncoderSettings) -> jax.Array:
-    """Context-free vectors of words.
+    """Computes the context-free vectors of words.
 
     Args:
-      params: the tree of `token_encoder.TokenEncoder`.
-      characters: [U, W] raw character ids (0 to 260); best sorted by length.
-      count: how many of the U words are real, the first ones; the vectors of the others come out as zero.
-      settings: the architecture; `chunk` changes speed and memory only.
+      params: the parameter tree of `token_encoder.TokenEncoder`.
+      characters: [U, W] raw character ids (0 to 260), preferably sorted by the words' lengths.
+      count: the number of the first rows that are words; the vectors of the other rows are zero.
+      settings: the static settings, of which `chunk` affects speed and memory only.
 
     Returns:
-      [U, P], float32.
+      The vectors, float32 [U, P].
     """
     words, chunk = characters.shape[0], min(settings.chunk, characters.shape[0])
     chunks = -(-words // chunk)
     padded = jnp.pad(characters.astype(jnp.int32), ((0, chunks * chunk - words), (0, 0)), constant_values=PADDING)
     settings = dataclasses.replace(settings, chunk=chunk)
-    params = jax.tree.map(jnp.asarray, params)  # a restored tree may be NumPy's
+    params = jax.tree.map(jnp.asarray, params)  # a restored tree may have NumPy arrays
     vectors = _encode(params, padded.reshape(chunks, chunk, -1), count, settings)  # [chunks, K, P]
     return vectors.reshape(chunks * chunk, -1)[:words]
 
@@ -81,7 +82,7 @@ def _encode_forward(params: Tree, characters: jax.Array, count: jax.Array, setti
         return index + 1, lax.cond(active, lambda: _forward_chunk(weights, chars, settings), lambda: zeros)
 
     _, (vectors, kept) = lax.scan(step, jnp.zeros((), jnp.int32), characters)
-    # rows past `count` within the last chunk: zero, so that nothing depends on what pads the batch
+    # Rows from `count` on in the last chunk are set to zero, so that nothing depends on the padding.
     real = jnp.arange(characters.shape[0] * settings.chunk).reshape(-1, settings.chunk, 1) < count
     return jnp.where(real, vectors, 0.0), (params, characters, count, kept)
 
@@ -92,8 +93,8 @@ def _encode_backward(settings: EncoderSettings, residuals: Any, gradient: jax.Ar
     real = jnp.arange(characters.shape[0] * settings.chunk).reshape(-1, settings.chunk, 1) < count
     gradient = jnp.where(real, gradient, 0.0)
 
-    def step(carry: tuple[jax.Array, _Weights], at: Any) -> tuple[tuple[jax.Array, _Weights], None]:
-        index, total = carry
+    def step(totals: tuple[jax.Array, _Weights], at: Any) -> tuple[tuple[jax.Array, _Weights], None]:
+        index, total = totals
         chars, kept, gradient = at
         total = lax.cond(
             index * settings.chunk < count,
@@ -113,10 +114,10 @@ _encode.defvjp(_encode_forward, _encode_backward)
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class _Weights:
-    """The encoder's parameters, or their gradients, as the chunks use them: all filters in one product."""
+    """The encoder's parameters, or their gradients, in the form for chunks: one product applies all filters."""
 
     table: jax.Array  # [261, E]
-    kernel: jax.Array  # [widest * E, F], zeros below a narrower filter
+    kernel: jax.Array  # [widest * E, F], with zeros in the last rows of narrower filters
     bias: jax.Array  # [F]
     highways: list[Tree]
     projection: Tree | None
@@ -147,7 +148,7 @@ class _Weights:
         )
 
     def tree(self, settings: EncoderSettings) -> Tree:
-        """Back to the layout of the parameters."""
+        """Returns the weights in the layout of the parameter tree."""
         tree: Tree = {"char_embedding": self.table}
         kernel = self.kernel.reshape(settings.widest, -1, settings.config.features)
         start = 0
@@ -162,19 +163,22 @@ class _Weights:
 
 
 def _window_limits(settings: EncoderSettings) -> jax.Array:
-    """[F] the last position a window of each filter can start at."""
+    """Returns the last position at which a window of each filter can start, [F]."""
     limits = [jnp.full((number,), settings.config.max_characters - width) for width, number in settings.config.filters]
     return jnp.concatenate(limits)
 
 
 def _embedded(table: jax.Array, chars: jax.Array, settings: EncoderSettings) -> jax.Array:
-    """[K, (W + widest - 1) * E]: the characters' vectors; zeros past W, for the narrow filters' last windows."""
+    """Returns the characters' embeddings [K, (W + widest - 1) * E], with zeros past W.
+
+    The zeros complete the last windows of the narrow filters to the widest width.
+    """
     vectors = jnp.pad(table[chars], ((0, 0), (0, settings.widest - 1), (0, 0)))
     return settings.precision.operand(vectors.reshape(chars.shape[0], -1))
 
 
 def _positions(chars: jax.Array, settings: EncoderSettings) -> jax.Array:
-    """Windows to look at: those that hold a character of the longest word, and one that is all padding."""
+    """Returns the number of windows to compute: those with a character of the longest word, and one of padding."""
     longest = jnp.max(jnp.sum(chars != PADDING, axis=1))
     narrowest = min(width for width, _ in settings.config.filters)
     return jnp.minimum(longest + 1, settings.config.max_characters - narrowest + 1)
@@ -186,7 +190,7 @@ def _window(embedded: jax.Array, position: jax.Array, settings: EncoderSettings)
 
 
 def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSettings) -> tuple[jax.Array, Any]:
-    """[K, W] -> [K, P] and what the backward pass needs."""
+    """Encodes one chunk, [K, W] -> [K, P], and returns what the backward pass needs as well."""
     product = settings.precision.product
     embedded, limits = _embedded(weights.table, chars, settings), _window_limits(settings)
 
@@ -199,7 +203,7 @@ def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSetting
     shape = (chars.shape[0], settings.config.features)
     start = (jnp.full(shape, -jnp.inf), jnp.zeros(shape, jnp.int8))
     highest, where = lax.fori_loop(0, _positions(chars, settings), convolve, start)
-    # the bias is the same at every position: added to the maximum, it gives the maximum of the sums
+    # The bias is the same at every position, so it can be added after the maximum.
     features = x = _activation(settings)(highest + weights.bias)  # [K, F]
     gates = []
     for layer in weights.highways:
@@ -220,10 +224,10 @@ def _activation(settings: EncoderSettings) -> Any:
 def _backward_chunk(
     weights: _Weights, chars: jax.Array, kept: Any, gradient: jax.Array, settings: EncoderSettings
 ) -> _Weights:
-    """Gradients of the weights; `gradient` [K, P] is that of the vectors."""
+    """Returns the gradients of the weights from the gradient of the vectors, [K, P]."""
     product = settings.precision.product
     features, where, gates = kept
-    inputs = [features]  # of each highway, then of the projection
+    inputs = [features]  # the inputs of the highways, then that of the projection
     for gate, transform in gates:
         inputs.append(gate * transform + (1 - gate) * inputs[-1])
     projection = None
@@ -251,7 +255,10 @@ def _backward_chunk(
 def _backward_convolution(
     weights: _Weights, chars: jax.Array, where: jax.Array, gradient: jax.Array, settings: EncoderSettings
 ) -> tuple[jax.Array, jax.Array]:
-    """Gradients of the character table [261, E] and the filters [widest * E, F], from that of the maxima [K, F]."""
+    """Returns the gradients of the character table [261, E] and of the filters [widest * E, F].
+
+    They are computed from `gradient` [K, F], the gradient of the maxima.
+    """
     product, size = settings.precision.product, settings.config.embedding_dim
     embedded = _embedded(weights.table, chars, settings)
 
@@ -265,6 +272,6 @@ def _backward_convolution(
     start = (jnp.zeros(weights.kernel.shape, jnp.float32), jnp.zeros(embedded.shape, jnp.float32))
     kernel, vectors = lax.fori_loop(0, _positions(chars, settings), convolve, start)
     vectors = vectors[:, : chars.shape[1] * size].reshape(-1, size)  # [K * W, E]
-    # a product with one-hot rows rather than a scatter, which adds one row at a time; float32, as any sum
+    # This is a product with one-hot rows, since a scatter would add one row at a time; like all sums, it is in float32.
     one_hot = jax.nn.one_hot(chars.reshape(-1), CHARACTERS, dtype=jnp.float32)
     return Precision.FLOAT32.product(one_hot, vectors, (0, 0)), kernel

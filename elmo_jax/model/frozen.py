@@ -1,7 +1,7 @@
-"""A trained biLM in use: words to vectors once, then the layers over vectors; no dropout, no gradient.
+"""Applies a trained biLM: encodes words once, and runs the LSTM layers over their vectors, without dropout.
 
 Shapes: U distinct words, W characters, B rows, T steps, P projection, C cells, L LSTM layers; a leading 2 is the
-direction, forward then backward, the backward stream already reversed.
+direction, forward then backward, with the backward stream already reversed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from elmo_jax.types import Tree
 
 
 def encode(model: BiLM, params: Tree, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
-    """Context-free vectors of words.
+    """Computes the context-free vectors of words.
 
     Args:
       model: the architecture; it need not be bound.
-      params: the biLM's tree; a softmax in it is not looked at.
+      params: the parameter tree of the biLM; a softmax in it is ignored.
       characters: [U, W] raw character ids (0 to 260).
-      count: how many of the U rows are words; all, if not given.
+      count: the number of the first rows that are words; all U unless given.
 
     Returns:
-      [U, P], float32.
+      The vectors, float32 [U, P].
     """
 
     vectors: Any = model.apply({"params": params}, characters, count, method="encode")
@@ -35,17 +35,17 @@ def encode(model: BiLM, params: Tree, characters: jax.Array, count: jax.Array | 
 def run_layers(
     model: BiLM, params: Tree, vectors: jax.Array, carry: Tree, mask: jax.Array | None = None
 ) -> tuple[list[jax.Array], Tree]:
-    """The LSTM layers over token vectors that are there already (from a cache, or encoded once for many places).
+    """Runs the LSTM layers over given token vectors (from a cache, or encoded once for several places).
 
     Args:
       model: the architecture; it need not be bound.
-      params: the biLM's tree.
-      vectors: [2, T, B, P] token vectors of both streams.
-      carry: see `initial_carry`, of B rows.
-      mask: [2, T, B] true on real tokens: elsewhere the outputs are zero and a row's state stands still.
+      params: the parameter tree of the biLM.
+      vectors: [2, T, B, P] the token vectors of both streams.
+      carry: the initial LSTM state of B rows, see `initial_carry`.
+      mask: [2, T, B] true for tokens, false for padding, where the outputs are zero and the state does not change.
 
     Returns:
-      The outputs of the L layers, each [2, T, B, P], and the carry after the last real token.
+      The outputs of the L layers, each [2, T, B, P], and the LSTM state after the last token.
     """
 
     found: Any = model.apply({"params": params}, vectors, carry, mask=mask, method="run_layers")
@@ -53,5 +53,5 @@ def run_layers(
 
 
 def stop_gradient(tree: Any) -> Any:
-    """The tree as constants: nothing is differentiated with respect to it."""
+    """Returns the arrays of a tree as constants for differentiation."""
     return jax.tree.map(jax.lax.stop_gradient, jax.tree.map(jnp.asarray, tree))

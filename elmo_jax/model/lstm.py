@@ -1,10 +1,11 @@
-"""The projected LSTM of one direction and one layer (paper, section 3.1; Sak et al. 2014).
+"""One projected LSTM layer of one direction (paper, section 3.1; Sak et al. 2014).
 
-Shapes: T steps, B rows, D input, C cells, P projection. Gates i, j, f, o in that order along 4C, as the original.
+Shapes: T steps, B rows, D input, C cells, P projection. The gates are i, j, f, o in that order along 4C, as in the
+original.
 
-The backward pass is written out: it keeps the gates and the cells, and the gradients of the weights are one product
-after the scan instead of a sum at every step. Gates, and what only products read, are kept as operands of products: in
-bfloat16 that halves their memory and the time to write and read it.
+The backward pass is written by hand: the forward pass stores the gates and the cells, and the gradients of the weights
+are one product after the scan instead of a sum at every step. Gates, and arrays that only matrix products read, are
+stored as operands of products; in bfloat16 this halves their memory and the time to write and read them.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from elmo_jax.config import LSTMConfig
 from elmo_jax.model.precision import Precision
 from elmo_jax.types import Tree
 
-FORGET_BIAS = 1.0  # added at run time, in no parameter file
+FORGET_BIAS = 1.0  # original; added at run time and not stored in parameter files
 
 
 class State(NamedTuple):
-    """The carry of one layer: what a row goes on from."""
+    """The state of one layer, from which a row continues."""
 
     cell: jax.Array  # [B, C]
     hidden: jax.Array  # [B, P], before any residual
 
 
 class InputProducts(enum.Enum):
-    """When a step's input is multiplied with its weights."""
+    """The place where the inputs are multiplied by their weights."""
 
-    BEFORE_SCAN = "before the scan"  # all steps' in one large product, and [T, B, 4C] written and read again
-    IN_STEP = "in the step"  # in one product with the hidden state
+    BEFORE_SCAN = "before the scan"  # one large product for all steps; its result [T, B, 4C] is written and read again
+    IN_STEP = "in the step"  # one product per step, together with that of the hidden state
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTMSettings:
-    """What the program of a layer is built from, beside the arrays."""
+    """The static settings of a layer's program."""
 
     cell_clip: float
     projection_clip: float
@@ -53,7 +54,7 @@ class LSTMSettings:
     def of(
         cls, config: LSTMConfig, precision: Precision, input_products: InputProducts = InputProducts.IN_STEP
     ) -> LSTMSettings:
-        """Of a config; without a projection matrix there is nothing for its clip to act on."""
+        """Makes the settings from a config; without a projection matrix, the projection is not clipped."""
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
         return cls(config.cell_clip, projection_clip, precision, input_products)
 
@@ -69,16 +70,17 @@ def projected_lstm(
     """Runs one layer over time.
 
     Args:
-      params: `kernel` [D + P, 4C] with rows input, hidden; `bias` [4C]; `projection` [C, P], absent where C = P.
-      inputs: [T, B, D].
-      state: where each row starts from.
-      settings: clips and precision.
-      mask: [T, B], true on real tokens: a row's state stands still on the others, and its output there is zero.
-        None: all are real.
-      restart: [T, B], true on tokens that are read from a zero state, whatever came before. None: none is.
+      params: `kernel` [D + P, 4C], whose first rows are for the input and the others for the hidden state; `bias`
+        [4C]; `projection` [C, P], absent if C = P.
+      inputs: [T, B, D] the inputs.
+      state: the initial state of each row.
+      settings: the static settings.
+      mask: [T, B] true for tokens, false for padding, where the state does not change and the output is zero; all are
+        tokens unless given.
+      restart: [T, B] true for tokens before which the state is reset to zero; none unless given.
 
     Returns:
-      Outputs [T, B, P], float32, and the state after the last step.
+      The outputs [T, B, P], float32, and the state after the last step.
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
     keep = None if restart is None else 1 - restart[..., None].astype(jnp.float32)
@@ -102,7 +104,7 @@ def _clip(x: jax.Array, bound: float) -> jax.Array:
 
 
 def _inside(x: jax.Array, bound: float) -> jax.Array | float:
-    """The slope of the clip, from its output."""
+    """Returns the derivative of `_clip` with respect to its input, computed from its output."""
     return jnp.abs(x) < bound if bound else 1.0
 
 
@@ -158,12 +160,12 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
     kernel = operand(params["kernel"][size:])
     projection = operand(params["projection"]) if "projection" in params else None
 
-    def step(carry: Any, at: Any) -> tuple[Any, Any]:
-        d_state, cell, d_bias = carry
+    def step(totals: Any, at: Any) -> tuple[Any, Any]:
+        d_state, cell, d_bias = totals
         t, d_output, gates, hidden, real, kept = at
         d_hidden, d_cell = d_state.hidden, d_state.cell
         i, j, f, o = (gate.astype(jnp.float32) for gate in gates)
-        # the cell before is read in its place: a shifted copy of all cells would be written and read once more
+        # The previous cell is read from `cells`, since a shifted copy of all cells would cost another write and read.
         before = jnp.where(t > 0, lax.dynamic_index_in_dim(cells, jnp.maximum(t - 1, 0), keepdims=False), state.cell)
         started = before if kept is None else before * kept
         if real is not None:
@@ -189,7 +191,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
         d_before = State(d_cell * f, product(d_z, kernel, (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
-        inner = None if projection is None else operand(o * squashed)  # [B, C], what was projected
+        inner = None if projection is None else operand(o * squashed)  # [B, C], the input of the projection
         return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), (operand(d_z), operand(d_hidden), inner)
 
     at = (jnp.arange(len(cells)), d_outputs, gates, hidden, mask, keep)
@@ -211,13 +213,13 @@ _run.defvjp(_run_forward, _run_backward)
 
 
 class ProjectedLSTM(nn.Module):
-    """The parameters of one layer and their initial values; a thin shell around `projected_lstm`."""
+    """The parameters of one layer, as `projected_lstm` expects them, and their initial values."""
 
     config: LSTMConfig
 
     @nn.compact
     def __call__(self) -> Tree:
-        """The parameters; input and hidden state have the same size, that of the projection."""
+        """Returns the parameters for an input of dimension P, the same as that of the hidden state."""
         config = self.config
         glorot = nn.initializers.glorot_uniform()
         params: Tree = {

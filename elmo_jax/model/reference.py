@@ -1,7 +1,8 @@
-"""The biLM written plainly: what the fast forms compute, to be read first and to be tested against.
+"""A plain implementation of the biLM, to be read first, and which the tests compare the fast implementation with.
 
-Every token is encoded, the characters' windows are one convolution per filter, the LSTM is a scan of the equations, the
-softmax scores the whole vocabulary, and all gradients are JAX's own. The parameter tree is that of `bilm.BiLM`.
+Every token is encoded on its own, each filter is one convolution over the characters, the LSTM is a scan of its
+equations, the softmax scores the whole vocabulary, and JAX derives all gradients. The parameter tree is that of
+`bilm.BiLM`.
 
 Shapes: N words, W characters, E character embedding, F filters in all, P projection, C cells, T steps, B rows,
 L layers, V vocabulary; a leading 2 is the direction, the backward stream already reversed.
@@ -18,7 +19,7 @@ from elmo_jax.types import Tree
 
 
 def encode(params: Tree, characters: jax.Array, config: CharCNNConfig, projection: int) -> jax.Array:
-    """Context-free vectors of words (paper, section 3.1): [N, W] raw character ids -> [N, P]."""
+    """Computes the context-free vectors of words: [N, W] raw character ids -> [N, P] (paper, section 3.1)."""
     embedded = params["char_embedding"][characters]  # [N, W, E]
     features = []
     for i, _ in enumerate(config.filters):
@@ -48,15 +49,20 @@ def lstm_layer(
     mask: jax.Array | None = None,
     restart: jax.Array | None = None,
 ) -> tuple[jax.Array, State]:
-    """One projected LSTM layer of one direction; the arguments are those of `lstm.projected_lstm`.
+    """Runs one projected LSTM layer of one direction, as `lstm.projected_lstm` does.
 
     Args:
-      params: `kernel` [D + P, 4C], its columns the gates i, j, f, o; `bias` [4C]; `projection` [C, P], absent if C = P.
-      inputs: [T, B, D].
-      state: where each row starts from.
-      cell_clip, projection_clip: bounds of absolute values; 0 for none.
-      mask: [T, B], true on real tokens.
-      restart: [T, B], true on tokens that are read from a zero state.
+      params: `kernel` [D + P, 4C] with the gates i, j, f, o as columns; `bias` [4C]; `projection` [C, P], absent if
+        C = P.
+      inputs: [T, B, D] the inputs.
+      state: the initial state of each row.
+      cell_clip: the bound on the absolute values of the cells; 0 means no bound.
+      projection_clip: the bound on the absolute values of the projected outputs; 0 means no bound.
+      mask: [T, B] true for tokens, false for padding; all are tokens unless given.
+      restart: [T, B] true for tokens before which the state is reset to zero; none unless given.
+
+    Returns:
+      The outputs [T, B, P], and the last state.
     """
     mask = jnp.ones(inputs.shape[:2], bool) if mask is None else mask
     restart = jnp.zeros(inputs.shape[:2], bool) if restart is None else restart
@@ -69,7 +75,7 @@ def lstm_layer(
         state = State(*(jnp.where(again, 0.0, s) for s in state))
         z = jnp.concatenate([x, state.hidden], axis=-1) @ params["kernel"] + params["bias"]
         i, j, f, o = jnp.split(z, 4, axis=-1)  # [B, C] each
-        cell = jax.nn.sigmoid(f + 1) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(j)  # forget bias 1, not stored
+        cell = jax.nn.sigmoid(f + 1) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(j)  # the forget bias 1 is not stored
         cell = clip(cell, cell_clip)
         hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
         if "projection" in params:
@@ -82,7 +88,7 @@ def lstm_layer(
 
 
 def lstm_stack(params: Tree, inputs: jax.Array, states: list[State], config: LSTMConfig) -> list[jax.Array]:
-    """The layers of one direction: [T, B, P] -> L outputs [T, B, P]; from the second layer on with a residual."""
+    """Runs the layers of one direction: [T, B, P] -> L outputs [T, B, P]; the second and later ones have a residual."""
     outputs: list[jax.Array] = []
     x = inputs
     for j in range(config.layers):
@@ -93,18 +99,18 @@ def lstm_stack(params: Tree, inputs: jax.Array, states: list[State], config: LST
 
 
 def softmax_losses(params: Tree, hidden: jax.Array, targets: jax.Array) -> jax.Array:
-    """Cross-entropy of each target against the whole vocabulary: [N, P], [N] -> [N] in nats."""
+    """Returns the cross-entropy of each target over the whole vocabulary: [N, P], [N] -> [N] in nats."""
     logits = hidden @ params["kernel"].T + params["bias"]  # [N, V]
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], axis=1)[:, 0]
 
 
 def loss(params: Tree, characters: jax.Array, targets: jax.Array, config: ModelConfig) -> jax.Array:
-    """The mean loss of both directions, in nats per token, from zero states and without dropout.
+    """Returns the mean loss of both directions, in nats per token, from zero states and without dropout.
 
     Args:
-      params: the whole tree, with the softmax.
-      characters: [2, T, B, W] raw character ids of the inputs.
-      targets: [2, T, B] word ids.
+      params: the whole parameter tree, including the softmax.
+      characters: [2, T, B, W] the raw character ids of the inputs.
+      targets: [2, T, B] the word ids of the targets.
       config: the architecture.
     """
     steps, rows, width = characters.shape[1:]

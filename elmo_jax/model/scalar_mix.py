@@ -1,6 +1,6 @@
-"""The mix of the biLM's layers (paper, equation 1).
+"""The weighted mix of the biLM's layers (paper, equation 1).
 
-Shapes: B sentences, N layers (the token vectors among them), T positions, D features.
+Shapes: B sentences, N layers (including the token vectors), T positions, D features.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ EPSILON = 1e-12  # original
 
 
 class Layers(enum.Enum):
-    """What is mixed."""
+    """The layers that are mixed."""
 
     ALL = "all"  # gamma * sum_j softmax(w)_j * h_j
-    TOP = "top"  # gamma * h_L: no weights, and no layer norm, as bilm-tf's `use_top_only`
+    TOP = "top"  # gamma * h_L, without weights and layer norm, as with bilm-tf's `use_top_only`
 
 
 class LayerNorm(enum.Enum):
-    """Whether each layer is normalised before the mix, by one mean and one variance over the batch."""
+    """The normalisation of each layer before the mix, by one mean and one variance over the batch."""
 
     NONE = "none"
-    WITHOUT_MARKS = "without_marks"  # over the words, as bilm-tf
-    WITH_MARKS = "with_marks"  # over the words and the sentence marks, as AllenNLP
+    WITHOUT_MARKS = "without_marks"  # over the words, as in bilm-tf
+    WITH_MARKS = "with_marks"  # over the words and the sentence marks, as in AllenNLP
 
 
 def normalise(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) -> jax.Array:
-    """One mean and one variance per layer, over all true positions and features of the batch; no affine.
+    """Normalises each layer by its mean and variance over all features of all positions that count in the batch.
+
+    There are no affine parameters.
 
     Args:
-      layers: [B, N, T, D].
-      mask: [B, T], true where a position counts.
-      axis_name: the mapped axis over which the batch is spread, if it is (`shard_map`, `pmap`).
+      layers: [B, N, T, D] the layers.
+      mask: [B, T] true for positions that count.
+      axis_name: the mapped axis that the batch is divided over, if any (`shard_map`, `pmap`).
 
     Returns:
-      [B, N, T, D]; at the other positions something of no meaning.
+      The normalised layers [B, N, T, D]; the values at other positions are meaningless.
     """
     weight = mask[:, None, :, None].astype(layers.dtype)  # [B, 1, T, 1]
 
@@ -47,19 +49,20 @@ def normalise(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) 
         x = x.sum(axes, keepdims=axes is not None)
         return x if axis_name is None else lax.psum(x, axis_name)
 
-    number = jnp.maximum(total(weight), 1) * layers.shape[-1]  # a batch of empty sentences has none
+    number = jnp.maximum(total(weight), 1) * layers.shape[-1]  # at least 1, since all sentences may be empty
     mean = total(layers * weight, (0, 2, 3)) / number  # [1, N, 1, 1]
     variance = total(((layers - mean) * weight) ** 2, (0, 2, 3)) / number
     return (layers - mean) / jnp.sqrt(variance + EPSILON)
 
 
 class ScalarMix(nn.Module):
-    """Equation 1, with parameters of its own: `gamma` [], starting at 1, and `weights` [N], starting at 0.
+    """Equation 1 of the paper, with the parameters `gamma` [], initially 1, and `weights` [N], initially 0.
 
     Attributes:
-      layers: all, or the top one.
-      layer_norm: before the mix. Here WITH_MARKS and WITHOUT_MARKS are the same; the mask given makes the difference.
-      axis_name: see `normalise`.
+      layers: whether all layers are mixed, or only the top one is used.
+      layer_norm: the normalisation before the mix. WITH_MARKS and WITHOUT_MARKS have the same effect in this module,
+        since the mask decides which positions count.
+      axis_name: the mapped axis that the batch is divided over, if any (see `normalise`).
     """
 
     layers: Layers = Layers.ALL
@@ -68,14 +71,14 @@ class ScalarMix(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mixes layers.
+        """Computes the mix of some layers.
 
         Args:
-          vectors: [B, N, T, D].
-          mask: [B, T], true where a position counts.
+          vectors: [B, N, T, D] the layers.
+          mask: [B, T] true for positions that count.
 
         Returns:
-          [B, T, D], zero where the mask is false; and the sum of the squares of the raw weights, 0 for TOP.
+          The mix [B, T, D], zero where the mask is false, and the sum of the squares of the raw weights, 0 for TOP.
         """
         gamma = self.param("gamma", nn.initializers.ones_init(), ())
         if self.layers is Layers.TOP:

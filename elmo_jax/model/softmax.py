@@ -1,4 +1,4 @@
-"""The softmax over the vocabulary: sampled in training, full in evaluation (Jozefowicz et al. 2016).
+"""The losses of the softmax over the vocabulary: sampled in training, full in evaluation (Jozefowicz et al. 2016).
 
 Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalisers are float32.
 """
@@ -13,15 +13,16 @@ from elmo_jax.model.precision import Precision
 
 
 def log_expected_count(ids: jax.Array, tries: jax.Array, vocabulary_size: int) -> jax.Array:
-    """Log of how often each word is expected among the negatives, drawn until distinct from the log-uniform
-    distribution.
+    """Returns the log of each word's expected count among the negatives.
+
+    The negatives are drawn from the log-uniform distribution until enough of them are distinct.
 
     Args:
-      ids: word ids, ordered by falling frequency, any shape.
-      tries: draws made until the negatives were distinct.
-      vocabulary_size: V; P(k) = log((k + 2) / (k + 1)) / log(V + 1).
+      ids: the word ids, ordered by descending frequency, of any shape.
+      tries: the number of draws until the negatives were distinct.
+      vocabulary_size: V, in P(k) = log((k + 2) / (k + 1)) / log(V + 1).
     """
-    # log1p(1 / (k + 1)), since the ratio itself rounds to 1 for rare words
+    # log1p(1 / (k + 1)) is used, since the ratio itself rounds to 1 for rare words.
     probability = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(jnp.float32(vocabulary_size + 1))
     return jnp.log(-jnp.expm1(tries * jnp.log1p(-probability)))
 
@@ -35,14 +36,16 @@ def sampled_softmax_losses(
     log_expected: tuple[jax.Array, jax.Array],
     precision: Precision = Precision.FLOAT32,
 ) -> jax.Array:
-    """Cross-entropy of each target against the drawn negatives.
+    """Returns the cross-entropy of each target among the sampled negatives.
 
     Args:
-      hidden: [N, P].
-      target_rows: softmax weights [N, P] and biases [N] of the targets.
-      negative_rows: softmax weights [S, P] and biases [S] of the negatives.
-      targets: [N] word ids. negatives: [S] distinct word ids; those equal to a row's target are masked in that row.
-      log_expected: of the targets [N] and of the negatives [S]; subtracted from the logits.
+      hidden: [N, P] the hidden vectors.
+      target_rows: the softmax weights [N, P] and biases [N] of the targets.
+      negative_rows: the softmax weights [S, P] and biases [S] of the negatives.
+      targets: [N] word ids.
+      negatives: [S] distinct word ids; a negative that equals the target of a row is masked in that row.
+      log_expected: the log expected counts of the targets [N] and of the negatives [S], subtracted from the logits.
+      precision: the precision of the matrix product.
 
     Returns:
       [N] losses in nats.
@@ -50,7 +53,7 @@ def sampled_softmax_losses(
     true = jnp.sum(hidden * target_rows[0], axis=-1) + target_rows[1] - log_expected[0]  # [N]
     sampled = precision.product(hidden, negative_rows[0], (1, 1)) + (negative_rows[1] - log_expected[1])  # [N, S]
     sampled = jnp.where(targets[:, None] == negatives, -jnp.inf, sampled)
-    # no other word but the target may be left: then its loss is zero
+    # The maximum includes the target, since all negatives of a row may be masked; the loss is zero then.
     highest = lax.stop_gradient(jnp.maximum(jnp.max(sampled, axis=-1), true))
     total = jnp.sum(jnp.exp(sampled - highest[:, None]), axis=-1) + jnp.exp(true - highest)
     return jnp.log(total) + highest - true
@@ -64,14 +67,18 @@ def full_softmax_losses(
     chunk: int,
     precision: Precision = Precision.FLOAT32,
 ) -> jax.Array:
-    """Cross-entropy of each target against the whole vocabulary, `chunk` words at a time.
+    """Returns the cross-entropy of each target over the whole vocabulary, `chunk` words at a time.
 
     Args:
-      hidden: [N, P]. kernel: [V, P]. bias: [V]. targets: [N] word ids.
-      chunk: words of the vocabulary at a time; [N, chunk] logits are in memory at once.
+      hidden: [N, P] the hidden vectors.
+      kernel: [V, P] the softmax weights.
+      bias: [V] the softmax biases.
+      targets: [N] word ids.
+      chunk: the number of words scored at a time, so that [N, chunk] logits are in memory at once.
+      precision: the precision of the matrix products.
 
     Returns:
-      [N] losses in nats; differentiable.
+      [N] losses in nats, which can be differentiated.
     """
     true = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
     return log_normaliser(hidden, kernel, bias, chunk, precision) - true
@@ -80,16 +87,16 @@ def full_softmax_losses(
 def log_normaliser(
     hidden: jax.Array, kernel: jax.Array, bias: jax.Array, chunk: int, precision: Precision = Precision.FLOAT32
 ) -> jax.Array:
-    """[N] log of the sum of exp of the logits of all rows, `chunk` at a time; the arguments are as above.
+    """Returns the log of the sum of exp of the logits of all rows, [N], computed for `chunk` rows at a time.
 
-    A row whose bias is -inf has no part in it.
+    The arguments are those of `full_softmax_losses`. A row whose bias is -inf adds nothing.
     """
     vocabulary = kernel.shape[0]
     chunk = min(chunk, vocabulary)
     operand = precision.operand(hidden)
 
     def step(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
-        # the last chunk reaches back instead of past the end; the words it shares with the one before are left out
+        # The last chunk starts earlier instead of exceeding the end; words of the chunk before it are masked.
         first = jnp.minimum(start, vocabulary - chunk)
         rows = lax.dynamic_slice_in_dim(kernel, first, chunk)
         biases = lax.dynamic_slice_in_dim(bias, first, chunk)

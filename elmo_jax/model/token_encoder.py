@@ -1,6 +1,6 @@
-"""The token encoder's parameters: their layout and their initial values, those of the original.
+"""The parameters of the token encoder: their layout, and the initial values of the original.
 
-Shapes: U words, W characters of a word, P projection.
+Shapes: U words, W characters per word, P projection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from elmo_jax.types import Tree
 
 
 class TokenEncoder(nn.Module):
-    """Words' characters to context-free vectors; the parameters' layout and their initial values."""
+    """Computes context-free vectors from the characters of words (paper, section 3.1).
+
+    Attributes:
+      config: the architecture of the char CNN.
+      projection: P, the dimension of the vectors.
+      precision: the precision of the matrix products.
+      chunk: the number of words encoded at a time, which affects speed and memory only.
+    """
 
     config: CharCNNConfig
     projection: int
@@ -28,14 +35,14 @@ class TokenEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
-        """[U, W] raw character ids -> [U, P]; see `encode_words`. `count` is U if it is not given."""
+        """Encodes words as `encode_words` does: [U, W] raw character ids -> [U, P]; `count` is U unless given."""
         settings = EncoderSettings(self.config, self.projection, self.precision, self.chunk)
         params: Tree = {
             "char_embedding": self.param("char_embedding", _uniform(1.0), (CHARACTERS, self.config.embedding_dim))
         }
         for i, (width, number) in enumerate(self.config.filters):
             shape = (width, self.config.embedding_dim, number)
-            # the original: U(±0.05) for relu, N(0, 1/sqrt(width * E)) for tanh
+            # original: uniform in ±0.05 for relu, normal with standard deviation 1 / sqrt(width * E) for tanh
             spread = (width * self.config.embedding_dim) ** -0.5
             init = _uniform(0.05) if self.config.activation == "relu" else nn.initializers.normal(spread)
             params[f"filter_{i}"] = _Affine(shape, init, 0.0, name=f"filter_{i}")()
@@ -57,7 +64,7 @@ def _uniform(bound: float) -> nn.initializers.Initializer:
 
 
 class _Affine(nn.Module):
-    """A kernel and a bias, under one name."""
+    """The kernel and the bias of one affine map."""
 
     shape: tuple[int, ...]
     kernel_init: nn.initializers.Initializer
@@ -72,7 +79,10 @@ class _Affine(nn.Module):
 
 
 class _Highway(nn.Module):
-    """Carry and transform of one highway layer. The carry starts at -2, so that it takes the input as it is."""
+    """The carry gate and the transform of one highway layer.
+
+    The gate's bias starts at -2 (original), so that the layer at first passes on most of its input.
+    """
 
     features: int
 

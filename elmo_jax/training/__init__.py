@@ -1,1 +1,1 @@
-"""Training: devices, state, optimizer, step, loop, evaluation, metrics."""
+"""The training of a biLM: devices, state, optimizer, step, loop, evaluation and report."""

@@ -1,4 +1,4 @@
-"""Whether a config, a corpus and the devices go together; and for how many steps."""
+"""Checks whether a config, a corpus and the devices fit together, and computes the number of steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from elmo_jax.training.partitioning import softmax_placement
 
 
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
-    """Raises `UserError`, one line, for sizes that cannot be trained with."""
+    """Raises `UserError` for sizes with which training is impossible."""
     train = config.train
     check_rows(train.batch_size, mesh)
-    softmax_placement(config, corpus.vocabulary_size, mesh)  # raises where it cannot be as the config says
+    softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow what the config says
     check_negatives(config, corpus.vocabulary_size)
     tokens, needed = corpus.tokens("train"), train.tokens_per_step
     if tokens < needed:
@@ -32,14 +32,14 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
 
 
 def check_negatives(config: Config, vocabulary_size: int) -> None:
-    """Raises `UserError` where a vocabulary has too few words to draw the negatives of a step from."""
+    """Raises `UserError` if a vocabulary has too few words to draw the negatives of a step from."""
     if config.train.negatives >= vocabulary_size:
         raise UserError(
             f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"
-            f" {vocabulary_size} words; take fewer, or 0 for the full softmax"
+            f" {vocabulary_size} words; use fewer, or 0 for the full softmax"
         )
 
 
 def total_steps(config: Config, corpus: Corpus) -> int:
-    """`train.steps`, or as many as give every token its epochs."""
+    """Returns `train.steps`, or else the number of steps that read the text `train.epochs` times."""
     return config.train.steps or math.ceil(config.train.epochs * corpus.tokens("train") / config.train.tokens_per_step)

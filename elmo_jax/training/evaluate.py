@@ -1,6 +1,8 @@
-"""Held-out perplexity: full softmax, no dropout, state from zero and carried, every token once.
+"""Measures held-out perplexity, with the full softmax and without dropout.
 
-Shapes: T steps, B rows, V vocabulary; a leading 2 is the direction.
+Every row starts from a zero LSTM state, which is carried to its end, and every token is scored once.
+
+Shapes: T steps, B rows of this process, R rows of all processes, V vocabulary, D devices; a leading 2 is the direction.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ LOSS_SPEC = PartitionSpec(None, None, AXIS)
 
 @dataclasses.dataclass
 class SentenceScores:
-    """Log-probabilities of each sentence of a text, in nats; their sums are what the perplexities are made of."""
+    """The log-probabilities of the sentences of a text, from whose sums the perplexities are computed."""
 
-    tokens: np.ndarray  # [sentences]
-    log_probability: np.ndarray  # [2, sentences]
+    tokens: np.ndarray  # [sentences] the number of targets per direction
+    log_probability: np.ndarray  # [2, sentences] in nats
 
 
 class Evaluator:
-    """Evaluates parameters on text; compiled once for all texts and all parameters of one model."""
+    """Evaluates parameters on texts, with one compiled program for all texts and parameters of a model."""
 
     def __init__(
         self,
@@ -61,9 +63,17 @@ class Evaluator:
         vocabulary_size: int,
         placement: Placement = Placement.REPLICATED,
     ):
-        """`model` without softmax; `placement` of its rows."""
+        """Makes the program without compiling it.
+
+        Args:
+          model: the model, without softmax.
+          config: the evaluation settings.
+          mesh: the devices.
+          vocabulary_size: V.
+          placement: the placement of the softmax's rows.
+        """
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
-        self._rows = -(-config.batch_size // mesh.size) * mesh.size  # some stay empty where devices do not divide them
+        self._rows = -(-config.batch_size // mesh.size) * mesh.size  # rounded up to the devices; some rows may be empty
         self._softmax_losses = _losses_of_a_share if placement is Placement.SHARDED else _losses_of_all
         specs = (REPLICATED, placement.spec, WINDOW_SPECS, CARRY_SPEC, REPLICATED)
         mapped = jax.shard_map(
@@ -76,7 +86,7 @@ class Evaluator:
     def _losses(
         self, dense: Tree, softmax: Tree, window: Window, carry: Tree, spellings: jax.Array
     ) -> tuple[jax.Array, Tree]:
-        """[2, T, B] losses in nats of one device's rows."""
+        """Returns the losses [2, T, B] of one device's rows in nats, and the LSTM state after them."""
         characters = spellings[window.words]  # [U, W]
         applied: Any = self._model.apply(
             {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
@@ -94,17 +104,22 @@ class Evaluator:
         return losses.reshape(hidden.shape[:-1]), after
 
     def lower(self, *shapes: Any) -> jax.stages.Lowered:
-        """The program of one window for parameters, window, carry and spellings of these shapes, not yet compiled."""
+        """Lowers the program of one window for parameters, window, carry and spellings of the given shapes."""
         return self._step.lower(*shapes)
 
     def sentences(
         self, params: Tree, blocks: BlockSource, distinct: DistinctWords, spellings: jax.Array
     ) -> tuple[Perplexity, SentenceScores]:
-        """Perplexities of a text and its sentences' log-probabilities, in the order of the text.
+        """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text.
 
         Args:
-          params: with softmax, its rows in lanes; on every device of the mesh, but for rows that are divided.
-          blocks: the text. distinct, spellings [types, W]: of its lexicon; `spellings` on every device of the mesh.
+          params: the parameters, with the softmax's rows in lanes; all are replicated, except for divided rows.
+          blocks: the text.
+          distinct: finds the distinct words of a window, for the lexicon of the text.
+          spellings: [types, W] the raw character ids of the lexicon, on every device of the mesh.
+
+        Raises:
+          UserError: the text has no tokens.
         """
         if not len(blocks):
             raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
@@ -116,7 +131,7 @@ class Evaluator:
         )
         totals = _Totals()
         unknown = 0
-        # fetched one window late, so that the device does not wait for the host
+        # Losses are fetched one window late, so that the device does not wait for the host.
         late: tuple[jax.Array, EvaluationWindow] | None = None
         for window in prefetched(self._windows(blocks, distinct)):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
@@ -132,11 +147,11 @@ class Evaluator:
     def perplexity(
         self, params: Tree, blocks: BlockSource, distinct: DistinctWords, spellings: jax.Array
     ) -> Perplexity:
-        """As `sentences`, the perplexities only."""
+        """Returns only the perplexities of a text; the arguments are those of `sentences`."""
         return self.sentences(params, blocks, distinct, spellings)[0]
 
     def _local(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """[2, R, …] -> [2, B, …]."""
+        """Returns the shape of this process's part, [2, R, …] -> [2, B, …]."""
         rows = local_rows(self._rows, self._mesh)
         return (shape[0], len(rows), *shape[2:])
 
@@ -157,7 +172,7 @@ class Evaluator:
 def _losses_of_all(
     hidden: jax.Array, softmax: Tree, targets: jax.Array, vocabulary_size: int, chunk: int, precision: Precision
 ) -> jax.Array:
-    """[N] losses of hidden vectors [N, P] where the device has all rows; `targets` [N] are rows."""
+    """Returns the losses [N] of hidden vectors [N, P] on a device with all rows; `targets` [N] are rows."""
     bias = without_padding(softmax["bias"], vocabulary_size)
     return full_softmax_losses(hidden, softmax["kernel"], bias, targets, chunk, precision)
 
@@ -165,7 +180,10 @@ def _losses_of_all(
 def _losses_of_a_share(
     hidden: jax.Array, softmax: Tree, targets: jax.Array, vocabulary_size: int, chunk: int, precision: Precision
 ) -> jax.Array:
-    """The same where it has its share: each device scores the tokens of all against its own rows."""
+    """Returns the losses as `_losses_of_all` does, on a device with a share of the rows.
+
+    Each device scores its own rows for the tokens of all devices.
+    """
     number, share = hidden.shape[0], softmax["bias"].shape[0]
     first = lax.axis_index(AXIS) * share
     hidden, targets = lax.all_gather((hidden, targets), AXIS, tiled=True)  # [D * N, P], [D * N]
@@ -180,7 +198,7 @@ def _losses_of_a_share(
 
 
 class _Totals:
-    """Sums of losses in float64, in the order of the text: the same whatever the devices."""
+    """The sums of losses per sentence, in float64 and in the order of the text, so that devices do not matter."""
 
     def __init__(self) -> None:
         self._tokens = np.zeros(0)
@@ -198,12 +216,12 @@ class _Totals:
             self._losses[direction] += np.bincount(sentence, values[direction], minlength=size)
 
     def result(self, unknown: int) -> tuple[Perplexity, SentenceScores]:
-        """Over all processes."""
+        """Returns the results over all processes; `unknown` is the number of `<UNK>` targets of this process."""
         if jax.process_count() > 1:
             size = int(multihost_utils.process_allgather(np.int64(len(self._tokens))).max())
             tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
             losses = np.pad(self._losses, ((0, 0), (0, size - self._losses.shape[1])))
-            # as bytes: the gather would round float64 to float32
+            # The values are sent as integers, since the gather would round float64 to float32.
             rows = (
                 multihost_utils.process_allgather(np.vstack([tokens, losses]).view(np.uint32)).view(np.float64).sum(0)
             )

@@ -1,4 +1,4 @@
-"""Perplexity of a biLM on any text."""
+"""Measures the perplexity of a biLM on any text."""
 
 from __future__ import annotations
 
@@ -29,15 +29,22 @@ from elmo_jax.training.softmax_sharding import choose_placement
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluation:
-    """What `evaluate_text` finds."""
+    """The result of `evaluate_text`.
+
+    Attributes:
+      perplexity: the perplexities.
+      sentences: the number of sentences.
+      vocabulary_size: the number of words of the softmax.
+      step: the step of the run that the biLM was made at; None if it is unknown.
+    """
 
     perplexity: Perplexity
     sentences: int
     vocabulary_size: int
-    step: int | None  # of the run that the biLM is of
+    step: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the result for a JSON file."""
         return {
             "perplexity": self.perplexity.as_dict(),
             "tokens": self.perplexity.tokens,
@@ -48,14 +55,14 @@ class TextEvaluation:
         }
 
     def describe(self) -> str:
-        """For a person."""
+        """Returns the result as text."""
         p = self.perplexity
         step = "" if self.step is None else f"step {self.step:,}\n"
         return step + (
             f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n"
             f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of"
-            f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with figures over the"
-            " same vocabulary and text."
+            f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with perplexities over"
+            " the same vocabulary and text."
         )
 
 
@@ -67,17 +74,20 @@ def evaluate_text(
     batch_size: int | None = None,
     per_sentence: Path | None = None,
 ) -> TextEvaluation:
-    """Perplexity of a biLM on a text, with the full softmax; state from zero and carried along `batch_size` rows.
+    """Measures the perplexity of a biLM on a text with the full softmax.
+
+    The text is divided into `batch_size` rows, each of which starts from a zero LSTM state.
 
     Args:
-      model: see `open_bilm`.
-      sources: as `prepare` takes them; or one prepared corpus, whose held-out part is read.
-      options: how the text is read.
-      batch_size: rows the text is laid out in; None for as many as the model's own held-out figure was taken with.
-      per_sentence: a file to write each sentence's log-probabilities to, tab-separated.
+      model: the source of the biLM, see `open_bilm`.
+      sources: the sources of the text, see `prepare`, or one prepared corpus, whose held-out part is read.
+      options: the options for reading the text.
+      batch_size: the number of rows; None for the number with which the model's own held-out perplexity was measured.
+      per_sentence: a tab-separated file to write the log-probabilities of each sentence to.
 
     Raises:
-      UserError: no such model or text; a model without softmax; a corpus prepared with another vocabulary.
+      UserError: the model or the text does not exist, the model has no softmax, or the corpus was prepared with another
+        vocabulary.
     """
     bilm = open_bilm(model)
     if bilm.vocabulary is None:
@@ -111,13 +121,13 @@ def _name(model: BiLMSource) -> str:
 
 
 def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:
-    """The text with the model's vocabulary: prepared for the moment, or found prepared."""
+    """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
     if len(sources) == 1 and (Path(sources[0]) / "corpus.json").exists():
         corpus = Corpus.open(sources[0])
         if corpus.vocabulary() != vocabulary:
             raise UserError(
-                f"{sources[0]}: prepared with another vocabulary than the model's, so the figure would mean nothing;"
-                " give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
+                f"{sources[0]}: prepared with another vocabulary than the model's, so that a perplexity would be"
+                " meaningless; give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
             )
         return corpus
     words = temporary / "vocabulary.txt"
@@ -133,7 +143,7 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, opti
 
 
 def _sentence_lines(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
-    """A head and a line a sentence: number, targets, log-probabilities in nats, the sentence."""
+    """Returns a header and one line per sentence: number, targets, log-probabilities in nats, the sentence."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
     lines = ["sentence\ttokens\tforward\tbackward\ttext\n"]

@@ -1,4 +1,4 @@
-"""The start of a run: whether its folder, its settings and its corpus go together, and whether there is work left."""
+"""Launches a run, after checking that its folder, settings and corpus fit together and that it is not complete."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from elmo_jax.training.program import Program
 
 
 def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
-    """Trains to the end, or until SIGTERM or SIGINT.
+    """Trains a biLM to the end, or until SIGTERM or SIGINT.
 
     Args:
-      config: the experiment.
-      workdir: the run's folder; a run that was stopped or killed there goes on.
-      title: what the run is called in its picture and its export.
+      config: the settings.
+      workdir: the folder of the run; a run that was stopped or killed resumes there.
+      title: the name of the run in its picture and its export.
 
     Raises:
-      UserError: a setting, a file or a loss that training cannot go on with.
+      UserError: a setting or a file is invalid, or the loss is not finite.
     """
     with fails_together():
         corpus = Corpus.open(config.data.corpus)
@@ -47,14 +47,18 @@ def launch(
     title: str,
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
-    """Goes on with the run of `workdir`, or starts it, unless it is complete.
+    """Starts or resumes the run of `workdir`, unless it is complete.
 
     Args:
-      plan: which kind of training this is.
-      config, corpus: the experiment and its text.
-      workdir: the run's folder.
-      title: what the run is called.
-      facts: what must stay the same, beside settings and corpus, from one launch to the next.
+      plan: the kind of training.
+      config: the settings.
+      corpus: the text.
+      workdir: the folder of the run.
+      title: the name of the run.
+      facts: the values that must stay the same from one launch to the next, besides settings and corpus.
+
+    Raises:
+      UserError: as for `pretrain`.
     """
     mesh = make_mesh()
     with fails_together():
@@ -71,7 +75,7 @@ def launch(
 
 
 def use_compilation_cache(workdir: epath.Path) -> None:
-    """Keeps compiled programs in the run's folder, unless the user has a place for them."""
+    """Makes JAX cache compiled programs in the folder of the run, unless the user has set a cache folder."""
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

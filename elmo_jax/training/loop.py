@@ -1,9 +1,9 @@
-"""Training, from an empty folder or from where a run stopped.
+"""Trains a biLM, from an empty folder or from where a run has stopped.
 
-Where the state comes from, in this order: the run's own newest good checkpoint; else the parameters of the plan; else
-fresh parameters.
-At a step boundary the order is: fetch the step's metrics and refuse what is not finite; evaluate; save. Where the rows
-stand in the text is part of the state, so a batch that was drawn ahead of a save is drawn again after a restart.
+The state is that of the run's newest intact checkpoint; without one, it has the parameters of the plan, or else random
+initial parameters. At a step boundary the order is: fetch the step's metrics and stop if they are not finite, evaluate,
+save. The position of the rows in the text is part of the state, so a batch that was drawn ahead of a save is drawn
+again after a restart.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     """Trains to the end, or until SIGTERM or SIGINT.
 
     Args:
-      program: what is run.
-      plan: which kind of training this is.
-      workdir: the run's folder.
-      title: what the run is called in its picture and its export.
+      program: the programs of the training.
+      plan: the kind of training.
+      workdir: the folder of the run.
+      title: the name of the run in its picture and its export.
 
     Raises:
-      UserError: a checkpoint or a loss that training cannot go on with, or a disk that is full.
+      UserError: no checkpoint can be restored or written, or the loss is not finite.
     """
     launched = time.perf_counter()
     checkpoints = Checkpoints(workdir / "checkpoints", keep=program.config.checkpoint.keep)
@@ -56,8 +56,8 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
         state, step = found or (program.first_state(plan.params), 0)
         if step > program.total_steps:
             raise UserError(
-                f"{workdir}: this run has made {step} steps and is now asked for {program.total_steps};"
-                " a run can be trained longer, not shorter"
+                f"{workdir}: this run has made {step} steps, but {program.total_steps} are requested now;"
+                " a run can be made longer, but not shorter"
             )
         recorder = Recorder(workdir, step, launched, total=program.total_steps, done=step)
         try:
@@ -70,7 +70,7 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
 
 
 class Launch:
-    """One launch of a run."""
+    """One launch of a run, which is a process from its start to its end."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Launch:
         checkpoints: Checkpoints,
         recorder: Recorder,
     ) -> None:
-        """Takes what `train` has opened."""
+        """Makes a launch of what `train` has opened."""
         self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
         self._checkpoints, self._recorder = checkpoints, recorder
         self._config, self._total = program.config, program.total_steps
         self._received = 0  # the signal after which all processes stop
-        self._ended = False  # whether the stopping rule says so
+        self._ended = False  # whether the stopping rule has ended training
         self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out perplexity, and its step
 
     def run(self, state: TrainState, step: int) -> Finished | Stopped:
-        """Trains from `step` on, whose state is `state`."""
+        """Trains from the state of `step` on, and returns how the launch ended."""
         self._measure_before(state, step)
         with StopSignals() as signals:
             state, step = self._train(state, step, signals)
@@ -101,7 +101,7 @@ class Launch:
         return self._finish(state, step)
 
     def _measure_before(self, state: TrainState, step: int) -> None:
-        """The metrics of step 0, unless an earlier launch wrote them."""
+        """Measures the metrics of step 0, unless an earlier launch has written them."""
         first = state if step == 0 else None
 
         def first_params() -> Any:
@@ -117,18 +117,18 @@ class Launch:
                 self._write(0, found.as_metrics(evaluator.name))
                 self._recorder.progress.say(f"{evaluator.before}: {found}")
         if self._plan.keeps_first and step == 0:
-            # process 0 keeps the records
+            # Only process 0 has the records, so the others need its value.
             heldout = of_each({_HELDOUT: self._recorder.log.latest(_HELDOUT)})[_HELDOUT][0]
             self._checkpoints.save(0, state, heldout)
         self._ask_stopping_rule()
 
     def _train(self, state: TrainState, step: int, signals: StopSignals) -> tuple[TrainState, int]:
-        """Trains to the end or to a signal; returns the state and its step."""
+        """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step)
         agreement = StopAgreement(self._program.mesh)
         interval = self._interval()
-        # metrics are fetched one step late: the device has its next step by then
+        # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
         pending: tuple[int, Metrics, jax.Array | int] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._received and not self._ended:
@@ -155,7 +155,7 @@ class Launch:
                     interval.add_pause(time.perf_counter() - began)
             if pending is not None:
                 self._receive(interval, *pending)
-            if interval.steps:  # stopped between two reports
+            if interval.steps:  # training was stopped between two reports
                 self._report(interval, step, metrics)
         return state, step
 
@@ -163,7 +163,7 @@ class Launch:
         return Interval(self._program.work, self._config.train.tokens_per_step)
 
     def _is_due(self, step: int) -> bool:
-        """Whether to evaluate or save here; the last step is for `_finish`."""
+        """Returns whether to evaluate or save at this step; the last step is left to `_finish`."""
         every = (self._config.evaluation.every, self._config.checkpoint.every)
         return step < self._total and any(n and step % n == 0 for n in every)
 
@@ -172,16 +172,20 @@ class Launch:
         if every and step % every == 0:
             heldout = self._evaluate(state.params, step, f"at step {step}").average
             self._ask_stopping_rule()
-        self._recorder.log.flush()  # what stands there up to a checkpoint is kept when the run goes on from it
+        self._recorder.log.flush()  # a run that resumes from this checkpoint needs all records up to it
         self._checkpoints.save(step, state, heldout)
 
     def _ask_stopping_rule(self) -> None:
-        """Asks it on process 0, which keeps the records, for all."""
+        """Applies the stopping rule on process 0, which has the records, for all processes."""
         heldout = [record[_HELDOUT] for record in self._recorder.log.records if _HELDOUT in record]
         self._ended = bool(of_first(self._plan.stop(heldout)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, received: jax.Array | int) -> None:
-        """Takes in the metrics of a step, and the signal that any process had received by then."""
+        """Fetches the metrics of a step, and the signal that any process had received by then.
+
+        Raises:
+          UserError: the loss or the gradient norm is not finite.
+        """
         waiting = time.perf_counter()
         losses, norm, self._received = jax.device_get((metrics.loss, metrics.gradient_norm, received))
         interval.add_block(time.perf_counter() - waiting)
@@ -198,7 +202,7 @@ class Launch:
         interval.add_losses(losses)
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
-        """Writes and shows what the interval gave."""
+        """Writes and shows the metrics of an interval."""
         of_processes = of_each(interval.of_process())
         values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),
@@ -217,7 +221,7 @@ class Launch:
         self._recorder.write(step, {"tokens": step * self._config.train.tokens_per_step, **values})
 
     def _evaluate(self, params: Any, step: int, when: str) -> Perplexity:
-        """Held-out perplexity, written and shown."""
+        """Measures held-out perplexity, writes it and shows it."""
         found = self._program.heldout(params)
         self._evaluated = step, found
         self._write(step, found.as_metrics("heldout"))
@@ -225,13 +229,13 @@ class Launch:
         return found
 
     def _finish(self, state: TrainState, step: int) -> Finished:
-        """Evaluates, saves, exports and reports."""
+        """Evaluates the last step, saves it, and exports and reports the chosen step."""
         self._checkpoints.save(step, state)  # so that a kill during the evaluation costs no training
         if self._evaluated is not None and self._evaluated[0] == step:
             heldout = self._evaluated[1]
         else:
             heldout = self._evaluate(state.params, step, "after training")
-        self._checkpoints.save(step, state, heldout.average)  # notes the perplexity
+        self._checkpoints.save(step, state, heldout.average)  # adds the perplexity to the checkpoint
         self._checkpoints.wait()
         chosen = of_first(self._plan.select(self._checkpoints, step))
         if chosen != step:
@@ -257,7 +261,7 @@ class Launch:
         return self._leave(outcome)
 
     def _leave(self, outcome: Outcome) -> Finished:
-        """Writes the export, the picture and the result; on process 0 alone."""
+        """Writes the export, the picture and the result, on process 0 only."""
         mesh, corpus = self._program.mesh, self._program.corpus
         result = {
             **summary(outcome),
@@ -269,5 +273,5 @@ class Launch:
         info = provenance(self._title, step, heldout, self._config, corpus, self._plan.finetuned_from)
         export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
         self._plan.report.draw(self._workdir, outcome)
-        write_result(self._workdir, result)  # last: it says that the run is complete
+        write_result(self._workdir, result)  # must be last, since it marks the run as complete
         return Finished(result, already=False)

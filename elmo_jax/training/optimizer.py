@@ -1,7 +1,7 @@
-"""Row-wise Adagrad for the softmax; Optax for everything else.
+"""The optimizers: row-wise Adagrad for the softmax, and Optax for all other parameters.
 
-A step of the sampled softmax touches a few thousand of up to 800,000 rows. Adagrad does not move a row whose gradient
-is zero, so updating only the touched rows equals the dense update, without its passes over gigabytes.
+A step of the sampled softmax touches a few thousand of up to 800,000 rows. Since Adagrad does not change a row whose
+gradient is zero, updating only the touched rows equals the dense update, without its passes over gigabytes.
 
 Shapes: M rows with repeats, R rows of the softmax, P projection.
 """
@@ -20,7 +20,10 @@ from elmo_jax.types import Tree
 
 
 def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
-    """Step -> fraction of the rate: a constant 1, or a linear warm-up and a cosine down to `final_fraction`."""
+    """Returns a function from the step to a factor of the learning rates.
+
+    The factor is a constant 1, or a linear warmup followed by a cosine decay to `final_fraction`.
+    """
     if config.schedule == "constant":
         return lambda step: jnp.ones((), jnp.float32)
     return optax.warmup_cosine_decay_schedule(
@@ -33,14 +36,14 @@ def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array
 
 
 def dense_optimizer(config: OptimizerConfig, shape: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
-    """For all parameters but the softmax."""
+    """Makes the optimizer of all parameters except the softmax; `shape` is the result of `rate_shape`."""
 
     def rate(step: jax.Array) -> jax.Array:
         return config.learning_rate * shape(step)
 
     if config.name == "adam":
         return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_eps)
-    # no epsilon: the accumulator never is zero, and the original has none
+    # There is no epsilon, as in the original, since the accumulator is never zero.
     return optax.chain(
         optax.scale_by_rss(config.initial_accumulator, eps=0.0),
         optax.scale_by_learning_rate(rate),
@@ -51,14 +54,16 @@ def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array,
     """Adds up the gradients of rows that occur more than once.
 
     Args:
-      ids: [M] rows, with repeats. gradients: a tree of [M, ...]. rows: R.
+      ids: [M] the rows, with repeats.
+      gradients: a tree of arrays [M, ...].
+      rows: R.
 
     Returns:
-      [M] ids in which a repeated row occurs once and the other places hold an id past the end, and the sums in the same
-      places, zero elsewhere.
+      The ids [M], in which each row occurs once and the other places hold ids past the end, and the sums in the same
+      places, which are zero elsewhere.
     """
     places = jnp.arange(ids.shape[0])
-    # the last place at which a row occurs stands for it; needs no sort
+    # Each row is represented by the last place at which it occurs; this needs no sort.
     chosen = jnp.zeros((rows,), places.dtype).at[ids].max(places)[ids]  # [M]
     total = jax.tree.map(lambda g: jax.ops.segment_sum(g, chosen, ids.shape[0]), gradients)
     return jnp.where(chosen == places, ids, rows + places), total
@@ -67,15 +72,17 @@ def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array,
 def adagrad_rows(
     values: jax.Array, accumulator: jax.Array, ids: jax.Array | None, gradient: jax.Array, rate: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """One Adagrad update of some rows.
+    """Makes one Adagrad update of some rows.
 
     Args:
-      values, accumulator: [R, ...], to be updated in place where they are donated.
-      ids: [M] rows that occur once each; those past the end are left out. None: all rows, in order.
-      gradient: [M, ...].
+      values: [R, ...] the rows, updated in place if they are donated.
+      accumulator: [R, ...] the sums of squared gradients, updated in place if they are donated.
+      ids: [M] the rows to update, each once; ids past the end are ignored. None means all rows in order.
+      gradient: [M, ...] the gradients of these rows.
+      rate: the learning rate.
 
     Returns:
-      The new values and accumulator.
+      The new values and the new accumulator.
     """
     if ids is None:
         accumulator = accumulator + gradient**2
@@ -89,5 +96,5 @@ def adagrad_rows(
 
 
 def square_sum(tree: Any) -> jax.Array:
-    """The sum of the squares of all numbers of a tree."""
+    """Returns the sum of the squares of all elements of a tree."""
     return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))

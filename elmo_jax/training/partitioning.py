@@ -1,7 +1,7 @@
-"""How the arrays of a training lie on the mesh, and the training step mapped to it.
+"""Places the arrays of a training on the mesh, and maps the training step over it.
 
-Rows of the batch are divided over the axis `data`; parameters, optimizer state and lexicon are replicated, except for
-the softmax's rows, which may be divided too (`Placement`).
+The rows of the batch are divided over the axis `data`. Parameters, optimizer state and lexicon are replicated, except
+for the softmax's rows, which may be divided as well (`Placement`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BATCH_SPECS = TrainingBatch(
 
 
 def preferred_form(mesh: Mesh) -> LSTMForm:
-    """How these devices run the LSTMs best."""
+    """Returns the fastest form of the LSTMs on these devices."""
     return LSTMForm.of(mesh.devices.flat[0].platform)
 
 
 def preferred_encoder_chunk(mesh: Mesh) -> int:
-    """Distinct words encoded at a time: accelerators need larger products to be busy."""
+    """Returns the number of distinct words to encode at a time; accelerators need larger products to be efficient."""
     return 256 if mesh.devices.flat[0].platform == "cpu" else 1024
 
 
@@ -54,7 +54,11 @@ def model_for(config: Config, mesh: Mesh) -> BiLM:
 
 
 def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Placement:
-    """Where a training on this mesh has the softmax's rows. Raises `UserError` where it cannot be as `config` says."""
+    """Returns the placement of the softmax's rows for a training on this mesh.
+
+    Raises:
+      UserError: the mesh does not allow the placement that `config` requests.
+    """
     train = config.train
     targets = 2 * train.batch_size // mesh.size * train.unroll_steps
     projection = config.model.lstm.projection
@@ -62,13 +66,13 @@ def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Place
 
 
 def params_specs(params: Any, placement: Placement) -> Any:
-    """A `PartitionSpec` for every array of a parameter tree with a softmax."""
+    """Returns a `PartitionSpec` for every array of a parameter tree with a softmax."""
     rows = jax.tree.map(lambda _: placement.spec, params["softmax"])
     return jax.tree.map(lambda _: REPLICATED, params) | {"softmax": rows}
 
 
 def state_specs(state: Any, placement: Placement = Placement.REPLICATED) -> Any:
-    """A `PartitionSpec` for every array of a `TrainState` (or of its shapes)."""
+    """Returns a `PartitionSpec` for every array of a `TrainState` or of its shapes."""
     specs = jax.tree.map(lambda _: REPLICATED, state)
     specs.params = params_specs(state.params, placement)
     specs.softmax_accumulator = specs.params["softmax"]
@@ -78,12 +82,12 @@ def state_specs(state: Any, placement: Placement = Placement.REPLICATED) -> Any:
 
 
 def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
-    """The step over all devices, `(state, batch, spellings) -> (state, metrics)`, compiled at its first call.
+    """Maps the step over all devices: `(state, batch, spellings) -> (state, metrics)`, compiled at its first call.
 
-    The memory of the state that goes in is reused.
+    The memory of the state that is passed in is reused for the new state.
     """
     specs = state_specs(state, step.placement)
-    # each device's program states itself what is averaged, so there is nothing for the replication check to insert
+    # The replication check is off, since the program of each device contains all reductions explicitly.
     mapped = jax.shard_map(
         step, mesh=mesh, in_specs=(specs, BATCH_SPECS, REPLICATED), out_specs=(specs, REPLICATED), check_vma=False
     )
@@ -91,7 +95,7 @@ def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapp
 
 
 def place_params(params: Tree, placement: Placement, mesh: Mesh) -> Tree:
-    """A whole parameter tree, as an export holds it, on the devices as a training state has it."""
+    """Places a whole parameter tree, in the layout of an export, on the devices in the layout of a training state."""
     laid_out = to_lanes(params)
     placed: Tree = distribute(laid_out, params_specs(laid_out, placement), mesh)
     return placed

@@ -1,4 +1,4 @@
-"""What sets one kind of training apart from another, and is handed to the loop."""
+"""The plan of a training, which tells the loop in what one kind of training differs from another."""
 
 from __future__ import annotations
 
@@ -12,53 +12,56 @@ from elmo_jax.training.program import Program
 from elmo_jax.training.report import PretrainingReport, Report
 from elmo_jax.types import Tree
 
-# The held-out perplexities so far, that before training first -> whether to end before the last step.
+# From the held-out perplexities so far, beginning with that before training, to whether training ends early.
 StoppingRule = Callable[[Sequence[float]], bool]
-# The checkpoints of a finished run, and its last step -> the step to export.
+# From the checkpoints of a finished run and its last step to the step to export.
 SelectionRule = Callable[[Checkpoints, int], int]
 
 
 def never(heldout: Sequence[float]) -> bool:
-    """The `StoppingRule` that trains to the last step."""
+    """Implements `StoppingRule` for a training that always continues to the last step."""
     return False
 
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
-    """The `StoppingRule` that ends a training which gains nothing more.
+    """Implements `StoppingRule` for a training that ends when held-out perplexity no longer improves.
 
-    It depends on the recorded perplexities alone, which a restart keeps up to its checkpoint: so a run that was killed
-    stops where an uninterrupted one does.
+    The rule depends only on the recorded perplexities, and a restart keeps those up to its checkpoint. So a run that
+    was killed ends at the same step as an uninterrupted one.
+
+    Attributes:
+      evaluations: the number of evaluations without improvement after which training ends; 0 means never.
     """
 
-    evaluations: int  # 0: never
+    evaluations: int
 
     def __call__(self, heldout: Sequence[float]) -> bool:
-        """Whether the last so many perplexities are all no lower than the best before them."""
+        """Returns whether none of the last `evaluations` perplexities is lower than the best one before them."""
         patience = self.evaluations
         return 0 < patience < len(heldout) and min(heldout[-patience:]) >= min(heldout[:-patience])
 
 
 def last_step(checkpoints: Checkpoints, last: int) -> int:
-    """The `SelectionRule` that exports the last step."""
+    """Implements `SelectionRule` for a training that exports its last step."""
     return last
 
 
 def best_heldout(checkpoints: Checkpoints, last: int) -> int:
-    """The `SelectionRule` that exports the step with the lowest held-out perplexity."""
+    """Implements `SelectionRule` for a training that exports the step with the lowest held-out perplexity."""
     best = checkpoints.best_step()
     return last if best is None else best
 
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluator:
-    """A text beside the held-out one, on which perplexity is measured before training and, perhaps, after it.
+    """A further text on which perplexity is measured before training and, optionally, after it.
 
     Attributes:
-      name: in the metrics, `NAME/perplexity/forward` and so on.
-      before: what the perplexity before training is called in the progress.
-      measure: a program and parameters, as they stand in a state -> the perplexity.
-      after: whether it is measured on the exported parameters too.
+      name: the name of the text in the metrics, as in `NAME/perplexity/forward`.
+      before: the name of the perplexity before training in the progress.
+      measure: a function from a program and the parameters of a training state to the perplexity.
+      after: whether the perplexity of the exported parameters is measured as well.
     """
 
     name: str
@@ -69,17 +72,17 @@ class TextEvaluator:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One kind of training; the default is pretraining.
+    """The plan of one kind of training; the default is pretraining.
 
     Attributes:
-      params: the parameters of step 0, a whole tree as an export holds it; None for fresh ones.
-      frozen: parts of the parameter tree that are not trained.
-      stop: whether to end before the last step.
-      select: which step to export.
-      keeps_first: whether step 0 is a checkpoint, so that it can be exported where training never made it better.
-      evaluators: of texts beside the held-out one.
-      report: what is told at the end.
-      finetuned_from: what is known of the model that `params` are of.
+      params: the parameters of step 0, a whole tree in the layout of an export; None for random initial ones.
+      frozen: the parts of the parameter tree that are not trained.
+      stop: the rule that may end training before the last step.
+      select: the rule that chooses the step to export.
+      keeps_first: whether step 0 is saved, so that it can be exported if training does not improve on it.
+      evaluators: the evaluators on further texts besides the held-out one.
+      report: the report at the end.
+      finetuned_from: the provenance of the model that `params` comes from.
     """
 
     params: Tree | None = None

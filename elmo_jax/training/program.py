@@ -1,4 +1,4 @@
-"""A training of a biLM made ready for the devices: model, step, evaluator, text."""
+"""Prepares a training of a biLM for the devices: model, step, evaluator and text."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ from elmo_jax.types import Tree
 
 
 class Program:
-    """What a training runs, for an experiment, its corpus and the devices.
+    """The programs of a training, for given settings, corpus and devices.
 
     Attributes:
-      config, corpus, mesh: what it is made for.
-      total_steps: updates to make.
+      config: the settings.
+      corpus: the text.
+      mesh: the devices.
+      total_steps: the number of updates of the run.
       step: one update, as the program of one device.
-      work: floating-point operations of an update.
-      spellings: the raw character ids of the lexicon [types, W], on every device.
+      work: the floating-point operations of the training.
+      spellings: [types, W] the raw character ids of the lexicon, on every device.
     """
 
     def __init__(
@@ -47,14 +49,14 @@ class Program:
         total_steps: int,
         frozen: tuple[str, ...] = (),
     ) -> None:
-        """Makes it; nothing is compiled yet.
+        """Makes the programs without compiling them.
 
         Args:
-          config: the experiment.
-          corpus: its text.
+          config: the settings.
+          corpus: the text.
           mesh: the devices.
-          total_steps: updates to make, for the schedule.
-          frozen: parts of the parameter tree that are not trained.
+          total_steps: the number of updates of the run, for the schedule.
+          frozen: the parts of the parameter tree that are not trained.
         """
         self.config, self.corpus, self.mesh, self.total_steps = config, corpus, mesh, total_steps
         self._model = model_for(config, mesh)
@@ -65,7 +67,7 @@ class Program:
         spellings = corpus.spellings(config.model.char_cnn.max_characters)
         self._distinct = DistinctWords(spellings, PADDING)
         self.spellings = to_devices(spellings, REPLICATED, mesh)
-        # the filters are put on every position that holds a character, and on one of padding
+        # The filters are applied to every position with a character, and to one of padding.
         self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
 
         def start(params: Tree | None) -> TrainState:
@@ -77,11 +79,11 @@ class Program:
         self._start = jax.jit(start, out_shardings=self._shardings)
 
     def first_state(self, params: Tree | None) -> TrainState:
-        """The state of step 0, with these parameters or fresh ones."""
+        """Makes the state of step 0, with these parameters or, for None, with random initial ones."""
         return self._start(params)
 
     def abstract_state(self) -> Any:
-        """Shapes and shardings of the state, as a restore wants them."""
+        """Returns the shapes, dtypes and shardings of the state, the target of a restore."""
         return jax.tree.map(
             lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
             self._shapes,
@@ -89,11 +91,15 @@ class Program:
         )
 
     def mapped_step(self) -> jax.stages.Wrapped:
-        """`(state, batch, spellings) -> (state, metrics)` over all devices."""
+        """Returns the step over all devices: `(state, batch, spellings) -> (state, metrics)`."""
         return map_step(self.step, self._shapes, self.mesh)
 
     def batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
-        """Batches on the devices from the state's position on; distinct words of each, and blocks read until then."""
+        """Yields batches on the devices, from the state's position on.
+
+        Each comes with the number of distinct words in this process's part of it, and the number of blocks that this
+        process has read so far.
+        """
         batches = TrainingBatches.from_config(
             self.config,
             self.corpus,
@@ -111,21 +117,27 @@ class Program:
         return prefetched(map(ready, batches))
 
     def heldout(self, params: Tree) -> Perplexity:
-        """Perplexity of the corpus's held-out text; `params` as they stand in a state."""
+        """Returns the perplexity of the corpus's held-out text; `params` are those of a training state."""
         blocks = self.corpus.blocks("heldout")
         return self._evaluator.perplexity(params, blocks, self._distinct, self.spellings)
 
     def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
-        """Perplexity of another text, with the vocabulary of the corpus; `spellings` [types, W] of its own lexicon."""
+        """Returns the perplexity of another text whose lexicon begins with the vocabulary of the corpus.
+
+        Args:
+          params: the parameters of a training state.
+          blocks: the text.
+          spellings: [types, W] the raw character ids of the text's own lexicon.
+        """
         on_devices = to_devices(spellings, REPLICATED, self.mesh)
         return self._evaluator.perplexity(params, blocks, DistinctWords(spellings, PADDING), on_devices)
 
     def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
-        """Perplexity of the held-out text over the first words of the vocabulary.
+        """Returns the perplexity of the held-out text over the first words of the vocabulary.
 
         Args:
-          params: a whole tree, as an export holds it, whose softmax has `size` rows.
-          size: words of the softmax.
+          params: a whole tree in the layout of an export, whose softmax has `size` rows.
+          size: the number of words of the softmax.
         """
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)

@@ -1,4 +1,4 @@
-"""What a finished training of a biLM leaves to read: `result.json`, `curve.png` and a short table."""
+"""The report of a finished training of a biLM: `result.json`, `curve.png` and a short table."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from elmo_jax.training.state import without_softmax
 _DIRECTIONS = ("forward", "backward")
 _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
-Records = list[dict[str, Any]]  # of `metrics.jsonl`
+Records = list[dict[str, Any]]  # the records of `metrics.jsonl`
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a training has come to.
+    """The outcome of a training.
 
     Attributes:
-      title: what the run is called.
-      records: of its metrics.
-      last_step, total_steps: updates made, and those that were asked for.
-      exported_step: that of the parameters to export.
-      heldout: their held-out perplexity.
+      title: the name of the run.
+      records: the records of its metrics.
+      last_step: the number of updates made.
+      total_steps: the number of updates that were requested.
+      exported_step: the step of the parameters to export.
+      heldout: the held-out perplexity of these parameters.
       others: their perplexities on other texts, by name.
-      params: they themselves, the softmax's rows in the order of the vocabulary.
+      params: these parameters, with the softmax's rows in the order of the vocabulary.
       sampled: whether the training loss is that of the sampled softmax.
-      tokens_per_step: tokens of all rows in one step.
+      tokens_per_step: the number of tokens of all rows in one step.
     """
 
     title: str
@@ -48,20 +49,20 @@ class Outcome:
 
 
 class Report(Protocol):
-    """What one kind of run tells at its end."""
+    """The report that one kind of training makes at its end."""
 
     def result(self, outcome: Outcome) -> dict[str, Any]:
-        """What it adds to `result.json`."""
+        """Returns the entries that it adds to `result.json`."""
 
     def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
         """Draws `curve.png`."""
 
 
 class PretrainingReport:
-    """The `Report` of a pretraining."""
+    """Implements `Report` for a pretraining."""
 
     def result(self, outcome: Outcome) -> dict[str, Any]:
-        """Adds nothing to `summary`."""
+        """Returns no further entries, since `summary` has all."""
         return {}
 
     def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
@@ -70,7 +71,7 @@ class PretrainingReport:
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
-    """What `result.json` holds of any training of a biLM."""
+    """Returns the entries of `result.json` that all trainings of a biLM have."""
     before = next(r for r in outcome.records if r["step"] == 0 and "heldout/perplexity/average" in r)
     after, params = outcome.heldout, outcome.params
     return {
@@ -89,7 +90,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def _speed(reports: Records) -> float:
-    """Tokens per second over the reports, without the first, which has the compilation in it; 0 for no steps."""
+    """Returns tokens per second without the first report, which includes the compilation; 0 if there are none."""
     if not reports:
         return 0.0
     first = reports[0] if len(reports) > 1 else {"tokens": 0, "train/seconds": 0.0}
@@ -102,9 +103,9 @@ def draw_curve(
     """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
 
     Args:
-      workdir: the run's folder.
-      outcome: of the run.
-      others: label -> (tokens seen, perplexity) of other texts.
+      workdir: the folder of the run.
+      outcome: the outcome of the run.
+      others: the points (tokens seen, perplexity) of other texts, by label.
     """
     records, others = outcome.records, others or {}
     with picture(workdir / "curve.png", 9, 4.5) as figure:
@@ -142,7 +143,7 @@ def _lines(axes: Any, records: Records, name: str, style: str) -> None:
 
 
 def _ticks(values: list[float]) -> list[float]:
-    """1, 2, 5, 10, … around the values."""
+    """Returns those of the ticks 1, 2, 5, 10, … that enclose the values."""
     steps = [factor * 10.0**power for power in range(12) for factor in (1, 2, 5)]
     if not values:
         return []
@@ -152,7 +153,7 @@ def _ticks(values: list[float]) -> list[float]:
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """The end of a pretraining for a person: what was gained, how fast, where things are, what to do next."""
+    """Returns the report of a pretraining as text: perplexities, speed, files, and the next command."""
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
     rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
     for name, values in (("before training", before), ("after training", after)):
@@ -162,7 +163,7 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
 
 
 def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
-    """The lines that end the report of any training of a biLM."""
+    """Returns the last lines of the report, which are common to all trainings of a biLM."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"

@@ -1,10 +1,10 @@
-"""Where a step gets the softmax's rows from, and where their gradients go.
+"""Fetches the softmax's rows for a step, and collects their gradients.
 
-Every device holds all rows, or each holds a share (`Placement`); the numbers are the same but for rounding. Both are
-parts of the program of one device over the named axis `data`.
+Either every device holds all rows, or each device holds a share (`Placement`); the results are equal up to rounding.
+Both variants are parts of the program of one device over the named axis `data`.
 
 Shapes: N targets of the device, S negatives of both directions (the same on all devices), R rows stored, D devices,
-r = R / D rows of a device's share, C rows asked of one owner at a time, G rows of a device that have a gradient.
+r = R / D rows of a device's share, C rows requested from one owner per round, G rows of a device that have a gradient.
 """
 
 from __future__ import annotations
@@ -27,47 +27,55 @@ from elmo_jax.training.optimizer import combine_rows
 from elmo_jax.types import Tree
 
 AXIS = "data"
-FURTHER_ROUNDS = "further_rounds"  # the name of their loop in a program, by which a reader of programs knows it
+FURTHER_ROUNDS = "further_rounds"  # the name of a loop, by which the analysis of a compiled program recognises it
 
-Carry = TypeVar("Carry")
+_State = TypeVar("_State")
 
 
 class Placement(enum.Enum):
-    """Where the softmax's rows and their Adagrad accumulators are."""
+    """The placement of the softmax's rows and of their Adagrad accumulators."""
 
-    REPLICATED = "replicated"  # all of them on every device
-    SHARDED = "sharded"  # a share on each device, which is the owner of these rows
+    REPLICATED = "replicated"  # every device has all rows
+    SHARDED = "sharded"  # every device has a share of the rows, and is the owner of these
 
     @property
     def spec(self) -> PartitionSpec:
-        """Of the rows, over the mesh."""
+        """The `PartitionSpec` of the rows."""
         return PartitionSpec(AXIS) if self is Placement.SHARDED else PartitionSpec()
 
 
 class Wanted(NamedTuple):
-    """The rows that a device's loss reads."""
+    """The softmax rows that the loss of a device reads."""
 
     targets: jax.Array  # [N]
     negatives: jax.Array  # [S]
 
 
 class ReplicatedRows:
-    """All devices share the negatives, so their gradients are averaged in place; targets differ, so each device sends
-    the gradients of its own to all others, and all make the same update."""
+    """The exchange for softmax rows that are replicated.
+
+    All devices have the same negatives, so the gradients of these are averaged in place. The targets differ, so each
+    device sends the gradients of its targets to all others, and all devices make the same update.
+    """
 
     def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, Any]:
-        """The wanted rows [N + S, ...], targets first, and what `collect` needs to know; for None all rows, in their
-        order."""
+        """Returns the wanted rows [N + S, ...], targets first, and what `collect` needs; for None all rows in order."""
         if wanted is None:
             return softmax, None
         return jax.tree.map(lambda w: w[jnp.concatenate(wanted)], softmax), None
 
     def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> tuple[Any, Tree]:
-        """The means over devices of the gradients of fetched rows.
+        """Returns the gradients of the rows that this device updates, averaged over all devices.
+
+        Args:
+          softmax: the rows on this device.
+          wanted: the rows that were fetched.
+          fetched: the second result of `fetch`.
+          gradient: the gradients [N + S, ...] of the fetched rows.
 
         Returns:
-          ids [M] of rows, each once, and those past the end to be left out; and their gradients [M, ...]. For all rows,
-          None and [R, ...].
+          The ids [M] of rows, each once, with ids past the end that are to be ignored, and their gradients [M, ...]. If
+          all rows were fetched, None and the gradients of all rows.
         """
         if wanted is None:
             return None, lax.pmean(gradient, AXIS)
@@ -79,30 +87,36 @@ class ReplicatedRows:
         return combine_rows(ids, rows, softmax["bias"].shape[0])
 
     def total(self, squares: jax.Array) -> jax.Array:
-        """A sum over the rows that a device updates -> over all rows, each once."""
+        """Returns the sum over all rows, each once, from the sum over the rows that this device updates."""
         return squares
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardedRows:
-    """Each device asks the owners for its distinct targets' rows and sends their gradients back the same way. The
-    negatives' rows are the same for all devices, so they are put together by one sum in which each row has one owner.
+    """The exchange for softmax rows that are divided over the devices.
 
-    What is asked of one owner at a time has a fixed size that texts as they come do not fill; where one does, further
-    rounds follow, so that any batch is exact.
+    Each device requests the rows of its distinct targets from their owners, and sends their gradients back in the same
+    way. The rows of the negatives are the same for all devices; one all-reduce, to which only the owner of a row
+    contributes, gives them to all.
+
+    The number of rows requested from one owner per round is fixed, and large enough for usual texts. If a batch needs
+    more, further rounds follow, so that the result is exact for any batch.
+
+    Attributes:
+      precision: the precision of the matrix products that read the rows.
     """
 
     precision: Precision = Precision.FLOAT32
 
     def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, Any]:
-        """As `ReplicatedRows.fetch`; `softmax` is the device's share, [r, ...]."""
+        """Returns what `ReplicatedRows.fetch` returns; `softmax` is this device's share, [r, ...]."""
         if wanted is None:  # for vocabularies so small that all rows are trained at every step
             return jax.tree.map(lambda w: lax.all_gather(w, AXIS, tiled=True), softmax), None
         requests = _Requests(wanted.targets, softmax["bias"].shape[0])
         mine = requests.mine(wanted.negatives)
 
-        def ask(number: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
-            rows, touched = carry
+        def ask(number: Any, state: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
+            rows, touched = state
             places, asked = requests.places(number), requests.asked(number)
             answers = jax.tree.map(lambda w: _to_all(w.at[asked].get(mode="fill", fill_value=0)), softmax)  # [D, C, ..]
             rows = jax.tree.map(lambda r, a: r.at[places].set(a, mode="drop"), rows, answers)
@@ -114,21 +128,21 @@ class ShardedRows:
 
         def common(w: jax.Array) -> jax.Array:
             row = w.at[mine].get(mode="fill", fill_value=0)
-            # they are read as an operand of a product only, so they may travel as one
+            # Only matrix products read the kernel's rows, so they may be sent rounded like operands.
             return lax.psum(self.precision.operand(row) if row.ndim > 1 else row, AXIS).astype(w.dtype)
 
         rows = jax.tree.map(lambda t, w: jnp.concatenate([t[requests.of], common(w)]), of_targets, softmax)
         return rows, _Fetched(requests, mine, touched)
 
     def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> tuple[Any, Tree]:
-        """As `ReplicatedRows.collect`, of the device's own rows."""
+        """Returns what `ReplicatedRows.collect` returns, for the rows of this device's share."""
         devices = lax.axis_size(AXIS)
         if wanted is None:
             return None, jax.tree.map(lambda g: lax.psum_scatter(g / devices, AXIS, tiled=True), gradient)
         requests, mine, touched = cast(_Fetched, fetched)
         split, share = requests.size, requests.share
-        most = min(share, devices * split + wanted.negatives.shape[0])  # G: what any batch can touch
-        # the touched rows in rising order, each with a slot
+        most = min(share, devices * split + wanted.negatives.shape[0])  # G: the most rows that a batch can touch
+        # Each touched row gets a slot, in ascending order.
         slots = jnp.where(touched, jnp.cumsum(touched) - 1, most)
         ids = (share + jnp.arange(most)).at[slots].set(jnp.arange(share), mode="drop")
         of_targets = jax.tree.map(lambda g: jax.ops.segment_sum(g[:split] / devices, requests.of, split), gradient)
@@ -147,96 +161,102 @@ class ShardedRows:
         return ids, requests.in_rounds(give_back, add(none, mine, of_negatives))
 
     def total(self, squares: jax.Array) -> jax.Array:
-        """As `ReplicatedRows.total`: each row has one owner."""
+        """Returns what `ReplicatedRows.total` returns; each row has one owner, so this is a sum over devices."""
         return lax.psum(squares, AXIS)
 
 
 class _Requests:
-    """The distinct targets of a device, in the order of their owners, and which are exchanged in which round."""
+    """The distinct targets of a device, in the order of their owners, divided into rounds of requests."""
 
     def __init__(self, targets: jax.Array, share: int) -> None:
         devices = lax.axis_size(AXIS)
         self.size, self.share = targets.shape[0], share
         self._capacity = round_size(self.size, devices)
-        self._nobodys = share * devices  # an id past all rows
-        # rows rise, and so do their owners; `of` is each target's place among the distinct
-        self._distinct, self.of = jnp.unique(
-            targets, size=self.size, fill_value=self._nobodys, return_inverse=True
-        )  # [N], [N]
+        self._no_row = share * devices  # an id past all rows
+        # The distinct targets [N] are in ascending order, and so are their owners; `of` [N] is each target's index
+        # among them.
+        self._distinct, self.of = jnp.unique(targets, size=self.size, fill_value=self._no_row, return_inverse=True)
         self._starts = jnp.searchsorted(self._distinct, jnp.arange(devices + 1) * share)  # [D + 1]
         longest = jnp.max(jnp.diff(self._starts))
-        self._rounds = lax.pmax(-(-longest // self._capacity), AXIS)  # the same on all devices
+        self._rounds = lax.pmax(-(-longest // self._capacity), AXIS)  # must be the same on all devices
         self._first_asked = self._ask(0)
 
     def mine(self, rows: jax.Array) -> jax.Array:
-        """Rows -> places in this device's share; r for those of other owners."""
+        """Returns the places of rows in this device's share, or r for rows of other owners."""
         places = rows - lax.axis_index(AXIS) * self.share
         return jnp.where((places >= 0) & (places < self.share), places, self.share)
 
     def places(self, number: Any) -> jax.Array:
-        """[D, C] of the distinct targets, those asked of each owner in a round; N where there are none left."""
+        """Returns the indices of the distinct targets requested from each owner in a round, [D, C], filled with N."""
         places = self._starts[:-1, None] + number * self._capacity + jnp.arange(self._capacity)
         return jnp.where(places < self._starts[1:, None], places, self.size)
 
     def asked(self, number: Any) -> jax.Array:
-        """[D, C] of this device's rows, those that each device asks for in a round; r where it asks for none."""
+        """Returns the places of this device's rows that each device requests in a round, [D, C], filled with r."""
         return self._first_asked if isinstance(number, int) and number == 0 else self._ask(number)
 
     def _ask(self, number: Any) -> jax.Array:
-        return self.mine(_to_all(self._distinct.at[self.places(number)].get(mode="fill", fill_value=self._nobodys)))
+        return self.mine(_to_all(self._distinct.at[self.places(number)].get(mode="fill", fill_value=self._no_row)))
 
-    def in_rounds(self, body: Callable[[Any, Carry], Carry], carry: Carry) -> Carry:
-        """The first round, which is all that most batches need, and as many more as any device needs."""
-        first = body(0, carry)
+    def in_rounds(self, body: Callable[[Any, _State], _State], state: _State) -> _State:
+        """Runs the first round, which suffices for most batches, and as many further rounds as any device needs."""
+        first = body(0, state)
         with jax.named_scope(FURTHER_ROUNDS):
             _, last = lax.while_loop(lambda c: c[0] < self._rounds, lambda c: (c[0] + 1, body(c[0], c[1])), (1, first))
         return last
 
 
 class _Fetched(NamedTuple):
+    """What `ShardedRows.collect` needs of a fetch."""
+
     requests: _Requests
-    mine: jax.Array  # [S] the negatives' places in the share, r for those of other owners
-    touched: jax.Array  # [r] whether a row will have a gradient
+    mine: jax.Array  # [S] the places of the negatives in the share, r for rows of other owners
+    touched: jax.Array  # [r] whether a row has a gradient
 
 
 def _to_all(array: jax.Array) -> jax.Array:
-    """[D, ...] what a device has for each -> [D, ...] what each has for it."""
+    """Exchanges [D, ...], what this device has for each device, for [D, ...], what each device has for this one."""
     return lax.all_to_all(array, AXIS, split_axis=0, concat_axis=0, tiled=True)
 
 
 def round_size(targets: int, devices: int) -> int:
-    """C: so many rows a device asks of one owner at a time.
+    """Returns C, the number of rows that a device requests from one owner per round.
 
-    Both directions predict nearly the same tokens, so about half of the targets are distinct at most; of 1 Billion Word
-    30% are. Owners have them by the remainder of their ids, as good as evenly: the margin is four standard deviations.
+    Both directions predict nearly the same tokens, so at most about half of the targets are distinct; in 1 Billion Word
+    30% are. The remainder of a word's id determines its owner, so the rows are divided almost evenly. The margin is
+    four standard deviations.
     """
     expected = targets / 2 / devices
     return min(targets, math.ceil(expected + 4 * math.sqrt(expected) + 4))
 
 
-LARGE = 256e6  # bytes of rows and accumulators: `auto` does not leave more than that on every device
+LARGE = 256e6  # bytes of rows and accumulators; `auto` does not replicate more than that
 
 
 def choose_placement(
     setting: str, devices: int, vocabulary_size: int, projection: int, targets: int = 0, negatives: int = 0
 ) -> Placement:
-    """What `train.softmax` means for a model on some devices.
+    """Returns the placement that the setting `train.softmax` means for a model on some devices.
 
-    `auto` divides rows whose bytes, with their accumulators, are more than `LARGE`; and rows of any size where a device
-    would receive more of them in a step otherwise: (D - 1) N against S + 2 D C.
+    `auto` divides the rows if they take more than `LARGE` bytes, including their accumulators. It also divides rows of
+    any size if a device then receives fewer of them per step: S + 2 D C instead of (D - 1) N.
 
     Args:
       setting: "auto", "replicated" or "sharded".
-      targets: N, of one device; 0 where nothing is trained. negatives: S.
+      devices: D.
+      vocabulary_size: V.
+      projection: P.
+      targets: N of one device; 0 if the softmax is only evaluated.
+      negatives: S of both directions.
 
     Raises:
-      UserError: rows are to be divided over devices that cannot share the lanes out evenly.
+      UserError: the rows shall be divided, but the number of devices does not divide the number of lanes.
     """
     divides = LANES % devices == 0
     if setting == "sharded" and not divides:
         raise UserError(
-            f"config.train.softmax: 'sharded' shares {LANES} lanes of rows out, and {devices} devices do not divide"
-            " them; use 2, 4, 8, … 256 devices, or take 'replicated'"
+            f"config.train.softmax: 'sharded' distributes {LANES} lanes of rows, which {devices} devices do not divide"
+            " evenly; use 2, 4, 8, … 256 devices, or 'replicated'"
         )
     if setting != "auto":
         return Placement(setting)

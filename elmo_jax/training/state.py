@@ -1,4 +1,4 @@
-"""The training state: all that a run needs to go on, in one tree.
+"""The training state: everything that a run needs to resume, in one tree.
 
 Shapes: C cells, R rows of the global batch.
 """
@@ -22,15 +22,19 @@ from elmo_jax.types import Tree
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class TrainState:
-    """One checkpoint. Everything is the same on all devices, but `carry` and `position`, whose rows are divided."""
+    """The state of a training, which is the content of a checkpoint.
 
-    step: jax.Array  # updates made
-    params: Tree  # with the softmax's rows in lanes
-    dense_optimizer: Any  # Optax's state, of all trained parameters but the softmax
-    softmax_accumulator: Tree  # Adagrad's, of the rows in lanes
-    carry: Tree  # LSTM state of every row, [2, R, ...]
-    position: jax.Array  # [R, 2] block and offset that each row reads next
-    key: jax.Array  # data of the random key
+    All arrays are the same on all devices, except `carry` and `position`, whose rows are divided, and the softmax rows
+    with their accumulators if these are sharded.
+    """
+
+    step: jax.Array  # the number of updates made
+    params: Tree  # the parameters, with the softmax's rows in lanes
+    dense_optimizer: Any  # Optax's state of all trained parameters except the softmax
+    softmax_accumulator: Tree  # Adagrad's accumulators of the softmax's rows, in lanes
+    carry: Tree  # the LSTM state of every row, [2, R, ...]
+    position: jax.Array  # [R, 2] the block and the offset that each row reads next
+    key: jax.Array  # the data of the random key
 
 
 def initial_state(
@@ -40,16 +44,20 @@ def initial_state(
     params: Tree | None = None,
     frozen: Collection[str] = (),
 ) -> TrainState:
-    """The state before the first step: fresh parameters unless they are given, and rows at their beginning.
+    """Makes the state before the first step, with all rows at their beginning.
 
-    `params` have the softmax's rows in the order of the vocabulary, as exports do. `frozen` parts of the parameter tree
-    are not trained, so there is no optimizer state of theirs.
+    Args:
+      config: the settings.
+      model: the model, with softmax.
+      optimizer: the optimizer of all trained parameters except the softmax.
+      params: the parameters, with the softmax's rows in the order of the vocabulary; None for random initial ones.
+      frozen: the parts of the parameter tree that are not trained and have no optimizer state.
     """
     key = jax.random.key(config.train.seed, impl="threefry2x32")
     init, later = jax.random.split(key)
     params = to_lanes(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
-    start = jnp.full_like  # Adagrad's accumulators
+    start = jnp.full_like  # makes Adagrad's accumulators
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
@@ -64,10 +72,10 @@ def initial_state(
 
 
 def without(params: Tree, *parts: str) -> Tree:
-    """The tree without some of its top-level parts."""
+    """Returns the tree without some of its top-level parts."""
     return {name: tree for name, tree in params.items() if name not in parts}
 
 
 def without_softmax(params: Tree) -> Tree:
-    """All parameters but those of the softmax."""
+    """Returns all parameters except those of the softmax."""
     return without(params, "softmax")

@@ -1,7 +1,8 @@
 """One training step, as the program of one device over the named axis `data`.
 
 Shapes: U distinct words of the device's batch, W characters, B rows of the device, T steps, P projection, V vocabulary,
-S negatives of a direction, D devices; a leading 2 is the direction. The softmax's rows lie in lanes (lanes.py).
+S negatives per direction, D devices; a leading 2 is the direction. The softmax's rows are in lanes
+(checkpoints/softmax_layout.py).
 """
 
 from __future__ import annotations
@@ -27,31 +28,49 @@ from elmo_jax.types import Tree
 
 
 class Metrics(NamedTuple):
-    """What a step reports, the same on all devices."""
+    """The metrics of a step, which are the same on all devices."""
 
-    loss: jax.Array  # [2] nats a token, of each direction; the sampled softmax's unless the full one is trained
-    gradient_norm: jax.Array  # before the clip
+    loss: jax.Array  # [2] nats per token of each direction, of the softmax that is trained (sampled or full)
+    gradient_norm: jax.Array  # before clipping
     learning_rate: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
-    """`step(state, batch, spellings) -> (state, metrics)`, to be mapped over devices with an axis named `data`."""
+    """A training step `(state, batch, spellings) -> (state, metrics)`, to be mapped over devices with an axis `data`.
 
-    model: BiLM  # without softmax
+    Attributes:
+      model: the model, without softmax.
+      config: the training settings.
+      total_steps: the number of updates of the run, for the schedule.
+      vocabulary_size: V.
+      frozen: the parts of the parameter tree that are not trained, which never include the softmax.
+      placement: the placement of the softmax's rows.
+    """
+
+    model: BiLM
     config: TrainConfig
-    total_steps: int  # for the schedule
+    total_steps: int
     vocabulary_size: int
-    frozen: tuple[str, ...] = ()  # parts of the parameter tree that are not trained; never the softmax
-    placement: Placement = Placement.REPLICATED  # of the softmax's rows
+    frozen: tuple[str, ...] = ()
+    placement: Placement = Placement.REPLICATED
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Of all trained parameters but the softmax."""
+        """The optimizer of all trained parameters except the softmax."""
         return dense_optimizer(self.config.optimizer, rate_shape(self.config.optimizer, self.total_steps))
 
     def __call__(self, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
-        """`spellings` [types, W] are the raw character ids of the lexicon."""
+        """Makes one update.
+
+        Args:
+          state: this device's part of the state.
+          batch: this device's part of the batch.
+          spellings: [types, W] the raw character ids of the lexicon.
+
+        Returns:
+          The new state, and the metrics of the step.
+        """
         trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
         wanted, exchange = self._wanted(batch), self._exchange()
         rows, fetched = exchange.fetch(softmax, wanted)
@@ -86,7 +105,7 @@ class TrainStep:
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
     def _wanted(self, batch: TrainingBatch) -> Wanted | None:
-        """Rows of the softmax that this device's loss reads, of both directions; None: all of them."""
+        """Returns the rows of the softmax that this device's loss reads in both directions; None means all rows."""
         if not self.config.negatives:
             return None
         words = (batch.window.targets, batch.negatives)
@@ -96,7 +115,7 @@ class TrainStep:
         return ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
 
     def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
-        """The loss times the steps (as the original differentiates it), and the losses [2] and the new carry."""
+        """Returns the loss times T, which the original differentiates, and the losses [2] and the new LSTM state."""
         key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
         key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index(AXIS))
         layers, carry = self.model.apply(
@@ -121,7 +140,7 @@ class TrainStep:
 def _sampled_losses(
     hidden: jax.Array, rows: Tree, batch: TrainingBatch, vocabulary_size: int, precision: Precision
 ) -> jax.Array:
-    """[2, T * B] losses; `rows` are those of the targets of both directions, then of the negatives of both."""
+    """Returns the losses [2, T * B]; `rows` are first those of all targets, then those of all negatives."""
     targets = batch.window.targets.reshape(2, -1)  # [2, T * B]
     split = targets.size
 
@@ -145,7 +164,7 @@ def _sampled_losses(
 def _full_losses(
     hidden: jax.Array, rows: Tree, batch: TrainingBatch, vocabulary_size: int, precision: Precision
 ) -> jax.Array:
-    """[2, T * B] losses against all words of the vocabulary."""
+    """Returns the losses [2, T * B] over all words of the vocabulary."""
     targets = rows_of(batch.window.targets, vocabulary_size).reshape(2, -1)
     kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
     return jnp.stack(

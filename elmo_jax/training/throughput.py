@@ -1,4 +1,4 @@
-"""What training did between two reports: losses, tokens, the work they took and where the time went."""
+"""Measures training between two reports: losses, tokens, floating-point operations and times."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from elmo_jax.runs.perplexity import exp
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Floating-point operations of a training step, counted for the model, not for the program that runs it."""
+    """The floating-point operations of training, counted for the model and not for the program that runs it.
+
+    Attributes:
+      config: the settings.
+      vocabulary_size: V.
+      windows: the average number of positions per word that the filters are applied to.
+    """
 
     config: Config
     vocabulary_size: int
-    windows: float  # positions that the filters are put on for a word, on average
+    windows: float
 
     def operations(self, tokens: int, distinct_words: int) -> float:
-        """Forward and backward; the backward pass is twice the forward pass."""
+        """Returns the operations of forward and backward pass; the backward pass takes twice those of the forward."""
         negatives = self.config.train.negatives
         scored = negatives + 1 if negatives else self.vocabulary_size
         model = self.config.model
@@ -29,10 +35,15 @@ class Work:
 
 
 class Interval:
-    """The steps since the last report."""
+    """The measurements of the steps since the last report."""
 
     def __init__(self, work: Work, step_tokens: int):
-        """`step_tokens` are those of all rows in one step."""
+        """Begins an interval.
+
+        Args:
+          work: the floating-point operations of the training.
+          step_tokens: the number of tokens of all rows in one step.
+        """
         self._work, self._step_tokens = work, step_tokens
         self._losses: list[np.ndarray] = []
         self._distinct = 0
@@ -43,35 +54,44 @@ class Interval:
         self._started = time.perf_counter()
 
     def add_wait(self, seconds: float, distinct_words: int, blocks_read: int) -> None:
-        """Adds the wait for a batch of so many distinct words; for it and those before so many blocks were read."""
+        """Adds the wait for a batch.
+
+        Args:
+          seconds: the time waited.
+          distinct_words: the number of distinct words in this process's part of the batch.
+          blocks_read: the number of blocks that this process has read up to this batch.
+        """
         self._waited += seconds
         self._distinct += distinct_words
         self._blocks_read = blocks_read
 
     def add_block(self, seconds: float) -> None:
-        """Adds a wait for the devices, and through their exchanges for the slowest process."""
+        """Adds a wait for the devices, which includes waiting for the slowest process in their exchanges."""
         self._blocked += seconds
 
     def add_losses(self, losses: np.ndarray) -> None:
-        """Adds a step's losses [2] in nats per token."""
+        """Adds the losses [2] of a step in nats per token."""
         self._losses.append(losses)
 
     def add_pause(self, seconds: float) -> None:
-        """Adds time that evaluation and saves took, which is not training."""
+        """Adds the time of an evaluation or a save, which does not count as training."""
         self._paused += seconds
 
     @property
     def steps(self) -> int:
-        """Steps whose losses were added."""
+        """The number of steps whose losses were added."""
         return len(self._losses)
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far."""
+        """The seconds of training so far, without evaluations and saves."""
         return time.perf_counter() - self._started - self._paused
 
     def of_process(self) -> dict[str, float]:
-        """What differs between processes: a slow host works longest in each step, while the others wait for devices."""
+        """Returns the metrics that differ between processes.
+
+        They identify a slow host, which works longest in each step while the others wait for their devices.
+        """
         seconds = self.seconds
         return {
             "processes/data_wait": self._waited / seconds,
@@ -81,15 +101,17 @@ class Interval:
         }
 
     def values(self, distinct_words: int) -> dict[str, Any]:
-        """For the metrics. `tokens_per_second` counts each token of the text once, though both directions read it.
+        """Returns the metrics of the interval.
+
+        `tokens_per_second` counts each token of the text once, although both directions read it.
 
         Args:
-          distinct_words: of the batches of all processes.
+          distinct_words: the number of distinct words in the batches, summed over all devices and steps.
         """
         seconds, tokens = self.seconds, self.steps * self._step_tokens
         forward, backward = (float(loss) for loss in np.mean(self._losses, axis=0))
-        # the loss of the sampled softmax gives no perplexity of the text: named so that nobody compares it
-        # with held-out
+        # The loss of the sampled softmax does not give a perplexity of the text. The name of the metric says so, lest
+        # it be compared with held-out perplexity.
         perplexity = "train/sampled_perplexity" if self._work.config.train.negatives else "train/perplexity"
         return {
             "train/loss/forward": forward,
@@ -104,11 +126,13 @@ class Interval:
 
 
 def flops_per_word(model: ModelConfig, windows: float) -> float:
-    """Forward floating-point operations (a multiplication and an addition are two) of the token encoder for one word.
+    """Returns the floating-point operations of the token encoder's forward pass for one word.
+
+    A multiplication and an addition count as two operations.
 
     Args:
       model: the architecture.
-      windows: positions that the filters are put on.
+      windows: the number of positions that the filters are applied to.
     """
     char_cnn = model.char_cnn
     filters = sum(2 * width * char_cnn.embedding_dim * number for width, number in char_cnn.filters)
@@ -118,11 +142,11 @@ def flops_per_word(model: ModelConfig, windows: float) -> float:
 
 
 def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
-    """Forward operations of a token in both directions, without the token encoder.
+    """Returns the floating-point operations of a token's forward pass in both directions, without the token encoder.
 
     Args:
       model: the architecture.
-      softmax_words: words that each token is scored against.
+      softmax_words: the number of words that are scored for each token.
     """
     lstm = model.lstm
     layer = 2 * 2 * lstm.projection * 4 * lstm.cells
