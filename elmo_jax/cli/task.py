@@ -70,8 +70,8 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "predict",
         help="predictions of a task model for your text",
-        description="Predicts for text given on the command line or in a file. A task with two texts per example (premise"
-        " and hypothesis, question and paragraph) takes both after --text, or separated by a tab on each line of a file.",
+        description="Predicts for text from the command line or a file. A task with two texts per example (premise and"
+        " hypothesis, question and paragraph) takes both after --text, or separated by a tab on each line of a file.",
         allow_abbrev=False,
     )
     _add_model(parser)

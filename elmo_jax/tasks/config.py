@@ -108,8 +108,8 @@ class TaskOptimizerConfig:
     )
     schedule: Literal["constant", "plateau", "staircase", "warmup_cosine"] = setting(
         "constant",
-        "How the learning rate changes: not at all, multiplied by decay when the dev metric does not improve, multiplied"
-        " by decay every decay_steps, or raised from 0 for warmup_steps and then lowered to 0 along a cosine.",
+        "How the learning rate changes: not at all, multiplied by decay when the dev metric does not improve,"
+        " multiplied by decay every decay_steps, or raised from 0 for warmup_steps and then lowered along a cosine.",
     )
     warmup_steps: int = setting(100, "Number of steps of the warm-up, at most half of all steps.", least=0)
     decay: float = setting(0.5, "What the rate is multiplied by.", above=0, most=1)

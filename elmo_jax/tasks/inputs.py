@@ -1,7 +1,7 @@
-"""The words of a text as the vectors that a task model reads: word vectors, characters and ELMo, side by side.
+"""Computes the vectors that a task model reads for words: word vectors, characters and ELMo, joined.
 
-Shapes: R rows, T words of the longest row, W characters, V words with a vector, D numbers of a word vector, S numbers of
-the stored layers of a word, L LSTM layers and P projection of the biLM.
+Shapes: R rows, T words of the longest row, W characters, V words with a vector, D numbers per word vector, S stored
+numbers of the layers per word, L LSTM layers and P projection of the biLM.
 """
 
 from __future__ import annotations

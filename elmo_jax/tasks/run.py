@@ -141,6 +141,7 @@ class TaskRun:
         folder = self._workdir / f"seed_{seed}"
         if (folder / "result.json").is_file():
             return None
+        folder.mkdir(parents=True, exist_ok=True)
         fitting = self._fitting(seed)
         ended = Training(fitting, seed, folder, f"seed {seed}", signals).run()
         if isinstance(ended, Stopped):

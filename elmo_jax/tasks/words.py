@@ -44,6 +44,6 @@ def tag_rows(numbers: np.ndarray, sentences: Sequence[Sequence[str]], tags: Sequ
 
 
 def tagged_line(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
-    """Returns a sentence as one line per word and a blank line: the word, its gold tag if it has one, the prediction."""
+    """Returns a sentence as lines of word, gold tag (if there is one) and predicted tag, and a blank line."""
     columns = [words, gold, predicted] if gold else [words, predicted]
     return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)) + "\n"

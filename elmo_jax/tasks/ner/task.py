@@ -108,7 +108,7 @@ class NER:
         return [Example(texts[0], [])]
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Returns `tokens`, `tags` and `entities`: the type, the text, and the first word and the one after the last."""
+        """Returns `tokens`, `tags` and `entities`; an entity consists of the words `start` to before `end`."""
         entities = [
             {"type": label, "text": " ".join(example.tokens[start : end + 1]), "start": start, "end": end + 1}
             for label, start, end in spans(prediction)
