@@ -1,1 +1,1 @@
-"""The training step compiled ahead of time: for devices that are not here, from shapes alone, and read."""
+"""Ahead-of-time compilation of the training step for absent devices, and the analysis of the compiled program."""

@@ -1,10 +1,11 @@
-"""Published figures of the chips that a training step can be compiled for.
+"""The published data of the chips that a training step can be compiled for.
 
-From Google Cloud's pages cloud.google.com/tpu/docs/v4, v5e, v5p and v6e: bf16 rate, size and rate of the main memory,
-and the slices of up to 256 chips. `link_rate` is what a chip can send with all its links busy, in one direction: of
-v4, v5e and v6e the page's "all-reduce bandwidth per Pod" over the Pod's chips (which for v5e and v6e is half of their
-"bidirectional inter-chip interconnect bandwidth"), of v5p its 4,800 Gbit/s. `usable` is what the compiler leaves to a
-program, read from its out-of-memory errors (libtpu 0.0.42).
+The bf16 rate, the size and the rate of the main memory, and the slices of up to 256 chips are from Google Cloud's pages
+cloud.google.com/tpu/docs/v4, v5e, v5p and v6e. `link_rate` is the rate at which a chip can send with all its links, in
+one direction. For v4, v5e and v6e it is the page's "all-reduce bandwidth per Pod", divided by the chips of a Pod (for
+v5e and v6e this is half of their "bidirectional inter-chip interconnect bandwidth"); for v5p it is the page's 4,800
+Gbit/s. `usable` is the memory that the compiler leaves to a program, read from its out-of-memory errors (libtpu
+0.0.42).
 """
 
 from __future__ import annotations
@@ -22,16 +23,27 @@ _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8")
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """Rates of one chip."""
+    """The published data of one kind of chip.
+
+    Attributes:
+      name: the name of the chip.
+      flops: the operations per second of bf16 matrix products.
+      memory: the bytes of the main memory.
+      usable: the bytes of the main memory that a program can use.
+      memory_rate: the bytes per second of the main memory.
+      link_rate: the bytes per second that a chip can send to other chips.
+      slices: the shapes of the slices.
+      one_device: libtpu's name of the setting that makes the two cores of a chip one device, if there is one.
+    """
 
     name: str
-    flops: float  # a second, of bf16 matrix products
-    memory: float  # bytes of main memory
-    usable: float  # of these, by a program
-    memory_rate: float  # bytes a second
-    link_rate: float  # bytes a second that it can send to other chips
+    flops: float
+    memory: float
+    usable: float
+    memory_rate: float
+    link_rate: float
     slices: tuple[str, ...]
-    one_device: str | None = None  # libtpu's name for the setting that makes its two cores one device
+    one_device: str | None = None
 
 
 CHIPS = {
@@ -46,10 +58,10 @@ CHIPS = {
 
 
 def find_slice(topology: str) -> tuple[Chip, tuple[int, ...]]:
-    """The chip and the shape of a slice such as `v5e:16x16`.
+    """Returns the chip and the shape of a slice such as `v5e:16x16`.
 
     Raises:
-      UserError: no such slice; the message names those that are near.
+      UserError: the slice does not exist; the message names similar ones.
     """
     name, _, shape = topology.partition(":")
     chip = CHIPS.get(name)
@@ -62,7 +74,7 @@ def find_slice(topology: str) -> tuple[Chip, tuple[int, ...]]:
     else:
         near = known if chip else difflib.get_close_matches(topology, known, 3, 0.0)
     raise UserError(
-        f"--topology {topology}: no such slice; near are {', '.join(near)}"
+        f"--topology {topology}: no such slice; similar ones are {', '.join(near)}"
         f" (chips: {', '.join(CHIPS)}, up to 256 of them; or cpu:8 for a mesh of 8 CPU devices)"
     )
 

@@ -1,4 +1,4 @@
-"""Compiles an experiment's step for a topology, and says what would help where it does not fit."""
+"""Compiles the step of an experiment for a topology, and advises what to change if it does not fit."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from elmo_jax.training.partitioning import preferred_encoder_chunk
 
 Precision = Literal["float32", "bfloat16"]
 
-_MULTIPLE = 8  # rows are advised in multiples of it: a TPU's registers hold 8 of them
-_TRIES = 4  # compilations to find a batch that fits
+_MULTIPLE = 8  # the advised numbers of rows are multiples of this, since a TPU's registers hold 8 rows
+_TRIES = 4  # the most compilations to find a batch that fits
 
 
 @dataclasses.dataclass(frozen=True)
 class Fits:
-    """A step that fits."""
+    """The result for a step that fits."""
 
     report: Report
     fits = True
 
     def describe(self) -> str:
-        """For the terminal."""
+        """Returns the result as text for the terminal."""
         return self.report.describe()
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the result for `--json`."""
         return self.report.as_dict()
 
 
 @dataclasses.dataclass(frozen=True)
 class TooLarge:
-    """A step that does not fit, and what was found to help."""
+    """The result for a step that does not fit, with advice."""
 
     title: str
     topology: str
@@ -51,7 +51,7 @@ class TooLarge:
     fits = False
 
     def describe(self) -> str:
-        """For the terminal."""
+        """Returns the result as text for the terminal."""
         lines = [
             f"{self.title} does not fit on {self.topology}: a chip needs at least {self.error.needed / 1e9:.1f} GB and"
             f" a program can have {self.error.usable / 1e9:.1f} GB of it",
@@ -62,7 +62,7 @@ class TooLarge:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the result for `--json`."""
         return {
             "experiment": self.title,
             "topology": self.topology,
@@ -84,14 +84,16 @@ def compile_for(
     """Compiles the training step of an experiment.
 
     Args:
-      title: of the experiment.
-      config: whose corpus gives the sizes that are not given, where it is prepared.
-      topology: `v5e:16x16`, `cpu:8`.
-      vocabulary_size, word_types: words of the softmax and of the lexicon.
-      defaults: both, where nothing else says them.
+      title: the name of the experiment.
+      config: the settings; the prepared corpus that they name, if it exists, determines sizes that are not given.
+      topology: the devices, such as `v5e:16x16` or `cpu:8`.
+      vocabulary_size: the words of the softmax; None for those of the corpus.
+      word_types: the words of the lexicon; None for those of the corpus.
+      defaults: both sizes, if neither the arguments nor a corpus determine them.
 
     Raises:
-      UserError: no such topology, no compiler for it, or rows that its devices do not divide.
+      UserError: the topology does not exist, its compiler is not installed, or the number of its devices does not
+        divide the number of rows.
     """
     target = find_target(topology)
     corpus = _corpus(config)
@@ -119,21 +121,22 @@ def _corpus(config: Config) -> Corpus | None:
 
 
 def _advice(config: Config, target: Target, vocabulary_size: int, word_types: int, error: DoesNotFit) -> Iterator[str]:
-    """Changes that help, each tried with the compiler where that is possible."""
+    """Yields changes that help; the first two kinds have been tried with the compiler."""
     rows = config.train.batch_size // len(target.devices)
     by_rows = ("LSTM carry", "batch")
     fixed = sum(size for name, size in error.parts.items() if name not in by_rows)
     if config.train.precision == "float32" and _fits(config, target, vocabulary_size, word_types, rows, "bfloat16"):
-        yield f"--config.train.precision=bfloat16 fits, with the same {rows} rows a chip"
+        yield f"--config.train.precision=bfloat16 fits, with the same {rows} rows per chip"
     if fixed < error.usable:
-        share = (0.95 * error.usable - fixed) / max(error.needed - fixed, 1.0)  # what the rows need grows with them
+        # All memory except the fixed parts is assumed to be proportional to the number of rows.
+        share = (0.95 * error.usable - fixed) / max(error.needed - fixed, 1.0)
         fewer = _at_most(min(int(share * rows), rows - 1))
         for _ in range(_TRIES):
             if fewer < 1:
                 break
             if _fits(config, target, vocabulary_size, word_types, fewer, config.train.precision):
                 total = fewer * len(target.devices)
-                yield f"--config.train.batch_size={total} fits: {fewer} rows a chip instead of {rows}"
+                yield f"--config.train.batch_size={total} fits: {fewer} rows per chip instead of {rows}"
                 break
             fewer = _at_most(fewer // 2)
     softmax = error.parts["softmax rows"] + error.parts["softmax accumulator"]
@@ -160,8 +163,8 @@ def _at_most(rows: int) -> int:
 def _fits(
     config: Config, target: Target, vocabulary_size: int, word_types: int, rows: int, precision: Precision
 ) -> bool:
-    """Whether it does with other rows a chip and another precision."""
-    print(f"does not fit; trying {rows} rows a chip in {precision}", file=sys.stderr)
+    """Returns whether the step fits with another number of rows per chip and another precision."""
+    print(f"does not fit; trying {rows} rows per chip in {precision}", file=sys.stderr)
     train = dataclasses.replace(config.train, batch_size=rows * len(target.devices), precision=precision)
     try:
         compile_step(dataclasses.replace(config, train=train), target, vocabulary_size, word_types)

@@ -1,8 +1,8 @@
-"""What a compiled program does in a step: matrix products, traffic of the main memory, and what devices exchange.
+"""Counts what a compiled program does per step: matrix products, traffic of the main memory, and exchanges.
 
-Loop bodies count as often as they run. Matrix products (`dot` and `convolution`, wherever they stand) are counted
-exactly; the arithmetic of other instructions is not counted, since it runs beside the matrix units, but their traffic
-is.
+Loop bodies count as often as they run. Matrix products (`dot` and `convolution`, including fused ones) are counted
+exactly. The arithmetic of other instructions is not counted, since it runs in parallel to the matrix units, but their
+traffic is.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Collective:
     """One exchange between devices."""
 
     kind: str
-    payload: int  # bytes: of an all-reduce the sum's, of an all-gather the whole's, else what a chip puts in
-    group: int  # devices that take part
-    times: float  # a step
-    loops: tuple[str, ...]  # that it is in
+    payload: int  # the bytes of an all-reduce's sum, of an all-gather's result, or else of a chip's input
+    group: int  # the number of devices that take part
+    times: float  # how often it runs per step
+    loops: tuple[str, ...]  # the loops that it is in
     op_name: str
 
     @property
     def sent(self) -> float:
-        """Bytes that a chip sends each time, at the least: by a ring, or straight to their chip."""
+        """The least number of bytes that a chip sends each time, in a ring or directly to the receiving chip."""
         share = (self.group - 1) / self.group
         if self.kind == "all-reduce":
             return 2 * share * self.payload
@@ -44,19 +44,28 @@ class Collective:
 
 @dataclasses.dataclass
 class Cost:
-    """Sums over a step of one chip."""
+    """The sums over one step of one chip.
 
-    flops: dict[str, float] = dataclasses.field(default_factory=dict)  # of matrix products, by type of the operands
-    bf16_flops: float = 0.0  # the same, as bf16 products
-    bytes: float = 0.0  # read from and written to the main memory
+    Attributes:
+      flops: the operations of matrix products by the types of the operands.
+      bf16_flops: the operations of the bf16 products that they take.
+      bytes: the bytes read from and written to the main memory.
+      collectives: the exchanges.
+      loops: for each loop its name, the number of iterations in all, and how this number is known.
+      traffic: the bytes read from and written to the main memory by instruction.
+    """
+
+    flops: dict[str, float] = dataclasses.field(default_factory=dict)
+    bf16_flops: float = 0.0
+    bytes: float = 0.0
     collectives: list[Collective] = dataclasses.field(default_factory=list)
-    loops: list[tuple[str, float, str]] = dataclasses.field(default_factory=list)  # name, turns in all, how known
-    traffic: dict[str, float] = dataclasses.field(default_factory=dict)  # bytes, by instruction
+    loops: list[tuple[str, float, str]] = dataclasses.field(default_factory=list)
+    traffic: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Assumption:
-    """How often something runs whose count the program alone does not tell."""
+    """An assumption about how often something runs, where the program does not determine it."""
 
     count: float
     why: str
@@ -67,16 +76,17 @@ Assume = Callable[[Instruction, tuple[str, ...]], Assumption]
 
 def once(instruction: Instruction, loops: tuple[str, ...]) -> Assumption:
     """Assumes that a loop of unknown length runs once, and that the costly branch is taken."""
-    return Assumption(1.0, "whose turns are not known before the run, counted once")
+    return Assumption(1.0, "whose number of iterations is not known before the run, counted once")
 
 
 def cost_of(program: Program, assume: Assume = once) -> Cost:
-    """Sums of a step.
+    """Returns the sums over one step.
 
     Args:
-      program: as compiled.
-      assume: for a `while` whose turns the program does not tell their number, and for a `conditional` how often its
-        costly branch is taken each time (0 to 1); given the instruction and the loops it is in.
+      program: the compiled program.
+      assume: a function of an instruction and the loops it is in. For a `while` whose number of iterations the program
+        does not determine, it returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly
+        branch is taken.
     """
     cost = Cost()
     _add(program, program.entry, cost, assume, 1.0, ())
@@ -109,7 +119,7 @@ def _add(
 def _add_branches(
     program: Program, conditional: Instruction, cost: Cost, assume: Assume, times: float, loops: tuple[str, ...]
 ) -> None:
-    """The branch that moves most bytes as often as assumed, the others share the rest."""
+    """Adds the branch with the most traffic as often as assumed, and the others in equal shares of the rest."""
     branches = [program.computations[name] for name in conditional.branches]
 
     def alone(branch: Computation) -> float:
@@ -146,7 +156,7 @@ def _add_one(
 
 
 def _inside(program: Program, where: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
-    """The instruction, and those that are fused in it."""
+    """Returns the instruction and those that are fused in it, each with its computation."""
     found = [(where, instruction)]
     if instruction.opcode == "fusion":
         inner = program.computations[instruction.called("calls") or ""]
@@ -156,10 +166,10 @@ def _inside(program: Program, where: Computation, instruction: Instruction) -> l
 
 
 def _continues(program: Program, where: Computation, collective: Instruction) -> bool:
-    """Whether it is a later part of an exchange that began elsewhere.
+    """Returns whether an instruction is a later part of an exchange that began elsewhere.
 
-    On a TPU an exchange can be spread over other work: the same instruction stands again in each fusion that sends a
-    part of it, and only the first feeds an `AsyncCollectiveStart`.
+    On a TPU an exchange can be interleaved with other work. The same instruction then occurs in every fusion that sends
+    a part of it, and only the first occurrence is the operand of an `AsyncCollectiveStart`.
     """
     if "chain_id=" not in collective.attributes:
         return False
@@ -172,7 +182,7 @@ def _collective(
     operands = sum(array.bytes for operand in where.inputs(instruction) for array in operand.arrays)
     shape = instruction.shape
     if instruction.opcode.endswith("-start") and kind == "all-gather" and not isinstance(shape, Array):
-        shape = shape[1]  # the operands stand first
+        shape = shape[1]  # the shape of the start is a pair of operands and results
     payload = sum(array.bytes for array in leaves(shape)) if kind == "all-gather" else operands
     group = program.devices
     if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", instruction.attributes):

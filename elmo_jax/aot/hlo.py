@@ -1,7 +1,7 @@
-"""Reads the text of a compiled program (XLA's HLO): computations, instructions, loops and how often they run.
+"""Parses the text of a compiled program (XLA's HLO) into computations and instructions.
 
-XLA's own `cost_analysis` counts a loop's body once, so whatever is counted per step is counted here, from the text that
-`compiled.as_text()` gives. Only what the text says is used; an instruction that is not known is kept as it stands.
+XLA's own `cost_analysis` counts the body of a loop once. Therefore everything that is needed per step is counted from
+the text of `compiled.as_text()`. Instructions of unknown kinds are kept unchanged.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "tf32": 32, "c64": 64, "
 class Array:
     """The shape of one array."""
 
-    dtype: str  # as XLA writes it: f32, bf16, s32
+    dtype: str  # XLA's name of the type: f32, bf16, s32
     dims: tuple[int, ...]
-    space: int = 0  # memory space: 0 is the main memory; on a TPU others are on the chip itself
+    space: int = 0  # the memory space: 0 is the main memory; on a TPU the others are on the chip itself
 
     @property
     def size(self) -> int:
-        """Numbers in it."""
+        """The number of elements."""
         return math.prod(self.dims)
 
     @property
     def bytes(self) -> int:
-        """Bytes of its numbers, without padding."""
+        """The bytes of the elements, without padding."""
         return -(-self.size * _bits(self.dtype) // 8)
 
 
@@ -45,40 +45,40 @@ def _bits(dtype: str) -> int:
 
 
 def leaves(shape: Shape) -> list[Array]:
-    """The arrays of a shape."""
+    """Returns the arrays of a shape, which may be a nested tuple."""
     return [shape] if isinstance(shape, Array) else [leaf for part in shape for leaf in leaves(part)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation."""
+    """An instruction, which is one line of a computation."""
 
     name: str
     opcode: str
     shape: Shape
     operands: tuple[str, ...]
-    arguments: str  # what stands between the brackets: a parameter's number, a constant's value
-    attributes: str  # what stands behind them
+    arguments: str  # the text between the parentheses, such as a parameter's number or a constant's value
+    attributes: str  # the text after the parentheses
 
     @property
     def arrays(self) -> list[Array]:
-        """The arrays it gives."""
+        """The arrays of its result."""
         return leaves(self.shape)
 
     @property
     def op_name(self) -> str:
-        """Where in the Python program it comes from."""
+        """The name of the operation in the Python program that it comes from."""
         found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
         return found[1] if found else ""
 
     def called(self, key: str) -> str | None:
-        """The computation under `calls`, `body`, `condition`, `to_apply`, …"""
+        """Returns the name of the computation in the attribute `calls`, `body`, `condition`, `to_apply`, …, or None."""
         found = re.search(rf"\b{key}=%?([\w.\-]+)", self.attributes)
         return found[1] if found else None
 
     @property
     def branches(self) -> list[str]:
-        """The computations of a conditional."""
+        """The names of the computations of a conditional."""
         if group := re.search(r"branch_computations=\{([^}]*)\}", self.attributes):
             return re.findall(r"[\w.\-]+", group[1])
         names = [self.called("true_computation"), self.called("false_computation")]
@@ -87,15 +87,15 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-    """A function of the program."""
+    """A computation, which is a function of the program."""
 
     name: str
-    instructions: dict[str, Instruction]  # in order
+    instructions: dict[str, Instruction]  # by name, in the order of the text
     root: Instruction
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        """Who reads each instruction's value."""
+        """The instructions that read the value of each instruction."""
         found: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
             for operand in dict.fromkeys(instruction.operands):
@@ -104,15 +104,15 @@ class Computation:
 
     @functools.cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """Its parameters, by number."""
+        """The parameters by their numbers."""
         return {int(i.arguments): i for i in self.instructions.values() if i.opcode == "parameter"}
 
     def inputs(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions whose values it reads."""
+        """Returns the instructions whose values an instruction reads."""
         return [self.instructions[name] for name in instruction.operands]
 
     def source(self, instruction: Instruction) -> Instruction:
-        """Where a value comes from, behind copies and bitcasts."""
+        """Returns the instruction that a value comes from, ignoring copies, bitcasts and conversions."""
         while instruction.opcode in ("copy", "bitcast", "copy-done", "copy-start", "convert") and instruction.operands:
             instruction = self.instructions[instruction.operands[0]]
         return instruction
@@ -128,7 +128,7 @@ class Program:
 
 
 def tuple_index(instruction: Instruction) -> int:
-    """Of a `get-tuple-element`."""
+    """Returns the index of a `get-tuple-element`."""
     found = re.search(r"\bindex=(\d+)", instruction.attributes)
     if found is None:
         raise ValueError(f"{instruction.name}: a get-tuple-element without an index")
@@ -141,10 +141,10 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 
 
 def parse(text: str) -> Program:
-    """Reads a program.
+    """Parses the text of a program.
 
     Raises:
-      ValueError: the text is no HLO program.
+      ValueError: the text is not an HLO program.
     """
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
@@ -181,7 +181,7 @@ def _instruction(name: str, text: str) -> Instruction:
 
 
 def _closing(text: str, opening: int) -> int:
-    """The place behind the bracket that closes the one at `opening`."""
+    """Returns the place after the parenthesis that closes the one at `opening`."""
     depth = 0
     for bracket in re.finditer(r"[()]", text[opening:]):
         depth += 1 if bracket[0] == "(" else -1
@@ -191,7 +191,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 def parse_shape(text: str) -> Shape:
-    """`f32[2,3]{1,0:T(8,128)S(1)}` or a tuple of such."""
+    """Parses a shape such as `f32[2,3]{1,0:T(8,128)S(1)}`, or a tuple of shapes."""
     shape, end = _shape_at(text.replace(" ", ""), 0)
     return shape
 
@@ -214,7 +214,7 @@ def _shape_at(text: str, at: int) -> tuple[Shape, int]:
 
 
 def walk(program: Program) -> Iterator[tuple[Computation, Instruction]]:
-    """Every instruction of every computation."""
+    """Yields every instruction of every computation, with its computation."""
     for computation in program.computations.values():
         for instruction in computation.instructions.values():
             yield computation, instruction

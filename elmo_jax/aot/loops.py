@@ -1,4 +1,4 @@
-"""How often the loops of a compiled program run, from their text: where they start, what they add, when they end."""
+"""Finds how often the loops of a compiled program run, from the start, the step and the end in its text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elmo_jax.aot.hlo import Computation, Instruction, Program, tuple_index
 
 
 def trips(program: Program, loop: Instruction, where: Computation) -> int | None:
-    """How often the body of a `while` runs, or None where that is known only when it runs."""
+    """Returns how often the body of a `while` runs, or None if that is known only when it runs."""
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes):
         return int(known[1])
     condition, body = (program.computations.get(loop.called(key) or "") for key in ("condition", "body"))
@@ -29,7 +29,7 @@ def trips(program: Program, loop: Instruction, where: Computation) -> int | None
 
 
 def _comparison(program: Program, condition: Computation) -> tuple[Instruction, list[tuple[str, int]]]:
-    """The comparison that ends a loop and its two sides, each an element of the loop's state or a constant."""
+    """Returns the comparison that ends a loop and its two sides, each an element of the loop's state or a constant."""
     compare, values = condition.root, {}
     if compare.opcode == "fusion":
         inner = program.computations[compare.called("calls") or ""]
@@ -47,7 +47,7 @@ def _comparison(program: Program, condition: Computation) -> tuple[Instruction, 
 
 
 def _start(loop: Instruction, where: Computation, element: int) -> int | None:
-    """The value of an element of the loop's state before the loop, if it is a constant."""
+    """Returns the value of an element of the loop's state before the loop if it is a constant, and else None."""
     state = where.instructions[loop.operands[0]]
     if state.opcode != "tuple":
         return None
@@ -55,13 +55,13 @@ def _start(loop: Instruction, where: Computation, element: int) -> int | None:
 
 
 def _step(program: Program, body: Computation, element: int) -> int | None:
-    """What a turn of the loop adds to an element of its state."""
+    """Returns the constant that an iteration of the loop adds to an element of its state, or None."""
     if body.root.opcode != "tuple":
         return None
     new = body.source(body.instructions[body.root.operands[element]])
     inner = body
     values = {}
-    if new.opcode == "fusion":  # as the CPU's compiler puts it
+    if new.opcode == "fusion":  # the CPU's compiler fuses the addition
         inner = program.computations[new.called("calls") or ""]
         values = {inner.parameters[n].name: _plain(body, value) for n, value in enumerate(body.inputs(new))}
         new = inner.root
@@ -73,7 +73,7 @@ def _step(program: Program, body: Computation, element: int) -> int | None:
 
 
 def _unchanged(loop: Instruction, where: Computation, body: Computation, element: int) -> int | None:
-    """The value of an element that the loop hands on as it is, if it is a constant."""
+    """Returns the value of an element of the state that the loop does not change if it is a constant, and else None."""
     if body.root.opcode != "tuple":
         return None
     handed = body.source(body.instructions[body.root.operands[element]])
@@ -81,7 +81,7 @@ def _unchanged(loop: Instruction, where: Computation, body: Computation, element
 
 
 def _plain(computation: Computation, instruction: Instruction) -> tuple[str, int] | None:
-    """("element", n) of the computation's only parameter, ("constant", value), or None for anything else."""
+    """Returns ("element", n) of the computation's only parameter, ("constant", value), or None for other values."""
     instruction = computation.source(instruction)
     if (value := _constant(instruction)) is not None:
         return "constant", value

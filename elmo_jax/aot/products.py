@@ -1,4 +1,4 @@
-"""Operations of the matrix products in a compiled program, counted exactly."""
+"""Counts the operations of the matrix products in a compiled program exactly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from elmo_jax.aot.hlo import Computation, Instruction
 
-# share of a chip's bf16 rate: float32 products at full precision are made of several bf16 products
+# The number of bf16 products that make up a float32 product, by the precision that is requested.
 PASSES = {"highest": 6, "high": 3}
 
 
 def product_flops(where: Computation, product: Instruction) -> int:
-    """Operations of a `dot` or a `convolution`; a multiplication and an addition are two."""
+    """Returns the operations of a `dot` or a `convolution`; a multiplication and an addition count as two."""
     left, right = (operand.arrays[0] for operand in where.inputs(product)[:2])
     out = product.arrays[0]
     if product.opcode == "dot":
@@ -40,16 +40,16 @@ def _number(instruction: Instruction, key: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """A convolution along one axis."""
+    """The window of a convolution along one axis."""
 
     size: int = 1
     stride: int = 1
-    low: int = 0  # zeros before the input
+    low: int = 0  # the number of zeros before the input
     left_dilation: int = 1
     right_dilation: int = 1
 
     def pairs(self, length: int, outputs: int) -> int:
-        """Places of output and window that meet a number of the input, not its padding or the holes in it."""
+        """Returns the number of pairs of an output and a window place that read the input, not padding or dilation."""
         at = np.arange(outputs)[:, None] * self.stride - self.low + np.arange(self.size) * self.right_dilation
         inside = (at >= 0) & (at <= (length - 1) * self.left_dilation) & (at % self.left_dilation == 0)
         return int(inside.sum())
@@ -73,7 +73,7 @@ def _windows(product: Instruction, axes: int) -> dict[int, _Window]:
 
 
 def bf16_passes(where: Computation, product: Instruction) -> int:
-    """bf16 products that one product is made of; the precision asked for matters to float32 operands only."""
+    """Returns the number of bf16 products that a product takes, which is 1 unless both operands are float32."""
     if {operand.arrays[0].dtype for operand in where.inputs(product)[:2]} != {"f32"}:
         return 1
     found = re.search(r"operand_precision=\{(\w+)", product.attributes)

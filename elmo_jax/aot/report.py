@@ -1,4 +1,4 @@
-"""What a compiled training step needs and exchanges, and an estimate of its speed."""
+"""Reports the memory and the exchanges of a compiled training step, and estimates its speed."""
 
 from __future__ import annotations
 
@@ -18,44 +18,53 @@ from elmo_jax.training.throughput import Work
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """Seconds of a step if one thing alone took time, by the chip's published rates. Nothing was run."""
+    """An estimate of a step's time, from the program and the chip's published rates; nothing is run.
+
+    Attributes:
+      compute: the seconds per step that the matrix products alone would take.
+      memory: the seconds per step that the traffic of the main memory alone would take.
+      exchange: the seconds per step that the exchanges between devices alone would take.
+      tokens: the tokens per step of all chips.
+      model_flops: the operations per step of all chips, as `throughput.Work` counts them.
+      peak: the bf16 operations per second of all chips.
+    """
 
     compute: float
     memory: float
     exchange: float
-    tokens: int  # of a step, of all chips
-    model_flops: float  # of a step, of all chips, as `throughput.Work` counts them
-    peak: float  # bf16 operations a second of all chips
+    tokens: int
+    model_flops: float
+    peak: float
 
     @property
     def limits(self) -> dict[str, float]:
-        """Each part's seconds."""
+        """The seconds of each part by its name."""
         return {"matrix products": self.compute, "main memory": self.memory, "exchange": self.exchange}
 
     @property
     def limited_by(self) -> str:
-        """The part that takes longest."""
+        """The name of the part that takes longest."""
         return max(self.limits, key=self.limits.__getitem__)
 
     @property
     def seconds(self) -> float:
-        """Of a step: the longest part, as if the others were hidden behind it."""
+        """The seconds per step: those of the longest part, as if the others were hidden behind it."""
         return max(self.limits.values())
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all chips, each token of the text once."""
+        """The tokens per second of all chips; each token of the text counts once."""
         return self.tokens / self.seconds
 
     @property
     def flop_utilisation(self) -> float:
-        """The model's operations over what the matrix units could do in that time."""
+        """The model's operations, divided by what the matrix units could do in that time."""
         return self.model_flops / (self.seconds * self.peak)
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that is shown of a compiled step."""
+    """All that is shown about a compiled step."""
 
     title: str
     config: Config
@@ -66,20 +75,20 @@ class Report:
     memory: Memory
     cost: Cost
     words: BatchWords
-    estimate: Estimate | None  # None: nobody publishes the device's rates
+    estimate: Estimate | None  # None if no rates of the device are published
 
     @property
     def rows(self) -> int:
-        """Of one device."""
+        """The rows per device."""
         return self.config.train.batch_size // len(self.target.devices)
 
     @property
     def sent(self) -> float:
-        """Bytes that a device sends in a step."""
+        """The bytes that a device sends per step."""
         return sum(exchange.times * exchange.sent for exchange in self.cost.collectives)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`; bytes, seconds, operations."""
+        """Returns the report for `--json`, in bytes, seconds and operations."""
         chip, estimate = self.target.chip, self.estimate
         return {
             "experiment": self.title,
@@ -130,7 +139,7 @@ class Report:
         }
 
     def describe(self) -> str:
-        """The tables."""
+        """Returns the report as tables for the terminal."""
         head = (
             f"{self.title} on {self.target.topology}: {len(self.target.devices)} devices, {self.rows} rows each,"
             f" {self.config.train.precision}, {self.vocabulary_size:,} words in the softmax"
@@ -151,7 +160,7 @@ class Report:
         for exchange in self.cost.collectives:
             where = "outside all loops"
             if exchange.loops:
-                where = f"inside a loop, {exchange.times:,.0f} times a step: {_short(exchange.loops[-1])}"
+                where = f"inside a loop, {exchange.times:,.0f} times per step: {_short(exchange.loops[-1])}"
             lines.append(
                 f"  {exchange.kind:<22}{exchange.payload / 1e6:>12,.2f}"
                 f"{exchange.times * exchange.sent / 1e6:>20,.2f}  {where}"
@@ -169,8 +178,8 @@ class Report:
         if estimate is None or chip is None:
             lines = ["work of a step on a device (no rates are published for it, so there is no estimate of its time)"]
             return "\n".join([*lines, *(f"  {n:<18}{a}" for n, a in zip(_PARTS, amounts, strict=True))])
-        bytes_a_second = (f"{rate / 1e9:.0f} GB/s" for rate in (chip.memory_rate, chip.link_rate))
-        rates = (f"{chip.flops / 1e12:.0f} TFLOP/s", *bytes_a_second)
+        bytes_per_second = (f"{rate / 1e9:.0f} GB/s" for rate in (chip.memory_rate, chip.link_rate))
+        rates = (f"{chip.flops / 1e12:.0f} TFLOP/s", *bytes_per_second)
         lines = ["estimate of a step, from the program and the chip's published rates; nothing was run"]
         for (name, seconds), amount, rate in zip(estimate.limits.items(), amounts, rates, strict=True):
             lines.append(f"  {name:<18}{amount:<32}at {rate:<14}{seconds * 1e3:>8.2f} ms")
@@ -179,7 +188,7 @@ class Report:
             [
                 *lines,
                 f"  estimated step: {estimate.seconds * 1e3:.2f} ms, limited by: {estimate.limited_by}",
-                f"  estimated tokens/s: {estimate.tokens_per_second:,.0f} ({each:,.0f} a chip)",
+                f"  estimated tokens/s: {estimate.tokens_per_second:,.0f} ({each:,.0f} per chip)",
                 f"  estimated FLOP utilisation: {estimate.flop_utilisation:.0%} of the chips' bf16 rate",
             ]
         )
@@ -187,8 +196,8 @@ class Report:
     def _assumed(self) -> str:
         lines = [
             "assumed, where the program's work depends on the text",
-            f"  {self.words.distinct:,} distinct words in a device's batch, filters put on {self.words.positions:.1f}"
-            f" positions ({self.words.why})",
+            f"  {self.words.distinct:,} distinct words in a device's batch, filters applied to"
+            f" {self.words.positions:.1f} positions ({self.words.why})",
         ]
         others = [(name, why) for name, _, why in self.cost.loops if why not in ("as compiled", self.words.why)]
         lines += dict.fromkeys(f"  a loop {why}: {_short(name)}" for name, why in others)
@@ -212,10 +221,17 @@ def report(
     words: BatchWords,
     chunk: int,
 ) -> Report:
-    """Reads a compiled step.
+    """Analyses a compiled step.
 
     Args:
-      title: the experiment. words: what a device's batch holds. chunk: words that are encoded at a time.
+      title: the name of the experiment.
+      config: the settings.
+      target: the devices that the step was compiled for.
+      compiled: the compiled step.
+      vocabulary_size: the words of the softmax.
+      word_types: the words of the lexicon.
+      words: the assumed words of a device's batch.
+      chunk: the number of words that are encoded at a time.
     """
     devices = len(target.devices)
     rows = config.train.batch_size // devices
@@ -230,11 +246,15 @@ def report(
 
 
 def assumed_work(words: BatchWords, room: int, chunk: int) -> Assume:
-    """How much work a batch is: the token encoder skips chunks without words and positions without characters, and an
-    exchange of rows in rounds has further ones only for a batch that hardly occurs.
+    """Returns the assumptions about work that depends on the batch.
+
+    The token encoder skips chunks without words and positions without characters. The exchange of softmax rows has
+    further rounds only for batches that hardly ever occur.
 
     Args:
-      room: distinct words that a batch can hold. chunk: words that are encoded at a time.
+      words: the assumed words of a device's batch.
+      room: the number of distinct words that a device's batch can have.
+      chunk: the number of words that are encoded at a time.
     """
     chunk = min(chunk, room)
 

@@ -1,6 +1,6 @@
-"""The training step compiled ahead of time, from shapes alone, for devices that are not here.
+"""Compiles the training step ahead of time, from shapes alone, for devices that are not present.
 
-It is the step that `pretrain` maps, over the same kind of mesh, with the same shardings and the same state given away.
+It is the same step as in `pretrain`, mapped over the same kind of mesh with the same shardings and donated state.
 """
 
 from __future__ import annotations
@@ -31,42 +31,55 @@ from elmo_jax.training.step import TrainStep
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Devices to compile for."""
+    """The devices to compile for."""
 
     topology: str
     devices: Sequence[jax.Device]
-    chip: Chip | None  # None: a CPU, whose rates nobody publishes
+    chip: Chip | None  # None for CPUs, whose rates are not published
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of one device: the parts of what the step is given, and what it needs beside."""
+    """The memory of one device in bytes.
+
+    Attributes:
+      parts: the parts of the step's arguments, by name.
+      temporaries: the arrays that exist only within the step.
+      program: the program itself.
+    """
 
     parts: dict[str, int]
-    temporaries: int  # arrays that live within the step
+    temporaries: int
     program: int
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The bytes in all."""
         return sum(self.parts.values()) + self.temporaries + self.program
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """A compiled step."""
+    """A compiled step.
 
-    text: str  # the program
+    Attributes:
+      text: the text of the program.
+      memory: the memory that it needs.
+      seconds: the time that the compilation took.
+    """
+
+    text: str
     memory: Memory
-    seconds: float  # that compiling took
+    seconds: float
 
 
 class DoesNotFit(Exception):
-    """The compiler says that the step needs more memory than a device has.
+    """The compiler reports that the step needs more memory than a device has.
 
     Attributes:
-      needed, usable: bytes, as the compiler says.
-      parts: bytes of what the step is given.
+      needed: the bytes that the step needs, according to the compiler.
+      usable: the bytes that a program can use, according to the compiler.
+      parts: the bytes of the step's arguments, by name.
     """
 
     def __init__(self, needed: float, usable: float, parts: dict[str, int]):
@@ -75,10 +88,10 @@ class DoesNotFit(Exception):
 
 
 def find_target(topology: str) -> Target:
-    """The devices of `v5e:16x16` and its like, or of `cpu:8`.
+    """Returns the devices of a topology such as `v5e:16x16` or `cpu:8`.
 
     Raises:
-      UserError: no such slice, or no libtpu to compile for it.
+      UserError: the topology does not exist, there are too few CPU devices, or libtpu, the compiler, is not installed.
     """
     name, _, count = topology.partition(":")
     if name == "cpu" and count.isdigit() and int(count):
@@ -92,7 +105,7 @@ def find_target(topology: str) -> Target:
     chip, shape = find_slice(topology)
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology {topology}: the TPU's compiler is not installed; pip install 'elmo_jax[tpu]'")
-    # a host has 4 chips side by side, or all of a smaller slice
+    # A host has 2 x 2 chips, or all chips of a smaller slice.
     options: dict[str, Any] = {"chips_per_host_bounds": tuple(min(2, size) for size in (*shape[:2], 1))}
     if chip.one_device:
         options["chip_config_name"] = chip.one_device
@@ -103,11 +116,11 @@ def find_target(topology: str) -> Target:
 def step_shapes(
     config: Config, step: TrainStep, mesh: Mesh, word_types: int
 ) -> tuple[TrainState, TrainingBatch, jax.ShapeDtypeStruct]:
-    """What the step is given: state, batch and the lexicon's spellings, as shapes of the global arrays."""
+    """Returns the arguments of the step as shapes of global arrays: state, batch and the lexicon's spellings."""
     model = step.model.clone(vocabulary_size=step.vocabulary_size)
     state = jax.eval_shape(lambda: initial_state(config, model, step.optimizer))
     rows, steps = config.train.batch_size, config.train.unroll_steps
-    distinct = min(2 * steps * rows // mesh.size, word_types)  # U: what a device's window can hold at most
+    distinct = min(2 * steps * rows // mesh.size, word_types)  # U: the most distinct words of a device's window
 
     def shape(*dims: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dims, dtype)
@@ -127,13 +140,14 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
     """Compiles the training step.
 
     Args:
-      config: the experiment; `train.batch_size` counts the rows of all devices.
-      target: where it would run.
-      vocabulary_size: V, words of the softmax. word_types: words of the lexicon, whose spellings every device holds.
+      config: the settings; `train.batch_size` counts the rows of all devices.
+      target: the devices that the step would run on.
+      vocabulary_size: V, the words of the softmax.
+      word_types: the words of the lexicon, whose spellings every device holds.
 
     Raises:
-      UserError: the devices do not divide the rows.
-      DoesNotFit: the compiler says so.
+      UserError: the number of devices does not divide the number of rows.
+      DoesNotFit: the step needs more memory than a device has.
     """
     mesh = make_mesh(target.devices)
     check_rows(config.train.batch_size, mesh)
@@ -156,7 +170,7 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
 def _parts(
     state: TrainState, batch: TrainingBatch, spellings: jax.ShapeDtypeStruct, mesh: Mesh, placement: Placement
 ) -> dict[str, int]:
-    """Bytes of one device, by part, as their numbers are (a device may pad them)."""
+    """Returns the bytes of the step's arguments on one device by part, without the padding that a device may add."""
     specs = state_specs(state, placement)
 
     def bytes_of(shapes: Any, specs: Any) -> int:
@@ -193,7 +207,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _too_large(message: str, parts: dict[str, int]) -> DoesNotFit:
-    """Reads the two sizes in the compiler's error."""
+    """Makes the error from the two sizes in the compiler's message."""
     size = r"([\d.]+)([KMGT]?)"
     found = re.search(rf"Used {size} of {size} hbm", message) or re.search(
         rf"\({size}\) exceeds available HBM \({size}\)", message

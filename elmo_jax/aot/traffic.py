@@ -1,14 +1,14 @@
-"""What an instruction of a compiled program reads from and writes to the main memory.
+"""Counts the bytes that an instruction of a compiled program reads from and writes to the main memory.
 
-Of a slice the slice, of an update in place the update, of a fusion what goes in and out, and nothing of what stays in a
-chip's own memory.
+A slice counts as the slice alone, an update in place as the update alone, and a fusion as its inputs and outputs.
+Arrays in a chip's own memory do not count.
 """
 
 from __future__ import annotations
 
 from elmo_jax.aot.hlo import Array, Computation, Instruction, Program
 
-# give another name to bytes that lie where they are, or are counted inside
+# Instructions that only rename bytes which stay in place, or whose traffic is counted inside of them.
 _FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"),
     *("opt-barrier", "optimization-barrier", "domain", "while", "conditional", "call", "async-start", "async-update"),
@@ -19,7 +19,7 @@ _SLICES = {"dynamic-slice", "slice", "gather"}
 
 
 def traffic(program: Program, where: Computation, instruction: Instruction) -> int:
-    """Bytes that an instruction reads from and writes to the main memory."""
+    """Returns the bytes that an instruction reads from and writes to the main memory."""
     if instruction.opcode in _FREE or any(f'"{name}"' in instruction.attributes for name in _FREE_CALLS):
         return 0
     if instruction.opcode in ("copy-done", "slice-done"):
@@ -44,7 +44,7 @@ def _main(arrays: list[Array]) -> int:
 
 
 def _read(program: Program, where: Computation, value: Instruction) -> int:
-    """Bytes of a fusion's parameter that the fusion reads: all of it, once, or what its slices take."""
+    """Returns the bytes of a fusion's parameter that the fusion reads: all bytes, once, or those of its slices."""
     whole = _main(value.arrays)
     if not whole:
         return 0
@@ -57,7 +57,7 @@ def _read(program: Program, where: Computation, value: Instruction) -> int:
 
 
 def _read_by(program: Program, where: Computation, user: Instruction, place: int, value: Instruction) -> int:
-    """Bytes of `value` that one user of it reads."""
+    """Returns the bytes of `value` that one of its users reads."""
     whole = _main(value.arrays)
     if user.opcode in _SLICES and place == 0:
         return min(whole, sum(array.bytes for array in user.arrays))
@@ -74,17 +74,17 @@ def _read_by(program: Program, where: Computation, user: Instruction, place: int
 
 
 def _results(where: Computation) -> list[Instruction]:
-    """What a fusion gives."""
+    """Returns the results of a fusion."""
     return where.inputs(where.root) if where.root.opcode == "tuple" else [where.root]
 
 
 def _written(program: Program, where: Computation, result: Instruction) -> int:
-    """Bytes of a result that are written."""
+    """Returns the bytes of a result that are written."""
     whole = _main(result.arrays)
     source = result
     while source.opcode == "bitcast":
         source = where.inputs(source)[0]
-    if source.opcode == "parameter":  # handed on
+    if source.opcode == "parameter":  # passed through without a write
         return 0
     if source.opcode == "dynamic-update-slice":
         return min(whole, where.inputs(source)[1].arrays[0].bytes)

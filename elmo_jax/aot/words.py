@@ -1,4 +1,4 @@
-"""What a batch of text is like, for programs whose work depends on it: its distinct words and how long they are."""
+"""The distinct words of a batch and their lengths, on which the work of the token encoder depends."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import DistinctWords, TrainingBatches
 from elmo_jax.data.corpus import Corpus
 
-# Of windows of 128 to 1,024 rows of 20 tokens in both directions (State of the Union addresses; 100 novels): 1,340 to
-# 1,460 distinct words among 5,120, growing as Heaps' law says, with an exponent of 0.65
+# Measured in windows of 128 to 1,024 rows of 20 tokens in both directions (State of the Union addresses; 100 novels):
+# there are 1,340 to 1,460 distinct words among 5,120 tokens, and they grow by Heaps' law with an exponent of 0.65.
 _TYPICAL_TOKENS, _TYPICAL_WORDS, _HEAPS = 5_120, 1_500, 0.65
-TYPICAL_POSITIONS = 16.0  # of 50 that the filters are put on, for chunks of 1,024 of these, the short words first
+TYPICAL_POSITIONS = 16.0  # of 50 positions, for chunks of 1,024 of these words, sorted by length
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchWords:
-    """Of one device's batch."""
+    """The words of one device's batch.
+
+    Attributes:
+      distinct: the number of distinct words.
+      positions: the number of positions that the filters are applied to, averaged over the encoder's chunks.
+      why: the source of these numbers, in words.
+    """
 
     distinct: int
-    positions: float  # that the filters are put on, averaged over the encoder's chunks
+    positions: float
     why: str
 
 
 def typical(config: Config, rows: int) -> BatchWords:
-    """As seen in English text; `rows` are those of one device."""
+    """Returns the words of a typical batch of English text with `rows` rows per device."""
     tokens = 2 * config.train.unroll_steps * rows
     distinct = min(tokens, round(_TYPICAL_WORDS * (tokens / _TYPICAL_TOKENS) ** _HEAPS))
     positions = min(TYPICAL_POSITIONS, config.model.char_cnn.max_characters)
@@ -35,7 +41,14 @@ def typical(config: Config, rows: int) -> BatchWords:
 
 
 def measured(config: Config, rows: int, chunk: int, corpus: Corpus) -> BatchWords:
-    """As in the corpus's first batch; `rows` are those of one device, `chunk` the words encoded at a time."""
+    """Returns the words of the first batch of a corpus.
+
+    Args:
+      config: the settings.
+      rows: the rows per device.
+      chunk: the number of words that are encoded at a time.
+      corpus: the corpus.
+    """
     spellings = corpus.spellings(config.model.char_cnn.max_characters)
     train = dataclasses.replace(config.train, batch_size=rows, negatives=0)
     batches = TrainingBatches.from_config(

@@ -1,1 +1,1 @@
-"""`elmo-jax bench`: how fast this machine trains, reads text, embeds and evaluates, at three sizes of the biLM."""
+"""Implements `elmo-jax bench`, which measures training, inference, evaluation and data at three sizes of the biLM."""

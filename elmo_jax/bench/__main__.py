@@ -1,4 +1,4 @@
-"""One part at one size in this process: `python -m elmo_jax.bench train/tiny --corpus data/sotu`; prints JSON."""
+"""Measures one part at one size in this process and prints JSON: `python -m elmo_jax.bench train/tiny --corpus DIR`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elmo_jax.errors import UserError
 
 
 def main() -> int:
-    """Measures and prints."""
+    """Measures the part and prints its metrics; returns the exit status."""
     parser = argparse.ArgumentParser("python -m elmo_jax.bench", description=__doc__)
     parser.add_argument("name", metavar="PART/SIZE")
     parser.add_argument("--corpus", type=Path, required=True)
@@ -28,7 +28,7 @@ def main() -> int:
     part, size = options.name.split("/")
     try:
         corpus = Corpus.open(options.corpus)
-        with contextlib.redirect_stdout(sys.stderr):  # the figures alone go to the standard output
+        with contextlib.redirect_stdout(sys.stderr):  # only the metrics go to standard output
             machine = Machine(options.seconds, options.rows, options.profile)
             figures = measure(part, size, corpus, machine)
     except UserError as error:

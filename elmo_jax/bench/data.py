@@ -1,4 +1,4 @@
-"""The making of batches, on one core: all that the host does for a step, negatives included."""
+"""Measures the making of batches on one core, which is all that the host does for a step, including the negatives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ AT_LEAST_SECONDS = 3.0
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Tokens a second, each counted once though both directions read it. There is no floating-point work to count."""
+    """Returns the metrics of making batches; a token counts once, although both directions read it.
+
+    There are no floating-point operations to count.
+    """
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator)
     batches = host_batches(size, corpus, corpus.spellings(), rows, devices=1)
     machine.probe()
-    if hasattr(os, "sched_setaffinity"):  # this thread's; those that JAX has started keep theirs
+    if hasattr(os, "sched_setaffinity"):  # restricts this thread alone, and not those that JAX has started
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     next(batches)
     made, started = 0, time.perf_counter()

@@ -1,7 +1,7 @@
-"""Held-out evaluation with the full softmax, as `evaluate` and the reports of a training make it.
+"""Measures held-out evaluation with the full softmax, as it is done by `evaluate` and during training.
 
-`softmax` is measured afterwards: the full softmax's losses of as many hidden vectors as a window has;
-`token_encoder_and_lstm` is the rest. On one device only.
+The share of `softmax` is measured afterwards, from the losses of as many hidden vectors as a window has, and
+`token_encoder_and_lstm` is the rest. Shares are measured on a single device only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from elmo_jax.training.throughput import flops_per_token, flops_per_word
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Tokens a second: the targets of one direction, each counted once."""
+    """Returns the metrics of evaluation; tokens are the targets of one direction."""
     mesh = make_mesh()
     config = size.config(mesh.size, machine.precision.value, str(corpus.path))
     model, placement = model_for(config, mesh), softmax_placement(config, size.vocabulary_size, mesh)
@@ -48,7 +48,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     def run(blocks: list[np.ndarray]) -> None:
         evaluator.perplexity(params, blocks, distinct, on_devices)
 
-    run([short])  # one window, to compile
+    run([short])  # compiles, with a text of one window
     seconds = machine.timed(lambda: run([text]))
     if machine.profile:
         with jax.profiler.trace(str(machine.profile)):
@@ -64,7 +64,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def _shares(size: Size, softmax: Any, tokens: int, seconds: float, machine: Machine) -> dict[str, float]:
-    """Of one device."""
+    """Returns the shares of time on a single device."""
     settings = size.evaluation
 
     @jax.jit
@@ -80,7 +80,7 @@ def _shares(size: Size, softmax: Any, tokens: int, seconds: float, machine: Mach
 
 
 def _text(corpus: Corpus, tokens: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Whole sentences of the held-out text, about so many tokens (None: all), and one sentence of a window at most."""
+    """Returns whole sentences of the held-out text with about `tokens` tokens (None for all), and one short sentence."""
     blocks = corpus.blocks("heldout")
     text = np.concatenate([blocks[index] for index in range(len(blocks))])
     starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))

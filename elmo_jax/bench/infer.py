@@ -1,8 +1,8 @@
-"""Vectors of sentences, as a user makes them: `bilm.embed`, 64 sentences a call, the words and the copy included.
+"""Measures the vectors of sentences as a user computes them: `bilm.embed` with 64 sentences per call.
 
-The sentences are the first 1,024 of the held-out text, sorted by length, as `elmo-jax embed` takes them. The biLM is
-made in memory with random parameters, which take as long as trained ones. Its cache of words starts empty, so every
-distinct word is encoded once. `token_encoder` is measured afterwards: the same words through an empty cache;
+The sentences are the first 1,024 of the held-out text, sorted by length, as `elmo-jax embed` sorts them. The biLM has
+random parameters, which take as long as trained ones. Its cache of words starts empty, so every distinct word is
+encoded once. The share of `token_encoder` is measured afterwards with the same words and an empty cache, and
 `lstm_and_copy` is the rest.
 """
 
@@ -29,7 +29,7 @@ SENTENCES, BATCH = 1024, 64
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Words a second, the sentence marks not counted."""
+    """Returns the metrics of embedding; tokens are the words without the sentence marks."""
     sentences = sorted(heldout_sentences(corpus), key=len)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
     params = jax.device_get(jax.jit(lambda: initial_params(BiLM(size.model), jax.random.key(0)))())
@@ -58,7 +58,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def heldout_sentences(corpus: Corpus) -> list[list[str]]:
-    """The first 1,024 of the held-out text."""
+    """Returns the first 1,024 sentences of the held-out text."""
     blocks, words = corpus.blocks("heldout"), corpus.words()
     text = np.concatenate([blocks[index] for index in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)[1 : SENTENCES + 1]
@@ -66,7 +66,7 @@ def heldout_sentences(corpus: Corpus) -> list[list[str]]:
 
 
 def _compile(bilm: EmbeddingBiLM) -> None:
-    """Has every program made that batches of 64 sentences can ask for: 64, 32, … 1 rows, windows of 32, 8 and 2."""
+    """Compiles all programs that batches of 64 sentences need: 64, 32, … 1 rows, and windows of 32, 8 and 2 steps."""
     bilm.words.encode([f"#{number}" for number in range(600)])
     for rows in (64, 32, 16, 8, 4, 2, 1):
         bilm.embed([["#"] * 40] * rows)

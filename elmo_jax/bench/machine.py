@@ -1,4 +1,4 @@
-"""What is measured of the machine itself, beside a part: matrix products, memory, compilation."""
+"""Measures the machine itself besides a part: the rate of matrix products, the memory and the compilation."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ from elmo_jax.bench.product import ON_ACCELERATOR, own_product, product_beside
 from elmo_jax.model.precision import Precision
 from elmo_jax.version import __version__
 
-REST_SECONDS = 0.25  # after some work, in which memory is freed that would be in the product's way
+REST_SECONDS = 0.25  # a pause after timed work, in which memory is freed, which would slow the matrix product down
 
 
 class Machine:
-    """The devices of this process, and how a part is to be measured on them.
+    """The devices of this process, and the settings for measuring a part on them.
 
-    A machine that others use as well changes its speed from second to second. So the rate of a large matrix product
-    is measured again beside every piece of timed work (`probe`), and the median is what a part is divided by.
+    The speed of a machine that others use as well changes from second to second. So the rate of a large matrix product
+    is measured before and after every piece of timed work (`probe`), and the speed of a part is divided by the median.
+
+    Attributes:
+      seconds: the least time in seconds that training is measured for.
+      rows: the rows of a training batch; None for those of the size.
+      profile: a folder for a trace; None for no trace.
+      is_cpu: whether the devices are CPUs.
+      precision: the precision of the matrix products.
     """
 
     def __init__(self, seconds: float, rows: int | None, profile: Path | None):
-        """`seconds`: training is timed for at least. `rows`: of a training batch. `profile`: where a trace goes."""
+        """Starts to measure; the arguments are those of the class."""
         self.seconds, self.rows, self.profile = seconds, rows, profile
         self.is_cpu = jax.default_backend() == "cpu"
         self.precision = Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16
@@ -38,15 +45,15 @@ class Machine:
         jax.monitoring.register_event_duration_secs_listener(self._heard)
 
     def _heard(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event.startswith("/jax/core/compile/"):  # tracing, lowering, and XLA
+        if event.startswith("/jax/core/compile/"):  # tracing, lowering and the compilation by XLA
             self._compiling += duration_secs
 
     def probe(self) -> None:
-        """Measures the matrix product once."""
+        """Measures the rate of the matrix product once."""
         self._rates.append(self._rate())
 
     def timed(self, work: Callable[[], Any]) -> float:
-        """Seconds of some work, its results ready, between two probes."""
+        """Returns the seconds until the results of some work are ready, and probes before and after it."""
         self.probe()
         started = time.perf_counter()
         jax.block_until_ready(work())
@@ -56,7 +63,7 @@ class Machine:
         return seconds
 
     def peak_memory(self) -> int:
-        """Bytes so far: of the fullest accelerator; on a CPU, of this process."""
+        """Returns the peak memory so far in bytes: that of the fullest accelerator or, on a CPU, of this process."""
         if not self.is_cpu:
             stats = [device.memory_stats() or {} for device in jax.local_devices()]
             return max(int(stat.get("peak_bytes_in_use", 0)) for stat in stats)
@@ -64,19 +71,19 @@ class Machine:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
     def compile_seconds(self) -> float:
-        """Spent so far on making programs, this class's own included."""
+        """Returns the seconds spent on compilation so far, including that of the matrix product."""
         return self._compiling
 
     def figures(self, tokens: int, seconds: float, operations: float) -> dict[str, Any]:
-        """What every part reports.
+        """Returns the metrics that every part reports.
 
         Args:
-          tokens: of the text, each counted once.
-          seconds: they took.
-          operations: floating-point operations of the model for them, not of the program that runs it.
+          tokens: the number of tokens of the text.
+          seconds: the time that they took.
+          operations: the floating-point operations of the model for them, not those of the program that runs it.
         """
         matmul = statistics.median(self._rates) / 1e9
-        # one device is probed; the rate is that of all
+        # Only one accelerator is probed, so the rate is multiplied by their number.
         matmul *= 1 if self.is_cpu else jax.device_count()
         return {
             "tokens_per_second": tokens / seconds,
@@ -97,11 +104,11 @@ class Machine:
 
 
 def seconds_of(machine: Machine, function: Callable[..., Any], *arguments: Any, repeats: int = 2) -> float:
-    """The shortest of some runs of a jitted function, after one that compiles it. Used for shares of time."""
+    """Returns the seconds of the fastest of some runs of a jitted function, after one that compiles it."""
     jax.block_until_ready(function(*arguments))
     return min(machine.timed(lambda: function(*arguments)) for _ in range(repeats))
 
 
 def squares(tree: Any) -> jax.Array:
-    """The sum of the squares of all numbers of a tree: something to differentiate that no compiler works out ahead."""
+    """Returns the sum of the squares of a tree's elements, a loss that a compiler cannot simplify away."""
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))

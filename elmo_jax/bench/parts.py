@@ -1,4 +1,4 @@
-"""The parts by name."""
+"""The parts of the benchmark by name."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ _PARTS = {
 
 
 def measure(part: str, size: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """The figures of one part at one size."""
+    """Returns the metrics of one part at one size."""
     return _PARTS[part](SIZES[size], corpus, machine)

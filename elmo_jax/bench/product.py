@@ -1,8 +1,9 @@
-"""The rate of a large matrix product, the yardstick that figures are divided by.
+"""Measures the rate of a large matrix product, by which the speeds of the parts are divided.
 
-On a CPU a process of its own measures it, `python -m elmo_jax.bench.product`: a plain one, as that beside which the
-other trainers' figures were taken, so that nothing the measured part does to its own process (what memory it keeps,
-what it still frees) changes the yardstick. An accelerator belongs to one process, which measures both.
+On a CPU, a process of its own measures it (`python -m elmo_jax.bench.product`), so that the rate does not depend on
+what the measured part does to its own process, such as the memory that it keeps or still frees. The metrics of the
+original trainers were divided by the rate in such a plain process as well. An accelerator can be used by one process
+only, which measures both.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import jax
 
 from elmo_jax.model.precision import Precision
 
-ON_CPU = (2048, 1024, 4096)  # the product whose rate the figures of the other trainers were divided by
-ON_ACCELERATOR = (8192, 8192, 8192)  # one that fills it
+ON_CPU = (2048, 1024, 4096)  # the shape of the product by whose rate the original trainers' metrics were divided
+ON_ACCELERATOR = (8192, 8192, 8192)  # large enough to keep an accelerator busy
 
 
 def own_product(precision: Precision, shape: tuple[int, int, int]) -> Callable[[], float]:
-    """A function that multiplies [m, k] with [k, n] on this process's first device and returns operations a second."""
+    """Returns a function that multiplies [m, k] by [k, n] on this process's first device.
+
+    The function returns the rate in operations per second.
+    """
     m, k, n = shape
     keys = jax.random.split(jax.random.key(0))
     operands = [
@@ -39,7 +43,7 @@ def own_product(precision: Precision, shape: tuple[int, int, int]) -> Callable[[
 
 
 def product_beside() -> Callable[[], float]:
-    """The same by a process of its own, which ends with this one."""
+    """Returns such a function for a process of its own, which ends with this one."""
     command = [sys.executable, "-m", "elmo_jax.bench.product"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert process.stdin and process.stdout
@@ -49,12 +53,12 @@ def product_beside() -> Callable[[], float]:
         asked.write("\n")
         return float(answers.readline())
 
-    rate()  # once it has started
+    rate()  # waits until the process has started
     return rate
 
 
 def main() -> None:
-    """Answers every line of the standard input with a rate."""
+    """Answers every line of standard input with a rate in operations per second."""
     rate = own_product(Precision.FLOAT32, ON_CPU)
     for _ in sys.stdin:
         print(rate(), flush=True)

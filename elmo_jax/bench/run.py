@@ -1,6 +1,6 @@
-"""Runs the parts of a benchmark one after another, each in a process of its own, so that its peak memory is its own.
+"""Runs the parts of a benchmark one after another, each in a process of its own, so that peak memory is per part.
 
-Imports no JAX: on an accelerator this process must not hold the memory that the parts need.
+This module does not import JAX, since this process must not occupy an accelerator that the parts need.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ PARTS = ("train", "infer", "evaluate", "data", "start")
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """What is measured, and how.
+    """A benchmark and its settings.
 
     Attributes:
-      corpus: a prepared text.
-      sizes, parts: some of `SIZES` and `PARTS`, separated by commas.
-      seconds: how long training is timed for at least.
-      rows: of a training batch; None for those of the size and the device.
-      json: a file for the metrics.
-      profile: a folder for traces.
+      corpus: a prepared corpus.
+      sizes: some of `SIZES`, separated by commas.
+      parts: some of `PARTS`, separated by commas.
+      seconds: the least time in seconds that training is measured for.
+      rows: the rows of a training batch; None for those of the size and the device.
+      json: a file for the metrics; None for no file.
+      profile: a folder for traces; None for no traces.
     """
 
     corpus: Path
@@ -42,10 +43,10 @@ class Benchmark:
     profile: Path | None
 
     def run(self) -> None:
-        """Measures the parts and prints a line for each.
+        """Measures the parts and prints one line for each.
 
         Raises:
-          UserError: an unknown part or size, no corpus, or a part that failed.
+          UserError: a part or a size is unknown, the corpus does not exist, or a part failed.
         """
         sizes, parts = _chosen("--sizes", self.sizes, SIZES), _chosen("--parts", self.parts, PARTS)
         if not (self.corpus / "corpus.json").exists():
@@ -61,11 +62,11 @@ class Benchmark:
             if len(found) == 1:
                 print(header(found[name]))
             print(line(name, found[name]), flush=True)
-            if self.json:  # what is measured stays, whatever comes
+            if self.json:  # written after each part, so that a later failure loses nothing
                 write_json(self.json, found)
 
     def _measured(self, name: str) -> dict[str, Any]:
-        """The metrics of one part, from a process of its own."""
+        """Measures one part in a process of its own, and returns its metrics."""
         arguments = [name, "--corpus", self.corpus, "--seconds", self.seconds]
         if self.rows is not None:
             arguments += ["--rows", self.rows]

@@ -1,4 +1,4 @@
-"""The three sizes at which the originals were measured, and how much of each is run."""
+"""The three sizes at which the original trainers were measured, and the amount of work for each."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ from elmo_jax.config import CharCNNConfig, Config, DataConfig, EvaluationConfig,
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A biLM and its training batch: 20 steps, 50 characters, two layers, dropout 0.1, Adagrad."""
+    """A size of the biLM and its batches; all have 20 steps, 50 characters, two layers, dropout 0.1 and Adagrad.
+
+    Attributes:
+      model: the architecture.
+      rows: the rows of a training batch on a CPU, with which the original trainers were measured.
+      rows_of_accelerator: the rows of a training batch per accelerator.
+      negatives: the negatives of the sampled softmax.
+      vocabulary_size: the rows of the softmax; the text may have fewer words.
+      evaluation: the evaluation settings.
+      evaluated_tokens: the tokens of the held-out text that are evaluated on a CPU; on accelerators, all are.
+    """
 
     model: ModelConfig
-    rows: int  # of a training batch on a CPU: those that the originals were measured with
-    rows_of_accelerator: int  # of a training batch, for each device
+    rows: int
+    rows_of_accelerator: int
     negatives: int
-    vocabulary_size: int  # rows of the softmax; the text may hold fewer words
+    vocabulary_size: int
     evaluation: EvaluationConfig
-    evaluated_tokens: int  # of the held-out text, on a CPU; an accelerator reads it all
+    evaluated_tokens: int
 
     def config(self, rows: int, precision: Literal["float32", "bfloat16"], corpus: str) -> Config:
-        """The experiment, for `rows` rows."""
+        """Returns the settings of a training with `rows` rows."""
         train = TrainConfig(batch_size=rows, negatives=self.negatives, precision=precision)
         return Config(self.model, DataConfig(corpus), train, self.evaluation)
 
@@ -36,7 +46,7 @@ SIZES = {
         evaluation=EvaluationConfig(),
         evaluated_tokens=100_000,
     ),
-    # the published small biLM
+    # The small one of the published biLMs.
     "small": Size(
         ModelConfig(CharCNNConfig(highways=1), LSTMConfig(1024, 128)),
         rows=128,
@@ -46,14 +56,15 @@ SIZES = {
         evaluation=EvaluationConfig(),
         evaluated_tokens=50_000,
     ),
-    # the paper's
+    # The paper's biLM.
     "original": Size(
         ModelConfig(),
         rows=128,
         rows_of_accelerator=1024,
         negatives=8192,
         vocabulary_size=793_471,
-        # 1.8 GFLOP a token with the full softmax: on a CPU, 16 rows keep a few windows of 64 steps full
+        # The full softmax takes 1.8 GFLOP per token, so few tokens are evaluated on a CPU; in 16 rows they fill a few
+        # windows of 64 steps.
         evaluation=EvaluationConfig(batch_size=16),
         evaluated_tokens=4_000,
     ),

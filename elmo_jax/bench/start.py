@@ -1,6 +1,7 @@
-"""From the command `pretrain` to its first step: Python, the corpus, compilation, the held-out figure before training.
+"""Measures the time from the command `pretrain` to its first step.
 
-Cold is the first run on a machine. Warm is a new run with the programs that the first one left in its
+This includes starting Python, opening the corpus, compiling, and measuring held-out perplexity before training. A cold
+start is the first run on a machine. A warm start is a new run with the programs that the first run left in its
 `compilation_cache`.
 """
 
@@ -23,7 +24,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import to_dict
 
 EXPERIMENT = '''\
-"""Written by elmo-jax bench."""
+"""This experiment was written by elmo-jax bench."""
 
 import json
 
@@ -31,13 +32,13 @@ from ml_collections import ConfigDict
 
 
 def get_config() -> ConfigDict:
-    """The size, to be stopped after its first step."""
+    """Returns the settings of the size."""
     return ConfigDict(json.loads({config!r}))
 '''
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Seconds to the first step, cold and warm; `tokens_per_second` is that of the cold start."""
+    """Returns the metrics of cold and warm starts; `tokens_per_second` is that of the cold start."""
     rows = machine.rows or size.rows
     config = to_dict(size.config(rows, machine.precision.value, str(corpus.path.absolute())))
     config["train"] |= {"log_every": 1, "negatives": min(size.negatives, corpus.vocabulary_size - 1)}
@@ -54,12 +55,15 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def seconds_to_first_step(experiment: Path, workdir: Path, cache: Path | None) -> float:
-    """Runs the command until it reports step 1, then stops it.
+    """Runs the command until it reports step 1, kills it, and returns the seconds that this took.
 
     Args:
-      experiment: reports every step.
-      workdir: of the run.
-      cache: compiled programs to begin with; None: the workdir's own, which is empty.
+      experiment: an experiment file with a report at every step.
+      workdir: the folder of the run.
+      cache: a folder with compiled programs; None for that of the run, which is empty.
+
+    Raises:
+      UserError: the command ended before its first step.
     """
     environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
     if cache is not None:
@@ -71,6 +75,6 @@ def seconds_to_first_step(experiment: Path, workdir: Path, cache: Path | None) -
         for line in process.stdout:
             if line.startswith("step 1/"):
                 seconds = time.perf_counter() - started
-                process.send_signal(signal.SIGKILL)  # nothing of the run is wanted
+                process.send_signal(signal.SIGKILL)  # the results of the run are not needed
                 return seconds
     raise UserError(f"pretrain ended with {process.returncode} before its first step")

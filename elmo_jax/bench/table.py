@@ -1,4 +1,4 @@
-"""What the command prints: a line a part."""
+"""Formats what the command prints, which is one line per part."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ HEADER = (
 
 
 def header(figures: dict[str, Any]) -> str:
-    """On what it was measured, and the columns."""
+    """Returns the head of the table, with the devices and the names of the columns."""
     return f"{figures['devices']}, {figures['precision']}, JAX {figures['jax']}\n\n{HEADER}"
 
 
 def line(name: str, figures: dict[str, Any]) -> str:
-    """One part."""
+    """Returns the line of one part."""
     if "seconds_cold" in figures:
         cold, warm = figures["seconds_cold"], figures["seconds_warm"]
-        return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with compiled programs at hand"
+        return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs"
     shares = " ".join(f"{part} {share:.0%}" for part, share in figures["time_share"].items())
     work = (
         f"{figures['model_gflops']:>8,.0f} {figures['share_of_matmul']:>10.0%}"

@@ -1,10 +1,10 @@
-"""Training steps, as `pretrain` makes them: batches of real text made ahead by a thread, state donated.
+"""Measures training steps as `pretrain` makes them, with batches of real text made ahead by a thread and donated state.
 
-Where the time goes is measured afterwards, forward and backward, by programs of the same shapes on the last batch:
-`token_encoder` (distinct words to vectors), `lstm` (their places in the text, both stacks, dropout) and `softmax` (the
-rows, both directions' losses). `update` is what is left of the step: norm, clip, Adagrad. `data` is the time the host
-takes to make a batch; it works while the device does, so the shares of the device add up to 1 without it. On several
-devices only `data` is told.
+The shares of time are measured afterwards, forward and backward, by programs of the same shapes on the last batch:
+`token_encoder` (from distinct words to vectors), `lstm` (the lookup of vectors, both stacks, dropout) and `softmax`
+(the rows and the losses of both directions). `update` is the rest of the step: norm, clipping and Adagrad. `data` is
+the time in which the host makes a batch. The host works in parallel to the device, so the shares of the device add up
+to 1 without it. On several devices, only `data` is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
 
 
 def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
-    """The training batches of a size from the beginning of the text."""
+    """Returns the training batches of a size, from the beginning of the text."""
     return TrainingBatches.from_config(
         size.config(rows, "float32", str(corpus.path)),
         corpus,
@@ -49,7 +49,7 @@ def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, d
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Tokens a second of training; see the module for the shares of time."""
+    """Returns the metrics of training; the module's docstring describes the shares of time."""
     mesh = make_mesh()
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
     check_rows(rows, mesh)
@@ -73,7 +73,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
             state, metrics = program(state, batch, on_devices)
         return metrics
 
-    # a piece is several steps: what a step leaves to do (memory to be freed) is to fall on the next one, as in training
+    # A piece has several steps, so that work which a step defers (freeing memory) delays the next one, as in training.
     steps = max(2, math.ceil(SECONDS_OF_A_PIECE / machine.timed(piece)))
     pieces: list[float] = []
     while len(pieces) < TIMED_AT_LEAST or sum(pieces) < machine.seconds:
@@ -82,7 +82,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         with jax.profiler.trace(str(machine.profile)):
             jax.block_until_ready(piece())
 
-    # of the median piece, so that one hiccup of a shared machine does not count
+    # The median piece counts, so that a short disturbance of a shared machine has no effect.
     seconds, tokens = statistics.median(pieces) / steps, config.train.tokens_per_step
     work = Work(config, size.vocabulary_size, windows_of(spellings))
     operations = work.operations(tokens, round(statistics.mean(distinct_words)))
@@ -94,12 +94,15 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def windows_of(spellings: np.ndarray) -> float:
-    """Positions that the filters are put on for a word, on average: those with a character, and one of padding."""
+    """Returns the average number of positions per word that the filters are applied to.
+
+    These are the positions with a character, and one of padding.
+    """
     return float((spellings != PADDING).sum(1).mean()) + 1
 
 
 def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState]:
-    """The step and its first state, on the devices."""
+    """Returns the step and its first state, on the devices."""
     model = model_for(config, mesh)
     placement = softmax_placement(config, size.vocabulary_size, mesh)
     step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size, placement=placement)
@@ -113,12 +116,12 @@ def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState
 
 
 def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
-    """Batches on the devices, and their numbers of distinct words."""
+    """Yields batches on the devices, each with its number of distinct words."""
     return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)
 
 
 def _seconds_of_a_batch(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> float:
-    """On the host."""
+    """Returns the seconds in which the host makes a batch."""
     batches, found = host_batches(size, corpus, spellings, rows, devices), []
     for _ in range(6):
         started = time.perf_counter()
@@ -130,7 +133,7 @@ def _seconds_of_a_batch(size: Size, corpus: Corpus, spellings: np.ndarray, rows:
 def _device_shares(
     step: TrainStep, state: TrainState, batch: TrainingBatch, spellings: np.ndarray, seconds: float, machine: Machine
 ) -> dict[str, float]:
-    """Each part's seconds over those of the step."""
+    """Returns the seconds of each part as shares of those of the step."""
     model, vocabulary_size, window = step.model, step.vocabulary_size, batch.window
     dense, softmax, targets = without_softmax(state.params), state.params["softmax"], window.targets.reshape(2, -1)
     characters = jnp.asarray(spellings)[window.words]

@@ -213,7 +213,7 @@ def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "small_test does not fit on v5e:2x2: a chip needs at least 28.0 GB and a program can have 16.9 GB" in shown
     assert tried == [(100, "float32"), (100, "bfloat16"), (40, "float32")]
-    assert "--config.train.batch_size=160 fits: 40 rows a chip instead of 100" in shown
+    assert "--config.train.batch_size=160 fits: 40 rows per chip instead of 100" in shown
     assert "--config.train.softmax=sharded leaves a chip 1.5 GB of the softmax's" in shown
     assert "fewer words in the softmax" in shown and "chips with more memory: v4, v5p, v6e" in shown
     assert "bfloat16 fits" not in shown
@@ -233,10 +233,10 @@ def test_the_compilers_word_on_memory_is_understood(small, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("topology", "told"),
     [
-        ("v5e:17x16", "no such slice; near are v5e:16x16"),
-        ("v5e:2x2x2", "no such slice; near are v5e:2x4, v5e:2x2"),
-        ("v5litepod:2x4", "no such slice; near are"),
-        ("v7x", "no such slice; near are"),
+        ("v5e:17x16", "no such slice; similar ones are v5e:16x16"),
+        ("v5e:2x2x2", "no such slice; similar ones are v5e:2x4, v5e:2x2"),
+        ("v5litepod:2x4", "no such slice; similar ones are"),
+        ("v7x", "no such slice; similar ones are"),
         ("cpu:0", "no such slice"),
         ("cpu:64", "JAX was started with 8 CPU devices; set XLA_FLAGS="),
     ],
