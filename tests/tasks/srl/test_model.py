@@ -36,6 +36,11 @@ def from_oracle(params):
 
 @partial(quick_jit, static_argnums=0)
 def run(model, params, sentence, arrays):
+    return model.apply({"params": params}, sentence, arrays)
+
+
+@partial(quick_jit, static_argnums=0)
+def run_with_gradient(model, params, sentence, arrays):
     def loss(params):
         output = model.apply({"params": params}, sentence, arrays)
         return output.loss, output.predictions
@@ -52,7 +57,7 @@ def test_allennlp_probabilities_loss_gradient_and_decodings(name):
     arrays = {"flags": given["verb_indicator"], "tags": given["tags"]}
     config = SRLModel(flag_dim=3, layers=4, units=6, form="allennlp")
     model = SRL(config, tuple(str(label) for label in given["labels"]))
-    (loss, predictions), gradient = run(model, from_oracle(params), sentence, arrays)
+    (loss, predictions), gradient = run_with_gradient(model, from_oracle(params), sentence, arrays)
     assert_allclose(loss, expected["loss"], rtol=1e-5)
     probabilities = np.exp(predictions["log_probabilities"])
     assert_allclose(probabilities[mask], expected["class_probabilities"][mask], rtol=0, atol=1e-5)
@@ -121,19 +126,19 @@ def small():
 
 def test_rows_do_not_depend_on_padding_or_on_each_other():
     model, params, sentence, arrays = small()
-    (_, predictions), _ = run(model, params, sentence, arrays)
+    predictions = run(model, params, sentence, arrays).predictions
     pick = np.array([2, 0, 1])
-    (_, permuted), _ = run(model, params, *jax.tree.map(lambda x: x[pick], (sentence, arrays)))
+    permuted = run(model, params, *jax.tree.map(lambda x: x[pick], (sentence, arrays))).predictions
     for key in predictions:
         assert_allclose(permuted[key], np.asarray(predictions[key])[pick], atol=1e-6)
-    (_, alone), _ = run(model, params, *jax.tree.map(lambda x: x[1:2, :3], (sentence, arrays)))
+    alone = run(model, params, *jax.tree.map(lambda x: x[1:2, :3], (sentence, arrays))).predictions
     for key in predictions:
         assert_allclose(alone[key], np.asarray(predictions[key])[1:2, :3], atol=1e-6)
 
 
 def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
     model, params, sentence, arrays = small()
-    (loss, _), gradient = run(model, params, sentence, arrays)
+    (loss, _), gradient = run_with_gradient(model, params, sentence, arrays)
     assert abs(loss - math.log(len(TAGS))) < 0.7
     for path, leaf in jax.tree.leaves_with_path(gradient):
         assert np.all(np.isfinite(leaf)) and np.any(leaf), path

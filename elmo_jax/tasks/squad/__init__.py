@@ -1,0 +1,1 @@
+"""Question answering on SQuAD: BiDAF with self-attention (Clark and Gardner 2018) and ELMo."""
