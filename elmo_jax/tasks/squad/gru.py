@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.tasks.layers.directions import real_steps, side_by_side, turn_backward
 from elmo_jax.types import Tree
 
 
@@ -32,8 +33,7 @@ def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.A
       [B, T, 2H], zero at padding.
     """
     read = jnp.einsum("btd,edz->tebz", inputs, params["kernel"], precision=lax.Precision.HIGHEST)
-    read = _turned(read + params["bias"][:, None])  # [T, 2, B, 3H]
-    real = _turned(jnp.stack([mask.T, mask.T], axis=1)[..., None])  # [T, 2, B, 1]
+    read = turn_backward(read + params["bias"][:, None])  # [T, 2, B, 3H]
     units = params["recurrent"].shape[1]
 
     def step(hidden: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -45,15 +45,8 @@ def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.A
         return new, new
 
     start = jnp.zeros((2, inputs.shape[0], units), read.dtype)
-    _, hidden = lax.scan(step, start, (read, real))
-    both = _turned(hidden)  # [T, 2, B, H]
-    outputs = jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)  # [B, T, 2H]
-    return jnp.where(mask[..., None], outputs, 0.0)
-
-
-def _turned(x: jax.Array) -> jax.Array:
-    """`x` [T, 2, ...] with the backward direction's steps in reverse order."""
-    return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
+    _, hidden = lax.scan(step, start, (read, real_steps(mask)))
+    return side_by_side(hidden, mask)
 
 
 class BiGRU(nn.Module):
