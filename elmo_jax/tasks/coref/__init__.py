@@ -1,1 +1,1 @@
-"""Coreference resolution (paper, section 4)."""
+"""Coreference resolution: the span-ranking model (Lee et al. 2017) with ELMo."""

@@ -1,1 +1,1 @@
-"""Question answering, SQuAD (paper, section 4)."""
+"""Question answering on SQuAD: BiDAF with self-attention (Clark and Gardner 2018) and ELMo."""

@@ -1,1 +1,1 @@
-"""Semantic role labelling (paper, section 4)."""
+"""Semantic role labelling: eight interleaved highway LSTM layers (He et al. 2017) with ELMo."""

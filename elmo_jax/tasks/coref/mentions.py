@@ -1,0 +1,99 @@
+"""Span vectors, and how likely a span is a mention.
+
+Shapes: N words of the document, W words of the widest span, k spans, H features of a word behind the LSTM, V features
+of a word that the head is made of, F of a width.
+
+A span's vector is [first word; last word; width; head], where the head is a weighted mean of its words. The score of
+a mention needs no such vector of all candidates: the first layer's product is taken per word and per width, and the
+mean of products is the product of the mean.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.tasks.coref.scorer import finish, product, split_rows
+from elmo_jax.tasks.coref.spans import Kept
+from elmo_jax.types import Tree
+
+
+class Words(NamedTuple):
+    """What spans are made of.
+
+    Attributes:
+      hidden: [N, H], of the LSTM.
+      heads: [N, V], what the head is a mean of.
+      weights: [N, W, W], of the words from a candidate's first one on, by its width: they add up to 1.
+      widths: [N, W, F], the vectors of the candidates' widths, each dropped on its own.
+    """
+
+    hidden: jax.Array
+    heads: jax.Array
+    weights: jax.Array
+    widths: jax.Array
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """The features of the parts of a span's vector, in order."""
+        hidden = self.hidden.shape[-1]
+        return hidden, hidden, self.widths.shape[-1], self.heads.shape[-1]
+
+
+def windows(words: jax.Array, widest: int) -> jax.Array:
+    """Each word of `words` [N, ...] with those behind it, [N, W, ...]; past the end the last one is repeated."""
+    places = jnp.arange(words.shape[0])[:, None] + jnp.arange(widest)
+    return words[jnp.minimum(places, words.shape[0] - 1)]
+
+
+def head_weights(scores: jax.Array, widest: int) -> jax.Array:
+    """The softmax of the words' scores inside each candidate.
+
+    Args:
+      scores: [N], of each word.
+      widest: W.
+
+    Returns:
+      [N, W, W], zero past a candidate's last word.
+    """
+    inside = jnp.arange(widest) <= jnp.arange(widest)[:, None]  # [W, W], width and word
+    return jax.nn.softmax(jnp.where(inside, windows(scores, widest)[:, None], -jnp.inf))
+
+
+def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | None) -> jax.Array:
+    """The scores of all candidates, [N, W]; of no meaning where there is no candidate.
+
+    Args:
+      params: of a `Scorer`.
+      words: of the document.
+      rate: dropout of the hidden units.
+      key: of the dropout; None for no dropout.
+    """
+    widest = words.widths.shape[1]
+    first = params["hidden_0"]
+    of_start, of_end, of_width, of_head = split_rows(first["kernel"], words.sizes)
+    projected = product(words.heads, of_head)  # [N, 150]
+    heads = jnp.einsum(
+        "nwj,njh->nwh", words.weights, windows(projected, widest), precision=lax.Precision.HIGHEST
+    )  # [N, W, 150]
+    ends = windows(product(words.hidden, of_end), widest)
+    starts = product(words.hidden, of_start)[:, None] + first["bias"]
+    return finish(params, starts + ends + product(words.widths, of_width) + heads, rate, key)
+
+
+def span_vectors(words: Words, kept: Kept) -> jax.Array:
+    """The vectors of kept spans, [k, 2 H + F + V].
+
+    Args:
+      words: of the document.
+      kept: k spans.
+    """
+    widest = words.widths.shape[1]
+    inside = jnp.minimum(kept.starts[:, None] + jnp.arange(widest), words.heads.shape[0] - 1)  # [k, W]
+    weights = words.weights[kept.starts, kept.widths]  # [k, W]
+    heads = jnp.einsum("kj,kjv->kv", weights, words.heads[inside], precision=lax.Precision.HIGHEST)
+    first, last = words.hidden[kept.starts], words.hidden[kept.starts + kept.widths]
+    return jnp.concatenate([first, last, words.widths[kept.starts, kept.widths], heads], axis=-1)

@@ -1,0 +1,188 @@
+"""The coreference model: spans, their mention scores, and the antecedents of the kept ones (Lee et al. 2017).
+
+Shapes: S sentences, T words of the longest, N words of the document at most, W words of the widest span, D input of a
+word, V features of a word that the head is made of, H units of both directions, k kept spans at most, K antecedents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.settings import setting
+from elmo_jax.tasks.coref.lstm import BiLSTM
+from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
+from elmo_jax.tasks.coref.ranking import (
+    PairFeatures,
+    Rates,
+    Spans,
+    antecedent_loss,
+    antecedent_places,
+    antecedent_scores,
+)
+from elmo_jax.tasks.coref.scorer import Scorer
+from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
+from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.initial_values import glorot_uniform
+from elmo_jax.types import Tree
+
+GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # of OntoNotes, the first letters of a document's name
+DISTANCES = 10  # buckets
+
+
+@dataclasses.dataclass(frozen=True)
+class CorefModel:
+    """The coreference model without its words and ELMo; defaults of Lee et al. (2017)."""
+
+    variant: Literal["original", "allennlp"] = setting(
+        "original",
+        "Whose model: AllenNLP's has one row per document and a standard LSTM, finds heads from the words alone, lets"
+        " kept spans cross, and knows neither speaker nor genre.",
+    )
+    units: int = setting(200, "Units of each direction of the LSTM.", least=1)
+    hidden: int = setting(150, "Units of each hidden layer of the two scorers.", least=1)
+    depth: int = setting(2, "Hidden layers of the two scorers.", least=1)
+    feature_dim: int = setting(20, "Numbers in the vector of a width, a distance, a speaker and a genre.", least=1)
+    widest: int = setting(10, "Words of the widest span.", least=1)
+    spans_per_word: float = setting(0.4, "Spans kept per word of the document.", above=0)
+    antecedents: int = setting(250, "Kept spans that are looked back to; AllenNLP has 100.", least=1)
+    head: Literal["words", "input"] = setting(
+        "words", "What a span's head is a mean of: the words' vectors without ELMo, or the whole input."
+    )
+    lexical_dropout: float = setting(
+        0.5, "Share of the input's numbers dropped in training, ELMo's included.", least=0, below=1
+    )
+    lstm_dropout: float = setting(
+        0.2,
+        "Share of the LSTM's units dropped in training, fed back and at its output; AllenNLP has 0.",
+        least=0,
+        below=1,
+    )
+    dropout: float = setting(
+        0.2,
+        "Share of the scorers' hidden units and, in the original, of the features dropped in training.",
+        least=0,
+        below=1,
+    )
+
+
+class Ranking(NamedTuple):
+    """Scores of a document's spans.
+
+    Attributes:
+      mentions: [N, W], scores of the candidates.
+      candidates: bool [N, W], which of them there are.
+      kept: the k kept spans.
+      antecedents: [k, K + 1], scores of the dummy and of the antecedents, the nearest first; minus infinity where
+        there is none.
+    """
+
+    mentions: jax.Array
+    candidates: jax.Array
+    kept: Kept
+    antecedents: jax.Array
+
+
+class Coref(nn.Module):
+    """Links the mentions of one document.
+
+    Attributes:
+      config: settings of the model.
+    """
+
+    config: CorefModel
+
+    def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
+        """Finds the antecedents of a document's spans and compares them with the gold clusters.
+
+        Args:
+          sentences: the document, a sentence per row; `vectors` and `words` without dropout. `output` is not used.
+          arrays: of one document, so their first size is 1. `clusters` int32 [1, N, W], the gold cluster, from 1 on,
+            of the span that begins at a word of the document and has a width, 0 for none; `speakers` int32 [1, N], of
+            each word; `genre` int32 [1], a place in `GENRES`. N is at least the number of words. AllenNLP's model
+            uses `clusters` only.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
+
+        Returns:
+          The loss, and int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive, `antecedents`
+          [1, k], the place of the chosen antecedent among the kept spans or -1, and bool `kept` [1, k], false on fill.
+        """
+        ranking = self.rank(sentences, arrays, deterministic=deterministic)
+        kept = ranking.kept
+        clusters = arrays["clusters"][0][kept.starts, kept.widths]
+        loss = antecedent_loss(ranking.antecedents, clusters, kept.real)
+        best = ranking.antecedents.argmax(-1)  # 0 is the dummy
+        chosen = jnp.where((best > 0) & kept.real, jnp.arange(len(best)) - best, -1)
+        predictions = {"starts": kept.starts, "ends": kept.starts + kept.widths, "antecedents": chosen}
+        whole = {name: array[None].astype(jnp.int32) for name, array in predictions.items()}
+        return TaskOutput(loss, whole | {"kept": kept.real[None]})
+
+    @nn.compact
+    def rank(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> Ranking:
+        """Scores candidates, keeps the best, and scores their antecedents; see `__call__`."""
+        config, original = self.config, self.config.variant == "original"
+        document = document_of(sentences.mask, arrays["clusters"].shape[1])
+        words = self._words(sentences, document, deterministic)
+        keys = (None, None) if deterministic else jax.random.split(self.make_rng("dropout"))
+        mentions = mention_scores(self._scorer("mention", sum(words.sizes)), words, config.dropout, keys[0])  # [N, W]
+        valid = candidates(document, config.widest)
+        number = document.real.sum()
+        crossing: Crossing = "forbidden" if original else "allowed"
+        kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.spans_per_word, crossing)
+        speakers = arrays["speakers"][0][kept.starts] if original else None
+        spans = Spans(span_vectors(words, kept), mentions[kept.starts, kept.widths], speakers)
+        features = self._pair_features(arrays)
+        size = 3 * sum(words.sizes) + config.feature_dim * sum(part is not None for part in features)
+        rates = Rates(config.dropout if original else 0.0, config.dropout)
+        antecedents = min(config.antecedents, len(kept.real))
+        scores = antecedent_scores(self._scorer("antecedent", size), features, spans, antecedents, rates, keys[1])
+        exists = (antecedent_places(len(kept.real), antecedents) >= 0) & kept.real[:, None]
+        scores = jnp.pad(jnp.where(exists, scores, -jnp.inf), ((0, 0), (1, 0)))  # [k, K + 1], the dummy has 0
+        return Ranking(mentions, valid, kept, scores)
+
+    def _words(self, sentences: Embedded, document: Document, deterministic: bool) -> Words:
+        """The document's words behind the LSTM, and what heads and widths are made of."""
+        config, original = self.config, self.config.variant == "original"
+        drop = nn.Dropout(config.lexical_dropout, deterministic=deterministic)
+        inputs = drop(sentences.vectors)  # [S, T, D]
+        alone = config.head == "words" and sentences.words is not None
+        heads = document.flat(drop(sentences.words) if alone else inputs)  # [N, V]
+        lstm = BiLSTM(config.units, "coupled" if original else "standard", config.lstm_dropout, name="lstm")
+        drop = nn.Dropout(config.lstm_dropout, deterministic=deterministic)
+        if original:
+            hidden = document.flat(drop(lstm(inputs, sentences.mask, deterministic=deterministic)))  # [N, H]
+        else:
+            row = document.flat(inputs)[None]
+            hidden = drop(lstm(row, document.real[None], deterministic=deterministic))[0]
+        weights, biases = self._initial
+        score = nn.Dense(1, kernel_init=weights, bias_init=biases, precision=lax.Precision.HIGHEST, name="head_score")
+        scores = score(hidden if original else heads)[:, 0]  # [N]
+        table = self.param("width", weights, (config.widest, config.feature_dim))
+        widths = jnp.broadcast_to(table, (len(scores), *table.shape))  # [N, W, F]
+        if original:
+            widths = nn.Dropout(config.dropout, deterministic=deterministic)(widths)
+        return Words(hidden, heads, head_weights(scores, config.widest), widths)
+
+    def _pair_features(self, arrays: dict[str, jax.Array]) -> PairFeatures:
+        config, weights = self.config, self._initial[0]
+        distance = self.param("distance", weights, (DISTANCES, config.feature_dim))
+        if config.variant == "allennlp":
+            return PairFeatures(None, None, distance)
+        speaker = self.param("speaker", weights, (2, config.feature_dim))
+        genres = self.param("genre", weights, (len(GENRES), config.feature_dim))
+        return PairFeatures(speaker, genres[arrays["genre"][0]], distance)
+
+    def _scorer(self, name: str, features: int) -> Tree:
+        return Scorer(features, self.config.hidden, self.config.depth, *self._initial, name=name)()
+
+    @property
+    def _initial(self) -> tuple[nn.initializers.Initializer, nn.initializers.Initializer]:
+        """Of weights and embeddings, and of biases: TensorFlow's default for both, or AllenNLP's config and zero."""
+        if self.config.variant == "original":
+            return glorot_uniform, glorot_uniform
+        return nn.initializers.glorot_normal(), nn.initializers.zeros_init()

@@ -1,0 +1,88 @@
+"""The feed-forward networks that give a mention or a pair its score.
+
+Shapes: F features, H hidden units.
+
+The first layer's input is a concatenation. It is never made for all candidates or pairs: the caller multiplies each
+part with its rows of the kernel, which is far less work where parts are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.types import Tree
+
+
+class Scorer(nn.Module):
+    """The parameters of a network with one output.
+
+    Attributes:
+      features: F.
+      hidden: H of every hidden layer.
+      depth: hidden layers.
+      weights: initial values of the matrices.
+      biases: initial values of the biases.
+    """
+
+    features: int
+    hidden: int
+    depth: int
+    weights: nn.initializers.Initializer
+    biases: nn.initializers.Initializer
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        """`hidden_0` to `hidden_{depth - 1}` and `output`, each with `kernel` and `bias`."""
+        sizes = [self.features, *[self.hidden] * self.depth, 1]
+        names = [*(f"hidden_{number}" for number in range(self.depth)), "output"]
+        return {
+            name: {
+                "kernel": self.param(f"{name}_kernel", self.weights, (sizes[number], sizes[number + 1])),
+                "bias": self.param(f"{name}_bias", self.biases, (sizes[number + 1],)),
+            }
+            for number, name in enumerate(names)
+        }
+
+
+def split_rows(kernel: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
+    """The rows of `kernel` [F, H] that belong to the parts of its input, which have `sizes` features."""
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [kernel[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+
+
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """`a @ b` at full precision on accelerators too."""
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
+def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    """The scores, from what the first layer's product and bias gave.
+
+    Args:
+      params: of a `Scorer`.
+      first: [..., H], before the ReLU.
+      rate: share of the hidden units dropped.
+      key: of the dropout; None for no dropout.
+
+    Returns:
+      [...].
+    """
+    depth = len(params) - 1
+    keys = [None] * depth if key is None else [*jax.random.split(key, depth)]
+    hidden = dropped(jax.nn.relu(first), rate, keys[0])
+    for number in range(1, depth):
+        layer = params[f"hidden_{number}"]
+        hidden = dropped(jax.nn.relu(product(hidden, layer["kernel"]) + layer["bias"]), rate, keys[number])
+    return product(hidden, params["output"]["kernel"][:, 0]) + params["output"]["bias"][0]
+
+
+def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    """`x` with a share `rate` of its numbers dropped and the others scaled up; `x` itself without a key."""
+    if key is None or not rate:
+        return x
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0.0)

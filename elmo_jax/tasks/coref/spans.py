@@ -1,0 +1,145 @@
+"""The candidate spans of a document, and which of them are kept.
+
+Shapes: S sentences, T words of the longest, N words of the document at most, W words of the widest span, k spans kept
+at most.
+
+A candidate is a pair of a first word and a width, so candidates form an array [N, W]; its flat order is that of
+(start, end). Nothing here grows with the square of the words.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Crossing = Literal["forbidden", "allowed"]
+
+
+class Document(NamedTuple):
+    """Where the words of a document stand among its padded sentences.
+
+    Attributes:
+      places: int32 [N], the flat index in [S, T] of each word; S * T past the document's end.
+      real: bool [N], true on words.
+      sentences: int32 [N], the sentence of each word.
+    """
+
+    places: jax.Array
+    real: jax.Array
+    sentences: jax.Array
+
+    def flat(self, array: jax.Array) -> jax.Array:
+        """`array` [S, T, D] as one row of the document's words, [N, D], zero past its end."""
+        words = array.reshape(-1, array.shape[-1])[jnp.minimum(self.places, array.shape[0] * array.shape[1] - 1)]
+        return jnp.where(self.real[:, None], words, 0.0)
+
+
+def document_of(mask: jax.Array, words: int) -> Document:
+    """Finds a document's words.
+
+    Args:
+      mask: [S, T], true on words.
+      words: N, at least the number of words.
+    """
+    (places,) = jnp.nonzero(mask.ravel(), size=words, fill_value=mask.size)
+    return Document(places, places < mask.size, places // mask.shape[1])
+
+
+def candidates(document: Document, widest: int) -> jax.Array:
+    """Which pairs of a first word and a width are spans inside one sentence, bool [N, W].
+
+    Args:
+      document: the words.
+      widest: W.
+    """
+    last = jnp.arange(len(document.places))[:, None] + jnp.arange(widest)  # [N, W]
+    inside = last < len(document.places)
+    last = jnp.where(inside, last, 0)
+    return inside & document.real[last] & (document.sentences[last] == document.sentences[:, None])
+
+
+class Kept(NamedTuple):
+    """Kept spans in the order of (start, end), followed by fill.
+
+    Attributes:
+      starts: int32 [k].
+      widths: int32 [k], words minus one.
+      real: bool [k], false on fill.
+    """
+
+    starts: jax.Array
+    widths: jax.Array
+    real: jax.Array
+
+
+def most_kept(words: int, ratio: float) -> int:
+    """How many spans are kept of a document of `words` words, in float32 as the originals compute it; at least 1."""
+    return max(int(np.float32(words) * np.float32(ratio)), 1)
+
+
+def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: float, crossing: Crossing) -> Kept:
+    """Keeps the best `ratio` * `words` candidates.
+
+    Args:
+      scores: [N, W], of each candidate.
+      valid: bool [N, W], what is a candidate.
+      words: [], the number of words of the document.
+      ratio: spans kept per word.
+      crossing: whether a candidate is skipped that crosses one with a higher score (original), or kept (AllenNLP).
+    """
+    size, widest = scores.shape
+    most = min(most_kept(size, ratio), size * widest)
+    number = jnp.minimum(jnp.floor(words.astype(jnp.float32) * np.float32(ratio)).astype(jnp.int32), valid.sum())
+    order = jnp.argsort(jnp.where(valid, scores, -jnp.inf).ravel(), descending=True, stable=True)
+    if crossing == "allowed":
+        chosen = jnp.zeros(size * widest, bool).at[order[:most]].set(jnp.arange(most) < number)
+    else:
+        chosen = _without_crossing(order, valid, number)
+    (found,) = jnp.nonzero(chosen, size=most, fill_value=0)
+    real = jnp.arange(most) < chosen.sum()
+    return Kept(found // widest, found % widest, real)
+
+
+class _Search(NamedTuple):
+    """What is known when some candidates have been looked at."""
+
+    place: jax.Array  # [], in the order, of the next candidate
+    kept: jax.Array  # [], their number so far
+    reach: jax.Array  # int32 [N + W], the last word of the longest kept span that begins at a word; -1 for none
+    begin: jax.Array  # int32 [N + W], the first word of the longest kept span that ends at a word; N for none
+    chosen: jax.Array  # bool [N * W]
+
+
+def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> jax.Array:
+    """The first `number` candidates in `order` that cross none before them, bool [N * W].
+
+    Two spans cross if they overlap and neither contains the other. To see that, it is enough to know, per word, how far
+    spans that begin there reach, and how early spans that end there begin.
+    """
+    size, widest = valid.shape
+    total = valid.sum()
+
+    def more(state: _Search) -> jax.Array:
+        return (state.place < total) & (state.kept < number)
+
+    def look(state: _Search) -> _Search:
+        place, kept, reach, begin, chosen = state
+        start, width = order[place] // widest, order[place] % widest
+        end = start + width
+        word = jnp.arange(widest)  # from the first word of the candidate on
+        reaches = lax.dynamic_slice(reach, (start,), (widest,))
+        begins = lax.dynamic_slice(begin, (start,), (widest,))
+        crosses = ((word > 0) & (word <= width) & (reaches > end)) | ((word < width) & (begins < start))
+        fits = ~crosses.any()
+        reach = reach.at[start].max(jnp.where(fits, end, -1))
+        begin = begin.at[end].min(jnp.where(fits, start, size))
+        return _Search(place + 1, kept + fits, reach, begin, chosen.at[order[place]].set(fits))
+
+    zero = jnp.zeros((), jnp.int32)
+    reach, begin = jnp.full(size + widest, -1, jnp.int32), jnp.full(size + widest, size, jnp.int32)
+    nothing = jnp.zeros(size * widest, bool)
+    return lax.while_loop(more, look, _Search(zero, zero, reach, begin, nothing)).chosen

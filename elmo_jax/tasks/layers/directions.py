@@ -1,0 +1,38 @@
+"""Both directions of a recurrent layer in one scan, so that a step is one product for the two of them.
+
+Shapes: T steps, B rows, H units; an axis of 2 holds the forward and the backward direction.
+
+The backward direction reads its steps in reverse order. Rows are padded at their end, so it meets a row's padding
+first, where its state has to stand still.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def turn_backward(x: jax.Array) -> jax.Array:
+    """`x` [T, 2, ...] with the backward direction's steps in reverse order; the function is its own inverse."""
+    return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
+
+
+def real_steps(mask: jax.Array) -> jax.Array:
+    """Where each direction reads a word, bool [T, 2, B, 1], in the order in which it reads.
+
+    Args:
+      mask: [B, T], true on words.
+    """
+    return turn_backward(jnp.stack([mask.T, mask.T], axis=1)[..., None])
+
+
+def side_by_side(hidden: jax.Array, mask: jax.Array) -> jax.Array:
+    """The outputs of both directions per word, [B, T, 2H], zero at padding.
+
+    Args:
+      hidden: [T, 2, B, H], in the order in which each direction read.
+      mask: [B, T], true on words.
+    """
+    both = turn_backward(hidden)
+    outputs = jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)
+    return jnp.where(mask[..., None], outputs, 0.0)

@@ -1,0 +1,41 @@
+"""Initial values of parameters that Flax has no initializer for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
+    """An initializer of matrices [D, blocks * H] whose blocks [D, H] are orthogonal, each drawn on its own.
+
+    Args:
+      blocks: how many matrices stand side by side, such as the gates of an LSTM.
+    """
+    orthogonal = nn.initializers.orthogonal()
+
+    def initialize(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+        rows, columns = shape
+        shape = (rows, columns // blocks)
+        each = jax.vmap(lambda key: orthogonal(key, shape, dtype))(jax.random.split(key, blocks))  # [blocks, D, H]
+        return jnp.concatenate(each, axis=1)
+
+    return initialize
+
+
+def glorot_uniform(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+    """Glorot-uniform values of a matrix or a vector; a vector of n has n inputs and n outputs, as in TensorFlow.
+
+    Args:
+      key: of the random numbers.
+      shape: one or two sizes.
+      dtype: of the result.
+    """
+    inputs, outputs = (shape[0], shape[0]) if len(shape) == 1 else shape
+    bound = math.sqrt(6 / (inputs + outputs))
+    return jax.random.uniform(key, shape, dtype, -bound, bound)

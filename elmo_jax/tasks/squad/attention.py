@@ -1,0 +1,105 @@
+"""The attentions of the SQuAD model: context over question and back, and the context over itself.
+
+Shapes: B rows, T words of the context, J words of the question, D features.
+
+Scores are trilinear, `u . x + v . y + (w * x) . y + b` (Seo et al. 2017); nothing of size [B, T, J, D] is made.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.tasks.layers.initial_values import glorot_uniform
+
+MASKED = -1e29  # original; finite, so that a row without words has no NaN
+NULL_START = -1.0  # original
+
+
+class Trilinear(nn.Module):
+    """Scores of all pairs of two sequences."""
+
+    @nn.compact
+    def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
+        """Scores pairs.
+
+        Args:
+          first: [B, T, D].
+          second: [B, J, D].
+
+        Returns:
+          [B, T, J].
+        """
+        size = first.shape[-1]
+        of_first = self.param("first", glorot_uniform, (size,))
+        of_second = self.param("second", glorot_uniform, (size,))
+        of_product = self.param("product", glorot_uniform, (size,))
+        bias = self.param("bias", nn.initializers.zeros_init(), ())
+        products = jnp.einsum("btd,bjd->btj", first * of_product, second, precision=lax.Precision.HIGHEST)
+        alone = jnp.matmul(first, of_first, precision=lax.Precision.HIGHEST)[:, :, None]
+        other = jnp.matmul(second, of_second, precision=lax.Precision.HIGHEST)[:, None]
+        return products + alone + other + bias
+
+
+class BiDAFAttention(nn.Module):
+    """The context with what the question says about it, and about which of its words (Seo et al. 2017)."""
+
+    @nn.compact
+    def __call__(
+        self, context: jax.Array, question: jax.Array, context_mask: jax.Array, question_mask: jax.Array
+    ) -> jax.Array:
+        """Attends in both directions.
+
+        Args:
+          context: [B, T, D].
+          question: [B, J, D].
+          context_mask: [B, T], true on words.
+          question_mask: [B, J], true on words.
+
+        Returns:
+          [B, T, 4D]: the context c, the question as each of its words sees it q, c * q, and c times the one vector of
+          the context that the question sees; of no meaning at padding.
+        """
+        scores = Trilinear(name="scores")(context, question)  # [B, T, J]
+        scores = jnp.where(context_mask[:, :, None] & question_mask[:, None], scores, MASKED)
+        seen = jnp.einsum("btj,bjd->btd", jax.nn.softmax(scores), question, precision=lax.Precision.HIGHEST)
+        weights = jax.nn.softmax(scores.max(-1))  # [B, T]
+        summary = jnp.einsum("bt,btd->bd", weights, context, precision=lax.Precision.HIGHEST)[:, None]
+        return jnp.concatenate([context, seen, context * seen, context * summary], axis=-1)
+
+
+class SelfAttention(nn.Module):
+    """Each word with what it sees in all others, or in nothing, which has a learned score of its own."""
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
+        """Attends to the other words of the same row.
+
+        Args:
+          inputs: [B, T, D].
+          mask: [B, T], true on words.
+
+        Returns:
+          [B, T, 3D]: the attended vector a, the input y, and a * y.
+        """
+        null = self.param("null", nn.initializers.constant(NULL_START), ())
+        scores = Trilinear(name="scores")(inputs, inputs)  # [B, T, T]
+        other = ~jnp.eye(inputs.shape[1], dtype=bool)
+        scores = jnp.where(mask[:, :, None] & mask[:, None] & other, scores, MASKED)
+        weights = softmax_with_null(scores, null)
+        seen = jnp.einsum("bts,bsd->btd", weights, inputs, precision=lax.Precision.HIGHEST)
+        return jnp.concatenate([seen, inputs, seen * inputs], axis=-1)
+
+
+def softmax_with_null(scores: jax.Array, null: jax.Array) -> jax.Array:
+    """A softmax over the last axis of `scores` and one more score, whose weight is left out: sums may be below 1.
+
+    Args:
+      scores: [..., N].
+      null: [], the additional score.
+    """
+    largest = lax.stop_gradient(jnp.maximum(scores.max(-1, keepdims=True), null))
+    exponentials = jnp.exp(scores - largest)
+    return exponentials / (exponentials.sum(-1, keepdims=True) + jnp.exp(null - largest))

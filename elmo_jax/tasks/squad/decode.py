@@ -1,0 +1,35 @@
+"""The best answer span of a context.
+
+Shapes: B rows, T words, W widths of a span.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def best_spans(start: jax.Array, end: jax.Array, longest: int) -> tuple[jax.Array, jax.Array]:
+    """The span with the largest sum of its first word's and its last word's score.
+
+    Of equal sums the shorter span wins, then the earlier one. For an ensemble, give logarithms of averaged
+    probabilities.
+
+    Args:
+      start: [B, T], scores of a span that begins at a word.
+      end: [B, T], scores of a span that ends at a word.
+      longest: words of the longest span, at least 1.
+
+    Returns:
+      Spans int32 [B, 2], first and last word, both inclusive, and their scores [B].
+    """
+    rows, steps = start.shape
+    widths = min(longest, steps)
+    ends = jnp.arange(steps) + jnp.arange(widths)[:, None]  # [W, T]
+    inside = ends < steps
+    scores = start[:, None] + end[:, jnp.where(inside, ends, 0)]  # [B, W, T]
+    # in this order, the first of equal scores is the shortest, and the earliest among those
+    flat = jnp.where(inside, scores, -jnp.inf).reshape(rows, -1)
+    best = flat.argmax(-1)
+    first, extra = best % steps, best // steps
+    return jnp.stack([first, first + extra], axis=-1).astype(jnp.int32), flat.max(-1)

@@ -1,0 +1,79 @@
+"""The bidirectional GRU of document-qa, in the form of cuDNN.
+
+Shapes: T steps, B rows, D input, H units; an axis of 2 holds the forward and the backward direction.
+
+The reset gate acts after the product with U:
+
+    r, z = sigmoid(W x + U h + b)      n = tanh(W_n x + b_n + r * (U_n h + c))      h' = (1 - z) * n + z * h
+
+A row's state stands still at padding, which both directions start or end with, so a row is read as if it were alone.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.tasks.layers.directions import real_steps, side_by_side, turn_backward
+from elmo_jax.types import Tree
+
+
+def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.Array:
+    """Runs both directions in one scan.
+
+    Args:
+      params: `kernel` [2, D, 3H] and `recurrent` [2, H, 3H] with columns r, z, n; `bias` [2, 3H]; `recurrent_bias`
+        [2, H], the c above.
+      inputs: [B, T, D].
+      mask: [B, T], true on words; rows are padded at their end.
+
+    Returns:
+      [B, T, 2H], zero at padding.
+    """
+    read = jnp.einsum("btd,edz->tebz", inputs, params["kernel"], precision=lax.Precision.HIGHEST)
+    read = turn_backward(read + params["bias"][:, None])  # [T, 2, B, 3H]
+    units = params["recurrent"].shape[1]
+
+    def step(hidden: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, word = at
+        seen = jnp.matmul(hidden, params["recurrent"], precision=lax.Precision.HIGHEST)  # [2, B, 3H]
+        r, z = jnp.split(jax.nn.sigmoid(x[..., : 2 * units] + seen[..., : 2 * units]), 2, axis=-1)
+        n = jnp.tanh(x[..., 2 * units :] + r * (seen[..., 2 * units :] + params["recurrent_bias"][:, None]))
+        new = jnp.where(word, (1 - z) * n + z * hidden, hidden)
+        return new, new
+
+    start = jnp.zeros((2, inputs.shape[0], units), read.dtype)
+    _, hidden = lax.scan(step, start, (read, real_steps(mask)))
+    return side_by_side(hidden, mask)
+
+
+class BiGRU(nn.Module):
+    """A bidirectional GRU; weights start truncated-normal with a deviation of 0.05, biases zero (original).
+
+    Attributes:
+      units: H of each direction.
+    """
+
+    units: int
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
+        """Runs `bidirectional_gru`.
+
+        Args:
+          inputs: [B, T, D].
+          mask: [B, T], true on words.
+
+        Returns:
+          [B, T, 2H], zero at padding.
+        """
+        normal, zeros = nn.initializers.truncated_normal(0.05), nn.initializers.zeros_init()
+        params = {
+            "kernel": self.param("kernel", normal, (2, inputs.shape[-1], 3 * self.units)),
+            "recurrent": self.param("recurrent", normal, (2, self.units, 3 * self.units)),
+            "bias": self.param("bias", zeros, (2, 3 * self.units)),
+            "recurrent_bias": self.param("recurrent_bias", zeros, (2, self.units)),
+        }
+        return bidirectional_gru(params, inputs, mask)

@@ -1,0 +1,110 @@
+"""The SQuAD model: BiDAF with residual self-attention (document-qa; Clark and Gardner 2018).
+
+Shapes: B questions with their contexts, T words of the context, J words of the question, D input of a word, E ELMo,
+H units of each direction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.settings import setting
+from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.variational import VariationalDropout
+from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
+from elmo_jax.tasks.squad.decode import best_spans
+from elmo_jax.tasks.squad.gru import BiGRU
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadModel:
+    """The SQuAD model without its words, characters and ELMo; defaults of document-qa's ELMo script."""
+
+    units: int = setting(90, "Units of each direction of every GRU.", least=1)
+    dropout: float = setting(
+        0.2, "Share of the features dropped in training, the same ones at all words of a row.", least=0, below=1
+    )
+    longest_answer: int = setting(17, "Words of the longest span that is given as an answer.", least=1)
+
+
+class Squad(nn.Module):
+    """Finds the words of the context that answer the question.
+
+    Attributes:
+      config: settings of the model.
+    """
+
+    config: SquadModel
+
+    @nn.compact
+    def __call__(
+        self, context: Embedded, question: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True
+    ) -> TaskOutput:
+        """Scores each word of the context as the first and as the last word of the answer.
+
+        Args:
+          context: with `output`, its ELMo is joined after the first GRU.
+          question: with `output` if and only if the context has one.
+          arrays: `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
+
+        Returns:
+          The loss, and `start_logits` and `end_logits` [B, T], -1e29 at padding, `spans` int32 [B, 2], the best answer,
+          and its score `scores` [B].
+        """
+        units, mask = self.config.units, context.mask
+        encoder = BiGRU(units, name="encoder")
+        read, asked = (self._read(encoder, text, deterministic) for text in (context, question))
+        both = BiDAFAttention(name="attention")(read, asked, mask, question.mask)  # [B, T, 4 (2H + E)]
+        joined = nn.relu(self._dense(2 * units, "joined")(both))  # [B, T, 2H]
+        hidden = joined + self._attended(joined, mask, deterministic)
+        hidden = VariationalDropout(self.config.dropout)(hidden, deterministic=deterministic)
+        first = BiGRU(units, name="start")(hidden, mask)
+        last = BiGRU(units, name="end")(jnp.concatenate([hidden, first], axis=-1), mask)
+        start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
+        end = jnp.where(mask, self._dense(1, "end_logits")(last)[..., 0], MASKED)
+        spans, scores = best_spans(start, end, self.config.longest_answer)
+        predictions = {"start_logits": start, "end_logits": end, "spans": spans, "scores": scores}
+        return TaskOutput(answer_loss(start, end, arrays["answers"], mask), predictions)
+
+    def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
+        """What the context and the question have in common: the first GRU and the output ELMo, [B, T, 2H + E]."""
+        dropout = self.config.dropout
+        hidden = encoder(VariationalDropout(dropout)(text.vectors, deterministic=deterministic), text.mask)
+        hidden = VariationalDropout(dropout)(hidden, deterministic=deterministic)
+        return hidden if text.output is None else jnp.concatenate([hidden, text.output], axis=-1)
+
+    def _attended(self, joined: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+        """What the residual self-attention adds, [B, T, 2H]."""
+        dropout, units = self.config.dropout, self.config.units
+        hidden = VariationalDropout(dropout)(joined, deterministic=deterministic)
+        hidden = BiGRU(units, name="self_encoder")(hidden, mask)
+        hidden = VariationalDropout(dropout)(hidden, deterministic=deterministic)
+        hidden = SelfAttention(name="self_attention")(hidden, mask)  # [B, T, 6H]
+        return nn.relu(self._dense(2 * units, "self_joined")(hidden))
+
+    def _dense(self, size: int, name: str) -> nn.Dense:
+        initial = nn.initializers.glorot_uniform()  # original
+        return nn.Dense(size, kernel_init=initial, precision=lax.Precision.HIGHEST, name=name)
+
+
+def answer_loss(start: jax.Array, end: jax.Array, answers: jax.Array, mask: jax.Array) -> jax.Array:
+    """The mean cross-entropy of the first words plus that of the last words, over rows that have words.
+
+    Args:
+      start: [B, T], logits of the first word.
+      end: [B, T], logits of the last word.
+      answers: int32 [B, 2].
+      mask: [B, T], true on words.
+    """
+    losses = jnp.zeros(start.shape[0])
+    for side, logits in enumerate((start, end)):
+        chosen = jnp.take_along_axis(logits, answers[:, side : side + 1], axis=1)[:, 0]
+        losses += jax.nn.logsumexp(logits, axis=-1) - chosen  # [B]
+    filled = mask.any(-1)
+    return jnp.where(filled, losses, 0.0).sum() / jnp.maximum(filled.sum(), 1)

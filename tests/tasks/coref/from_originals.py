@@ -1,0 +1,84 @@
+"""Parameters of e2e-coref and of AllenNLP's resolver as those of this package."""
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def from_e2e(params):
+    """The model of e2e-coref without its words."""
+    directions = ("fw", "bw")
+    cells = [f"layer_0/bidirectional_rnn/{side}/CustomLSTMCell/" for side in directions]
+    states = [f"layer_0/{side}_cell/lstm_initial_" for side in directions]
+
+    def scorer(scope):
+        layers = {f"hidden_{number}": (f"hidden_weights_{number}", f"hidden_bias_{number}") for number in (0, 1)}
+        layers["output"] = ("output_weights", "output_bias")
+        found = {}
+        for name, (kernel, bias) in layers.items():
+            found[f"{name}_kernel"], found[f"{name}_bias"] = params[scope + kernel], params[scope + bias]
+        return found
+
+    return {
+        "lstm": {
+            "kernel": np.stack([params[cell + "output_weights"] for cell in cells]),
+            "bias": np.stack([params[cell + "output_bias"] for cell in cells]),
+            "initial_cell": np.stack([params[state + "cell_state"][0] for state in states]),
+            "initial_hidden": np.stack([params[state + "hidden_state"][0] for state in states]),
+        },
+        "head_score": {
+            "kernel": params["head_scores/output_weights"],
+            "bias": params["head_scores/output_bias"],
+        },
+        "width": params["span_width_embeddings"],
+        "mention": scorer("mention_scores/"),
+        "antecedent": scorer("coref_layer/slow_antecedent_scores/"),
+        "speaker": params["coref_layer/same_speaker_emb"],
+        "genre": params["genre_embeddings"],
+        "distance": params["coref_layer/antecedent_distance_emb"],
+    }
+
+
+def e2e_words(params, given):
+    """The words of e2e-coref: its input, and its head embeddings; [S, T, ...]."""
+    characters = params["char_embeddings"][given["char_index"]]  # [S, T, characters, 3]
+    pooled = []
+    for number in (0, 1):
+        filters = params[f"conv_{number}/w"]
+        windows = characters.shape[2] - len(filters) + 1
+        convolved = sum(
+            jnp.einsum("stcd,df->stcf", characters[:, :, offset : offset + windows], filters[offset])
+            for offset in range(len(filters))
+        )
+        pooled.append(jnp.max(jnp.maximum(convolved + params[f"conv_{number}/b"], 0), axis=2))
+    characters = jnp.concatenate(pooled, -1)
+    weights = jnp.exp(params["lm_aggregation/lm_scores"])
+    elmo = given["lm_emb"] @ (weights / weights.sum()) * params["lm_aggregation/lm_scaling"]
+    vectors = jnp.concatenate([given["context_word_emb"], characters, elmo], -1)
+    return vectors, jnp.concatenate([given["head_word_emb"], characters], -1)
+
+
+def from_allennlp(params):
+    """AllenNLP's resolver without its words."""
+    lstm = "_context_layer._module."
+    kernels, biases = [], []
+    for side in ("", "_reverse"):
+        kernels.append(np.concatenate([params[f"{lstm}weight_{kind}_l0{side}"].T for kind in ("ih", "hh")]))
+        biases.append(params[f"{lstm}bias_ih_l0{side}"] + params[f"{lstm}bias_hh_l0{side}"])
+
+    def scorer(hidden, output):
+        layers = {f"hidden_{number}": f"{hidden}._module._linear_layers.{number}" for number in (0, 1)}
+        layers["output"] = f"{output}._module"
+        found = {}
+        for name, scope in layers.items():
+            found[f"{name}_kernel"], found[f"{name}_bias"] = params[f"{scope}.weight"].T, params[f"{scope}.bias"]
+        return found
+
+    attention = "_attentive_span_extractor._global_attention._module."
+    return {
+        "lstm": {"kernel": np.stack(kernels), "bias": np.stack(biases)},
+        "head_score": {"kernel": params[attention + "weight"].T, "bias": params[attention + "bias"]},
+        "width": params["_endpoint_span_extractor._span_width_embedding.weight"],
+        "mention": scorer("_mention_pruner._scorer.0", "_mention_pruner._scorer.1"),
+        "antecedent": scorer("_antecedent_feedforward", "_antecedent_scorer"),
+        "distance": params["_distance_embedding.weight"],
+    }

@@ -1,0 +1,169 @@
+"""The SQuAD model against document-qa's, step by step, its size, and what it must not depend on."""
+
+import math
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from elmo_jax.tasks.embedded import Embedded
+from elmo_jax.tasks.squad.model import Squad, SquadModel
+from tests.tasks.oracle_cases import read_case
+from tests.tasks.quick_jit import quick_jit
+from tests.tasks.squad import from_document_qa
+from tests.tasks.squad.test_parts import fast_spans
+
+STEPS = {  # number of a step of document-qa: its name here, and whether a ReLU follows
+    "00": ("encoder", False),
+    "02": ("attention", False),
+    "03": ("joined", True),
+    "04": ("self_encoder", False),
+    "05": ("self_attention", False),
+    "06": ("self_joined", True),
+    "08": ("start", False),
+    "09": ("end", False),
+}
+
+
+def mixes(case, side, mask):
+    """ELMo at the input and at the output of one text."""
+    layers, found = case["input"][f"{side}_lm"], []
+    for place in ("weight_embed_lm", "weight_lm"):
+        weights = np.exp(case["param"][f"{place}/layer_0/ELMo_W_0"])
+        mixed = np.einsum("l,bltd->btd", weights / weights.sum(), layers)
+        found.append(mixed * case["param"][f"{place}/layer_0/ELMo_gamma_0"] * mask[..., None])
+    return np.float32(found)
+
+
+@pytest.mark.parametrize("name", ["both", "none"])
+def test_document_qa_steps_logits_loss_gradients_and_spans(name):
+    case = read_case("squad.npz", name)
+    given, expected = case["input"], case["output"]
+    masks, elmo = {}, {}
+    for side in ("context", "question"):
+        masks[side] = np.arange(given[side].shape[1]) < given[f"{side}_length"][:, None]
+        elmo[side] = mixes(case, side, masks[side]) if name == "both" else None
+    params = from_document_qa.squad(case["param"])
+    model = Squad(SquadModel(units=params["start"]["recurrent"].shape[1]))
+
+    def text(side, words):
+        if elmo[side] is None:
+            return Embedded(words, masks[side])
+        return Embedded(jnp.concatenate([words, elmo[side][0]], -1), masks[side], elmo[side][1])
+
+    @quick_jit
+    def run(params, context, question):
+        def loss(context, question):
+            output, kept = model.apply(
+                {"params": params},
+                text("context", context),
+                text("question", question),
+                {"answers": given["answer"]},
+                capture_intermediates=True,
+                mutable=["intermediates"],
+            )
+            return output.loss, (output.predictions, kept["intermediates"])
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(context, question)
+
+    (loss, (predictions, kept)), (d_context, d_question) = run(params, given["context"], given["question"])
+    close = partial(assert_allclose, rtol=0, atol=1e-5)
+    mask = masks["context"]
+    for key, value in case["step"].items():
+        if key[:2] == "01":  # the encoder's second call
+            close(kept["encoder"]["__call__"][1], value * masks["question"][..., None])
+        elif key[:2] in STEPS:
+            layer, rectified = STEPS[key[:2]]
+            found = np.asarray(kept[layer]["__call__"][0])
+            close((np.maximum(found, 0) if rectified else found)[mask], value[mask])
+    for side in ("start_logits", "end_logits"):
+        assert_allclose(predictions[side], expected[side], rtol=1e-5, atol=1e-5)
+        close(jax.nn.softmax(predictions[side]), expected[side.replace("logits", "probs")])
+    close(loss, expected["loss"])
+    close(d_context, case["grad_input"]["context"])
+    close(d_question, case["grad_input"]["question"])
+    assert_array_equal(predictions["spans"], expected["best_span_17"])
+    close(predictions["scores"], expected["best_score_17"])
+    for key in expected:
+        if key.startswith("best_span_"):
+            bound = int(key.removeprefix("best_span_"))
+            spans, scores = fast_spans(expected["start_logits"], expected["end_logits"], bound)
+            assert_array_equal(spans, expected[key])
+            close(scores, expected[f"best_score_{bound}"])
+
+
+@cache
+def small():
+    """A model with ELMo at both places, its parameters, and a batch."""
+    rng = np.random.default_rng(3)
+    model = Squad(SquadModel(units=3, dropout=0.3))
+
+    def text(lengths):
+        mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+        vectors = rng.normal(size=(*mask.shape, 4)).astype(np.float32)
+        return Embedded(vectors, mask, (rng.normal(size=(*mask.shape, 5)) * mask[..., None]).astype(np.float32))
+
+    batch = (text([9, 4, 6]), text([3, 5, 2]), {"answers": np.array([[2, 3], [0, 3], [5, 5]])})
+    params = quick_jit(model.init)(jax.random.key(0), *batch)["params"]
+    return model, jax.tree.map(np.asarray, params), batch
+
+
+@partial(quick_jit, static_argnums=0)
+def run(model, params, batch):
+    return model.apply({"params": params}, *batch)
+
+
+def test_rows_do_not_depend_on_padding_or_on_each_other():
+    model, params, batch = small()
+    predictions = run(model, params, batch).predictions
+    pick = np.array([2, 0, 1])
+    permuted = run(model, params, jax.tree.map(lambda x: x[pick], batch)).predictions
+    for key in predictions:
+        assert_allclose(permuted[key], np.asarray(predictions[key])[pick], rtol=1e-6, atol=1e-6)
+    # the second row without the others' padding, beside a row without words that only fills the batch
+    context, question, arrays = jax.tree.map(lambda x: np.concatenate([x[1:2], np.zeros_like(x[1:2])]), batch)
+    context, question = jax.tree.map(lambda x: x[:, :4], context), jax.tree.map(lambda x: x[:, :5], question)
+    loss, alone = run(model, params, (context, question, arrays))
+    for key, value in alone.items():
+        whole = np.asarray(predictions[key])[1]
+        assert_allclose(value[0], whole[:4] if whole.size > 2 else whole, atol=1e-6)
+    start, end = (alone[f"{side}_logits"][0] for side in ("start", "end"))
+    first, last = batch[2]["answers"][1]
+    expected = np.log(np.exp(start).sum()) - start[first] + np.log(np.exp(end).sum()) - end[last]
+    assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
+    model, params, batch = small()
+
+    def first_loss(params):
+        return model.apply({"params": params}, *batch).loss
+
+    loss, gradient = quick_jit(jax.value_and_grad(first_loss))(params)
+    assert abs(loss - 2 * np.mean([math.log(9), math.log(4), math.log(6)])) < 0.2
+    idle = {"['attention']['scores']['bias']"}  # a softmax does not see what is added to all of its scores
+    for path, leaf in jax.tree.leaves_with_path(gradient):
+        if jax.tree_util.keystr(path) not in idle:
+            assert np.all(np.isfinite(leaf)) and np.any(leaf), path
+
+
+def test_dropout_acts_only_in_training():
+    model, params, batch = small()
+    apply = quick_jit(partial(model.apply, deterministic=False))
+    one, two, again = (
+        apply({"params": params}, *batch, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
+    )
+    assert one != two and one == again
+
+
+@pytest.mark.parametrize(("inputs", "elmo", "millions"), [(400, 0, 1.03), (1424, 1024, 2.32)])
+def test_parameters_of_the_paper(inputs, elmo, millions):
+    """The spec's 1.04 and 2.34 million count the characters too: 10,100 in filters, and 20 for each of about 100."""
+    output = jnp.zeros((1, 2, elmo)) if elmo else None
+    text = Embedded(jnp.zeros((1, 2, inputs)), jnp.ones((1, 2), bool), output)
+    arrays = {"answers": jnp.zeros((1, 2), int)}
+    shapes = jax.eval_shape(Squad(SquadModel()).init, jax.random.key(0), text, text, arrays)["params"]
+    assert round(sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e6, 2) == millions

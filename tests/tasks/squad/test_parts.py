@@ -1,0 +1,88 @@
+"""The parts of the SQuAD model against document-qa's."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from elmo_jax.model.scalar_mix import ScalarMix
+from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_null
+from elmo_jax.tasks.squad.decode import best_spans
+from elmo_jax.tasks.squad.gru import bidirectional_gru
+from tests.tasks.oracle_cases import read_case
+from tests.tasks.quick_jit import quick_jit
+from tests.tasks.squad.from_document_qa import gru
+
+fast_spans = quick_jit(best_spans, static_argnums=2)
+
+
+def test_gru():
+    case = read_case("squad.npz", "gru")
+    inputs, length = case["input"]["x"], case["input"]["length"]
+    mask = np.arange(inputs.shape[1]) < length[:, None]
+    found = quick_jit(bidirectional_gru)(gru(case["param"], ""), inputs, mask)
+    assert_allclose(found, case["output"]["y"] * mask[..., None], rtol=0, atol=1e-5)
+
+
+def test_elmo_mix():
+    case = read_case("squad.npz", "elmo_mix")
+    layers, length = case["input"]["layers"], case["input"]["length"]
+    mask = np.arange(layers.shape[2]) < length[:, None]
+    params = {"weights": case["param"]["ELMo_W_0"], "gamma": case["param"]["ELMo_gamma_0"][0]}
+    mixed, squares = quick_jit(ScalarMix().apply)({"params": params}, layers, mask)
+    assert_allclose(mixed, case["output"]["mixed"] * mask[..., None], rtol=0, atol=1e-5)
+    assert_allclose(0.001 * squares, case["output"]["l2_penalty_0.001"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["best_span_ties", "best_span_17"])
+def test_best_spans(name):
+    case = read_case("squad.npz", name)
+    given = case["input"]
+    spans, scores = fast_spans(given["start_logits"], given["end_logits"], int(given["bound"]))
+    assert_array_equal(spans, case["output"]["span"])
+    assert_allclose(scores, case["output"]["score"], rtol=0, atol=1e-5)
+
+
+def test_ties_go_to_the_shorter_then_the_earlier_span():
+    zeros = np.zeros((1, 4), np.float32)
+    assert_array_equal(fast_spans(zeros, zeros, 3)[0], [[0, 0]])
+    start, end = np.array([[1.0, 1, 0, 0]]), np.array([[0.0, 0, 1, 0]])
+    assert_array_equal(fast_spans(start, end, 3)[0], [[1, 2]])
+    assert_array_equal(fast_spans(start, end, 30)[0], [[1, 2]])  # a bound beyond the context
+    assert_array_equal(fast_spans(start, end, 1)[0], [[0, 0]])
+
+
+def test_softmax_with_null_is_stable_and_counts_the_null():
+    scores = np.array([[1000.0, 999.0, MASKED], [0.0, 1.0, MASKED], [MASKED, MASKED, MASKED]], np.float32)
+    weights = np.asarray(quick_jit(softmax_with_null)(scores, -1.0))
+    total = np.exp(0) + np.exp(1) + np.exp(-1)
+    expected = [[1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1)), 0], [1 / total, np.exp(1) / total, 0], [0, 0, 0]]
+    assert_allclose(weights, expected, atol=1e-6)
+
+
+def test_gradient_of_the_null_and_no_large_arrays():
+    """The null's gradient is the one of the plain formula; no array has the size of all pairs times features."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(2, 5, 3)).astype(np.float32)
+    mask = np.arange(5) < np.array([[5], [4]])
+    model = SelfAttention()
+    params = quick_jit(model.init)(jax.random.key(0), inputs, mask)["params"]
+
+    def plain(params):
+        scores = params["scores"]
+        pairs = jnp.einsum("btd,bsd,d->bts", inputs, inputs, scores["product"])
+        pairs = pairs + (inputs @ scores["first"])[:, :, None] + (inputs @ scores["second"])[:, None] + scores["bias"]
+        weights = jnp.exp(pairs) * mask[:, None] * mask[..., None] * (1 - np.eye(5))
+        seen = weights / (weights.sum(-1, keepdims=True) + jnp.exp(params["null"])) @ inputs
+        return jnp.sum(jnp.sin(jnp.concatenate([seen, inputs, seen * inputs], -1)))
+
+    def mine(params):
+        return jnp.sum(jnp.sin(model.apply({"params": params}, inputs, mask)))
+
+    found, expected = (quick_jit(jax.value_and_grad(f))(params) for f in (mine, plain))
+    jax.tree.map(partial(assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
+    jaxpr = jax.make_jaxpr(jax.grad(mine))(params)
+    assert max(out.aval.size for equation in jaxpr.eqns for out in equation.outvars) <= 2 * 5 * 9

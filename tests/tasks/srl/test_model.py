@@ -1,0 +1,169 @@
+"""The SRL model against AllenNLP's, its losses, its size, and what it must not depend on."""
+
+import math
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from elmo_jax.settings import from_dict
+from elmo_jax.tasks.embedded import Embedded
+from elmo_jax.tasks.srl.decode import bio_rules
+from elmo_jax.tasks.srl.model import SRL, SRLModel, tagging_loss
+from tests.tasks.layers.test_highway_lstm import from_allennlp
+from tests.tasks.oracle_cases import read_case
+from tests.tasks.quick_jit import quick_jit
+from tests.tasks.srl.allennlp_rounding import decode_as_allennlp
+
+TAGS = ("O", "B-V", "I-V", "B-ARG0", "I-ARG0")
+
+
+def from_oracle(params):
+    encoder = "encoder._module."
+    layers = from_allennlp({key.removeprefix(encoder): value for key, value in params.items()})
+    return {
+        "flag": {"embedding": params["binary_feature_embedding.weight"]},
+        "lstm": {f"layer_{number}": layer for number, layer in enumerate(layers)},
+        "output": {
+            "kernel": params["tag_projection_layer._module.weight"].T,
+            "bias": params["tag_projection_layer._module.bias"],
+        },
+    }
+
+
+@partial(quick_jit, static_argnums=0)
+def run(model, params, sentence, arrays):
+    return model.apply({"params": params}, sentence, arrays)
+
+
+@partial(quick_jit, static_argnums=0)
+def run_with_gradient(model, params, sentence, arrays):
+    def loss(params):
+        output = model.apply({"params": params}, sentence, arrays)
+        return output.loss, output.predictions
+
+    return jax.value_and_grad(loss, has_aux=True)(params)
+
+
+@pytest.mark.parametrize("name", ["four_layers", "second"])
+def test_allennlp_probabilities_loss_gradient_and_decodings(name):
+    case = read_case("srl.npz", name)
+    given, params, expected = case["input"], case["param"], case["output"]
+    mask = given["mask"] > 0
+    sentence = Embedded(params["text_field_embedder.token_embedder_tokens.weight"][given["tokens"]], mask)
+    arrays = {"flags": given["verb_indicator"], "tags": given["tags"]}
+    config = SRLModel(flag_dim=3, layers=4, units=6, form="allennlp")
+    model = SRL(config, tuple(str(label) for label in given["labels"]))
+    (loss, predictions), gradient = run_with_gradient(model, from_oracle(params), sentence, arrays)
+    assert_allclose(loss, expected["loss"], rtol=1e-5)
+    probabilities = np.exp(predictions["log_probabilities"])
+    assert_allclose(probabilities[mask], expected["class_probabilities"][mask], rtol=0, atol=1e-5)
+    log_probabilities = np.log(expected["class_probabilities"][mask])
+    bound = 1e-5 * np.abs(expected["logits"]).max()
+    assert_allclose(predictions["log_probabilities"][mask], log_probabilities, rtol=0, atol=bound)
+    reference = case["grad"]["binary_feature_embedding.weight"]
+    assert_allclose(gradient["flag"]["embedding"], reference, rtol=0, atol=1e-5 * np.abs(reference).max())
+    rules = bio_rules(model.tags)
+    decoded = decode_as_allennlp(probabilities, mask, rules)
+    assert_array_equal(decoded, np.where(mask, expected["tags_from_probabilities"], 0))
+    assert_array_equal(predictions["tags"], np.where(mask, expected["tags_from_log_probabilities"], 0))
+
+
+@pytest.mark.parametrize("name", ["four_layers", "second"])
+def test_decoding_follows_the_settings(name):
+    case = read_case("srl.npz", name)
+    mask = case["input"]["mask"] > 0
+    tags = tuple(str(label) for label in case["input"]["labels"])
+    probabilities = case["output"]["class_probabilities"]
+    for config, key in [
+        (SRLModel(), "tags_from_log_probabilities"),
+        (SRLModel(start_rule="ignored"), "tags_from_log_probabilities_no_start_rule"),
+    ]:
+        found = quick_jit(SRL(config, tags)._decode)(np.log(probabilities), mask)
+        assert_array_equal(found, np.where(mask, case["output"][key], 0))
+    allennlp = np.where(mask, case["output"]["tags_from_probabilities"], 0)
+    assert_array_equal(decode_as_allennlp(probabilities, mask, bio_rules(tags)), allennlp)
+    found = quick_jit(SRL(SRLModel(viterbi_scores="probabilities"), tags)._decode)(np.log(probabilities), mask)
+    chosen, theirs = (
+        np.where(mask, np.take_along_axis(probabilities, np.asarray(x)[..., None], 2)[..., 0], 0).sum(1)
+        for x in (found, allennlp)
+    )  # without AllenNLP's rounding the sums are as large or larger, by less than that rounding
+    assert np.all(chosen >= theirs) and np.all(chosen < theirs + 1 / 64)
+    assert np.any(found != case["output"]["tags_from_log_probabilities"])
+
+
+def test_losses():
+    rng = np.random.default_rng(0)
+    log_probabilities = np.log(rng.dirichlet(np.ones(4), (3, 5))).astype(np.float32)
+    tags = rng.integers(0, 4, (3, 5))
+    lengths = np.array([5, 2, 0])  # the last row only fills the batch
+    mask = np.arange(5) < lengths[:, None]
+    token = -np.take_along_axis(log_probabilities, tags[..., None], 2)[..., 0]
+    first, second = token[0], token[1, :2]
+    compute = quick_jit(tagging_loss, static_argnums=3)
+    expected = (first.mean() + second.mean()) / 2
+    assert_allclose(compute(log_probabilities, tags, mask, "token_mean"), expected, rtol=1e-6)
+    expected = (first.sum() + second.sum()) / 2
+    assert_allclose(compute(log_probabilities, tags, mask, "token_sum"), expected, rtol=1e-6)
+
+
+@cache
+def small():
+    """A model with ELMo at its output, its parameters, and a batch."""
+    rng = np.random.default_rng(3)
+    model = SRL(SRLModel(flag_dim=2, layers=2, units=6, dropout=0.3), TAGS)
+    mask = np.arange(7) < np.array([[7], [3], [5]])
+    vectors = rng.normal(size=(3, 7, 4)).astype(np.float32)
+    elmo = (rng.normal(size=(3, 7, 3)) * mask[..., None]).astype(np.float32)
+    sentence = Embedded(vectors, mask, elmo)
+    arrays = {"flags": rng.integers(0, 2, (3, 7)), "tags": rng.integers(0, 5, (3, 7))}
+    params = quick_jit(model.init)(jax.random.key(0), sentence, arrays)["params"]
+    return model, jax.tree.map(np.asarray, params), sentence, arrays
+
+
+def test_rows_do_not_depend_on_padding_or_on_each_other():
+    model, params, sentence, arrays = small()
+    predictions = run(model, params, sentence, arrays).predictions
+    pick = np.array([2, 0, 1])
+    permuted = run(model, params, *jax.tree.map(lambda x: x[pick], (sentence, arrays))).predictions
+    for key in predictions:
+        assert_allclose(permuted[key], np.asarray(predictions[key])[pick], atol=1e-6)
+    alone = run(model, params, *jax.tree.map(lambda x: x[1:2, :3], (sentence, arrays))).predictions
+    for key in predictions:
+        assert_allclose(alone[key], np.asarray(predictions[key])[1:2, :3], atol=1e-6)
+
+
+def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
+    model, params, sentence, arrays = small()
+    (loss, _), gradient = run_with_gradient(model, params, sentence, arrays)
+    assert abs(loss - math.log(len(TAGS))) < 0.7
+    for path, leaf in jax.tree.leaves_with_path(gradient):
+        assert np.all(np.isfinite(leaf)) and np.any(leaf), path
+
+
+def test_dropout_acts_only_in_training():
+    model, params, sentence, arrays = small()
+    apply = quick_jit(partial(model.apply, deterministic=False))
+    one, two, again = (
+        apply({"params": params}, sentence, arrays, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
+    )
+    assert one != two and one == again
+
+
+@pytest.mark.parametrize(
+    ("inputs", "bias", "millions"), [(100, "all", 7.79), (1024, "gates", 9.45), (1124, "all", 9.64)]
+)
+def test_parameters_of_the_paper(inputs, bias, millions):
+    """The spec rounds the last one down, to 9.63; 130 tags and no word vectors are counted."""
+    model = SRL(SRLModel(bias=bias), ("O", *(f"B-{number}" for number in range(129))))
+    sentence = Embedded(jnp.zeros((1, 2, inputs)), jnp.ones((1, 2), bool))
+    arrays = {"flags": jnp.zeros((1, 2), int), "tags": jnp.zeros((1, 2), int)}
+    shapes = jax.eval_shape(model.init, jax.random.key(0), sentence, arrays)["params"]
+    assert round(sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e6, 2) == millions
+
+
+def test_settings_are_checked():
+    assert from_dict({"form": "allennlp", "layers": 6}, SRLModel).layers == 6
