@@ -1,0 +1,166 @@
+"""The scores of coreference resolution, as the reference scorer 8.01 gives them: MUC, B-cubed, CEAFe and their mean.
+
+All clusters count, those of one mention too. Where neither side has such clusters, other programs give the same.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from elmo_jax.tasks.scores import percent
+
+Mention = tuple[int, int]
+Clusters = Sequence[Sequence[Mention]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fractions:
+    """A recall and a precision as sums over documents, to be divided at the end.
+
+    Attributes:
+      recall_sum: the numerator of the recall.
+      gold: its denominator.
+      precision_sum: the numerator of the precision.
+      predicted: its denominator.
+    """
+
+    recall_sum: float = 0
+    gold: int = 0
+    precision_sum: float = 0
+    predicted: int = 0
+
+    def __add__(self, other: "Fractions") -> "Fractions":
+        return Fractions(
+            self.recall_sum + other.recall_sum,
+            self.gold + other.gold,
+            self.precision_sum + other.precision_sum,
+            self.predicted + other.predicted,
+        )
+
+    @property
+    def recall(self) -> float:
+        """Between 0 and 1; 0 where there is nothing to find."""
+        return self.recall_sum / self.gold if self.gold else 0.0
+
+    @property
+    def precision(self) -> float:
+        """Between 0 and 1; 0 where nothing is predicted."""
+        return self.precision_sum / self.predicted if self.predicted else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of recall and precision, between 0 and 1; 0 where both are 0."""
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The three scores, each over all documents."""
+
+    muc: Fractions
+    b_cubed: Fractions
+    ceafe: Fractions
+
+    @property
+    def average_f1(self) -> float:
+        """The mean of the three F1s, between 0 and 1: the number that is reported for CoNLL-2012."""
+        return (self.muc.f1 + self.b_cubed.f1 + self.ceafe.f1) / 3
+
+
+def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
+    """Scores the clusters of documents.
+
+    Args:
+      gold: the clusters of each document. A mention is in one cluster only.
+      predicted: the same.
+
+    Raises:
+      ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
+    """
+    totals = [Fractions(), Fractions(), Fractions()]
+    for key, response in zip(gold, predicted, strict=True):
+        of_document = (muc(key, response), b_cubed(key, response), ceafe(key, response))
+        totals = [total + one for total, one in zip(totals, of_document, strict=True)]
+    return Scores(*totals)
+
+
+def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str, float]:
+    """Scores the clusters of documents; see `evaluate`.
+
+    Returns:
+      In percent: `average_f1`, and `f1`, `precision` and `recall` of each score, such as `muc_f1`.
+    """
+    scores = evaluate(gold, predicted)
+    metrics = {"average_f1": percent(scores.average_f1, 1)}
+    for name in ("muc", "b_cubed", "ceafe"):
+        of_score: Fractions = getattr(scores, name)
+        for part in ("f1", "precision", "recall"):
+            metrics[f"{name}_{part}"] = percent(getattr(of_score, part), 1)
+    return metrics
+
+
+def as_printed(fraction: float) -> float:
+    """Returns a fraction in percent as the reference scorer prints it: cut off after two decimals, not rounded."""
+    return int(fraction * 10000) / 100  # multiplied by 10000 at once: other orders round otherwise
+
+
+def muc(gold: Clusters, predicted: Clusters) -> Fractions:
+    """Returns MUC of one document: the links within clusters that both sides have (Vilain et al., 1995)."""
+    return Fractions(*_links_kept(gold, predicted), *_links_kept(predicted, gold))
+
+
+def b_cubed(gold: Clusters, predicted: Clusters) -> Fractions:
+    """Returns B-cubed of one document: the overlap of each mention's two clusters (Bagga and Baldwin, 1998)."""
+    return Fractions(*_overlaps(gold, predicted), *_overlaps(predicted, gold))
+
+
+def ceafe(gold: Clusters, predicted: Clusters) -> Fractions:
+    """Returns CEAFe of one document: the best one-to-one alignment of clusters (Luo, 2005).
+
+    The similarity of two clusters is φ4, twice the number of common mentions divided by the sum of their sizes.
+    """
+    import numpy as np
+    from scipy.optimize import linear_sum_assignment
+
+    index = _cluster_of_mention(predicted)
+    common = np.zeros((len(gold), len(predicted)))
+    for i, cluster in enumerate(gold):
+        for mention in cluster:
+            if mention in index:
+                common[i, index[mention]] += 1
+    sizes = np.add.outer([len(cluster) for cluster in gold], [len(cluster) for cluster in predicted])
+    similarities = 2 * common / sizes
+    rows, columns = linear_sum_assignment(-similarities)
+    total = float(similarities[rows, columns].sum())
+    return Fractions(total, len(gold), total, len(predicted))
+
+
+def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
+    """Returns how many links the clusters keep when they are divided as the others are, and how many they have."""
+    index = _cluster_of_mention(others)
+    kept = total = 0
+    for cluster in clusters:
+        known = [index[mention] for mention in cluster if mention in index]
+        parts = len(set(known)) + len(cluster) - len(known)  # a mention that the others lack is a part of its own
+        kept += len(cluster) - parts
+        total += len(cluster) - 1
+    return kept, total
+
+
+def _overlaps(clusters: Clusters, others: Clusters) -> tuple[float, int]:
+    """Returns the share of each mention's cluster that its other cluster has, summed; and the number of mentions."""
+    index = _cluster_of_mention(others)
+    total = 0.0
+    mentions = 0
+    for cluster in clusters:
+        known = [index[mention] for mention in cluster if mention in index]
+        total += sum(known.count(other) for other in known) / len(cluster)
+        mentions += len(cluster)
+    return total, mentions
+
+
+def _cluster_of_mention(clusters: Clusters) -> dict[Mention, int]:
+    index = {mention: i for i, cluster in enumerate(clusters) for mention in cluster}
+    if len(index) != sum(map(len, clusters)):
+        raise ValueError("a mention is in two clusters, or twice in one")
+    return index

@@ -1,0 +1,163 @@
+"""Documents with coreference in the columns of CoNLL-2012."""
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.lines import Line, cells, error_at, is_blank, read_lines
+
+GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # how the names of CoNLL-2012's documents begin
+
+Mention = tuple[int, int]  # the first and the last word, counted from 0 through the document
+Singletons = Literal["keep", "drop"]  # clusters of one mention, which OntoNotes has none of
+
+_WORD, _SPEAKER, _COLUMNS = 3, 9, 12
+_BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]+)\s*")
+_REFERENCE = re.compile(r"(\()?([0-9]+)(\))?")
+_SLASHED = {"/.": ".", "/?": "?"}  # how some transcripts in CoNLL-2012 write these words
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """A part of a document, which is annotated on its own.
+
+    Attributes:
+      name: of the document.
+      part: its number.
+      genre: the first two letters of the name where they are one of `GENRES`, else None.
+      sentences: their words.
+      speakers: the speaker of each word, as the file has it.
+      clusters: the mentions of each entity in the order of the text, and the entities in the order of their first
+        mention. No mention is in two clusters.
+    """
+
+    name: str
+    part: int
+    genre: str | None
+    sentences: list[list[str]]
+    speakers: list[list[str]]
+    clusters: list[list[Mention]]
+
+
+def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
+    """Reads a file of documents, each between `#begin document (name); part n` and `#end document`.
+
+    The last column has the coreference: `-` or nothing, or `(12`, `12)` and `(12)` with `|` between them. Mentions of
+    one entity may nest: what closes is the last one that was opened. Where two entities have a mention in common, they
+    are one.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      singletons: whether entities of one mention are gold.
+
+    Raises:
+      UserError: a word stands outside of a document, a document does not begin or end, a line has too few columns or
+        others than the first line of its sentence, or a mention is not opened or not closed.
+    """
+    documents: list[Document] = []
+    reading: _Reading | None = None
+    line = Line(0, "")
+    for line in read_lines(path):
+        if line.text.startswith("#begin document"):
+            match = _BEGIN.fullmatch(line.text)
+            if not match or reading:
+                expected = "#end document" if reading else "'#begin document (name); part 0'"
+                raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
+            reading = _Reading(path, match[1], int(match[2]))
+        elif line.text.startswith("#end document"):
+            if not reading:
+                raise error_at(path, line.number, "no document was begun before its end")
+            documents.append(reading.finish(singletons))
+            reading = None
+        elif is_blank(line.text):
+            if reading:
+                reading.end_sentence()
+        elif reading:
+            reading.add(line)
+        else:
+            raise error_at(path, line.number, f"expected '#begin document (name); part 0', found {line.text!r}")
+    if reading:
+        raise error_at(path, line.number, f"the file ends inside the document {reading.name!r}, without #end document")
+    return documents
+
+
+class _Reading:
+    """A document while it is read."""
+
+    def __init__(self, path: Path, name: str, part: int) -> None:
+        self.path = path
+        self.name = name
+        self.part = part
+        self.rows: list[list[str]] = []  # of the sentence that is being read
+        self.sentences: list[list[str]] = []
+        self.speakers: list[list[str]] = []
+        self.words = 0
+        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # first word and line, by entity
+        self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
+
+    def add(self, line: Line) -> None:
+        """Adds a word."""
+        row = cells(line.text)
+        if len(row) < _COLUMNS:
+            raise self._error(line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
+        if self.rows and len(row) != len(self.rows[0]):
+            columns = len(self.rows[0])
+            message = f"expected {columns} columns, as in the first line of the sentence, found {len(row)}"
+            raise self._error(line.number, message)
+        for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
+            self._mark(line, reference)
+        self.rows.append(row)
+        self.words += 1
+
+    def _mark(self, line: Line, reference: str) -> None:
+        match = _REFERENCE.fullmatch(reference)
+        if not match or not (match[1] or match[3]):
+            raise self._error(line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
+        opens, entity, closes = match.groups()
+        if opens:
+            self.open[entity].append((self.words, line.number))
+        if closes:
+            if not self.open[entity]:
+                raise self._error(line.number, f"{reference!r} closes a mention that was not opened")
+            start, _ = self.open[entity].pop()
+            self.entities[entity].append((start, self.words))
+
+    def end_sentence(self) -> None:
+        """Ends the sentence, if one was begun."""
+        if self.rows:
+            self.sentences.append([_SLASHED.get(row[_WORD], row[_WORD]) for row in self.rows])
+            self.speakers.append([row[_SPEAKER] for row in self.rows])
+            self.rows = []
+
+    def finish(self, singletons: Singletons) -> Document:
+        """Ends the document."""
+        self.end_sentence()
+        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
+        if unclosed:
+            number, entity = min(unclosed)
+            raise self._error(number, f"'({entity}' opens a mention that the document does not close")
+        clusters = _merge(self.entities.values())
+        if singletons == "drop":
+            clusters = [cluster for cluster in clusters if len(cluster) > 1]
+        genre = self.name[:2] if self.name[:2] in GENRES else None
+        return Document(self.name, self.part, genre, self.sentences, self.speakers, clusters)
+
+    def _error(self, number: int, message: str) -> UserError:
+        return error_at(self.path, number, message)
+
+
+def _merge(entities: Iterable[Iterable[Mention]]) -> list[list[Mention]]:
+    """Makes one cluster of entities that have a mention in common, also over several steps."""
+    cluster_of: dict[Mention, set[Mention]] = {}
+    for mentions in entities:
+        together = set(mentions)
+        for mention in list(together):
+            together |= cluster_of.get(mention, set())
+        for mention in together:
+            cluster_of[mention] = together
+    clusters = {id(cluster): sorted(cluster) for cluster in cluster_of.values()}
+    return sorted(clusters.values())

@@ -1,0 +1,94 @@
+"""Reading the files of the tasks line by line, with errors that name the file and the line.
+
+A file may be compressed (`.gz`, `.xz`, `.zst`). It is UTF-8, with or without a byte order mark. Lines end with "\\n" or
+"\\r\\n" and with nothing else: U+2028 and its like are characters of a word.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.errors import UserError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """A line of a file without its end; the first line has the number 1."""
+
+    number: int
+    text: str
+
+
+def error_at(path: Path, number: int, message: str) -> UserError:
+    """Returns the error about one line of a file; the caller raises it."""
+    return UserError(f"{path}, line {number}: {message}")
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Reads a text file line by line.
+
+    Args:
+      path: the file, decompressed by its suffix.
+
+    Yields:
+      Every line, blank ones too.
+
+    Raises:
+      UserError: the file cannot be read, is damaged, or has bytes that are not UTF-8.
+    """
+    with reading(path), open_text(path) as file:
+        for number, data in enumerate(file, 1):
+            if number == 1:
+                data = data.removeprefix(_BYTE_ORDER_MARK)
+            try:
+                text = data.decode()
+            except UnicodeDecodeError as error:
+                byte = data[error.start]
+                message = f"byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8"
+                raise error_at(path, number, message) from None
+            yield Line(number, text.removesuffix("\n").removesuffix("\r"))
+
+
+def is_blank(text: str) -> bool:
+    """Whether a line has nothing but blanks and tabs."""
+    return not text.strip(" \t")
+
+
+def words(text: str) -> list[str]:
+    """Splits a line at blanks and tabs and at nothing else: a word may hold a no-break space, such as that of "8 ½"."""
+    return [word for word in text.replace("\t", " ").split(" ") if word]
+
+
+def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[list[Line]]:
+    """Reads a text file as groups of consecutive lines.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      separates: whether a line stands between two groups and belongs to neither.
+
+    Yields:
+      The lines between one separator and the next; never an empty list.
+
+    Raises:
+      UserError: as `read_lines`.
+    """
+    block: list[Line] = []
+    for line in read_lines(path):
+        if not separates(line.text):
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def cells(text: str) -> list[str]:
+    """Splits a line into its columns.
+
+    Columns are separated by single tabs where the line has a tab, so that a cell may be empty or hold blanks, and
+    else by any number of blanks.
+    """
+    return text.split("\t") if "\t" in text else words(text)

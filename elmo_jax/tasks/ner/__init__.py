@@ -1,0 +1,1 @@
+"""Named-entity recognition (paper, section 4)."""

@@ -1,0 +1,61 @@
+"""Files of named entities with a word per line: CoNLL-2003, WNUT-17, and any others with BIO or IOB1 tags."""
+
+import dataclasses
+from pathlib import Path
+
+from elmo_jax.tasks.lines import blocks, cells, error_at, is_blank
+from elmo_jax.tasks.tags import Scheme, TagError, to_bio
+
+_DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A sentence.
+
+    Attributes:
+      tokens: its words.
+      tags: a tag per word, in BIO, whatever the file is written in.
+    """
+
+    tokens: list[str]
+    tags: list[str]
+
+
+def read(path: Path, scheme: Scheme) -> list[Example]:
+    """Reads a file of columns, the first of which is the word and the last its tag.
+
+    A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      scheme: how the tags are written: "iob1" for CoNLL-2003 as it was published, "bio" for WNUT-17.
+
+    Returns:
+      The sentences in the order of the file.
+
+    Raises:
+      UserError: a line has other than the file's number of columns, a word or a tag is missing, or the tags break the
+        rules of `scheme`.
+    """
+    examples = []
+    columns = 0
+    for block in blocks(path, _separates):
+        rows = [cells(line.text) for line in block]
+        columns = columns or len(rows[0])
+        for line, row in zip(block, rows, strict=True):
+            if len(row) != columns or columns < 2:
+                expected = f"{columns} columns, as in the lines before" if columns > 1 else "a word and its tag"
+                raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
+            if not row[0].strip():
+                raise error_at(path, line.number, "the word is empty; remove the line")
+        try:
+            tags = to_bio([row[-1] for row in rows], scheme)
+        except TagError as error:
+            raise error_at(path, block[error.position].number, error.reason) from None
+        examples.append(Example([row[0] for row in rows], tags))
+    return examples
+
+
+def _separates(text: str) -> bool:
+    return is_blank(text) or cells(text)[0] == _DOCUMENT

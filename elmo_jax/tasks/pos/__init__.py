@@ -1,0 +1,1 @@
+"""Part-of-speech tagging, the probe of the paper's section 5.3."""

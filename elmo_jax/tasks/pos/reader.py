@@ -1,0 +1,126 @@
+"""Files of sentences with a part-of-speech tag per word: CoNLL-U, and the `.pos` files of the Penn Treebank."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Literal
+
+from elmo_jax.tasks.lines import Line, blocks, error_at, is_blank, read_lines, words
+from elmo_jax.tasks.penn import without_backslashes
+
+Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or those of the treebank itself
+
+_UPOS, _XPOS, _COLUMNS = 3, 4, 10
+_WORD_NUMBER = re.compile(r"[1-9][0-9]*")
+_RANGE = re.compile(
+    r"[1-9][0-9]*-[1-9][0-9]*"
+)  # a token of several words, such as 3-4 for "don't" before "do" and "n't"
+_EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*")  # a word that is understood but not in the text, such as 8.1
+_STORY = re.compile(r"={10,}\s*")
+_CLOSERS = frozenset(["''/''", ")/)"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A sentence.
+
+    Attributes:
+      tokens: its words.
+      tags: a tag per word.
+    """
+
+    tokens: list[str]
+    tags: list[str]
+
+
+def read_conllu(path: Path, column: Column) -> list[Example]:
+    """Reads a CoNLL-U file (Universal Dependencies, version 2).
+
+    A word is a syntactic word: of a token of several words its words are read and not the token, and empty nodes are
+    left out.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      column: whose tags are read.
+
+    Returns:
+      The sentences in the order of the file.
+
+    Raises:
+      UserError: a line does not have ten columns, words are not numbered 1, 2, …, or a word has no tag.
+    """
+    examples = []
+    for block in blocks(path):
+        tokens: list[str] = []
+        tags: list[str] = []
+        for line in block:
+            if not tokens and line.text.startswith("#"):
+                continue  # comments stand before the words
+            row = line.text.split("\t")
+            if len(row) != _COLUMNS:
+                raise error_at(path, line.number, f"expected {_COLUMNS} columns separated by tabs, found {len(row)}")
+            if _RANGE.fullmatch(row[0]) or _EMPTY_NODE.fullmatch(row[0]):
+                continue
+            if not _WORD_NUMBER.fullmatch(row[0]) or int(row[0]) != len(tokens) + 1:
+                raise error_at(path, line.number, f"expected word {len(tokens) + 1} of the sentence, found {row[0]!r}")
+            tag = row[_UPOS if column == "upos" else _XPOS]
+            if tag in ("_", ""):
+                raise error_at(path, line.number, f"the word {row[1]!r} has no tag in the column of {column.upper()}")
+            tokens.append(row[1])
+            tags.append(tag)
+        if tokens:
+            examples.append(Example(tokens, tags))
+    return examples
+
+
+def read_penn(path: Path) -> list[Example]:
+    """Reads a `.pos` file of the Penn Treebank.
+
+    Words are written `word/TAG`, with `\\/` and `\\*` for the characters alone. `[` and `]` around the noun phrases are
+    left out. Of alternative tags (`NN|JJ`) the first one is taken. Sentences are divided by blank lines and stories by
+    lines of `=`, but a blank line does not end a sentence after a line that ends with `]`, nor before a closing quote
+    or bracket.
+
+    Args:
+      path: the file, decompressed by its suffix.
+
+    Returns:
+      The sentences in the order of the file.
+
+    Raises:
+      UserError: a word has no tag.
+    """
+    examples: list[Example] = []
+    sentence: list[tuple[str, str]] = []
+    blank = False  # whether a blank line that may end the sentence stands before this one
+
+    def finish() -> None:
+        if sentence:
+            examples.append(Example([word for word, _ in sentence], [tag for _, tag in sentence]))
+            sentence.clear()
+
+    last = ""  # of the line before that is not blank
+    for line in read_lines(path):
+        if _STORY.fullmatch(line.text):
+            finish()
+            last = ""
+        elif is_blank(line.text):
+            blank = last != "]"
+        else:
+            items = words(line.text)
+            if blank and items[0] not in _CLOSERS:
+                finish()
+            blank = False
+            last = items[-1]
+            sentence += [_penn_word(path, line, item) for item in items if item not in ("[", "]")]
+    finish()
+    return examples
+
+
+def _penn_word(path: Path, line: Line, item: str) -> tuple[str, str]:
+    """Returns the word and the tag of `word/TAG`; the last slash divides, since no tag has one."""
+    word, _, tags = item.rpartition("/")
+    tag = tags.split("|")[0]
+    if not word or word.endswith("\\") or not tag:
+        raise error_at(path, line.number, f"expected word/TAG, found {item!r}")
+    return without_backslashes(word), tag

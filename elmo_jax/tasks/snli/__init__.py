@@ -1,0 +1,1 @@
+"""Textual entailment, SNLI (paper, section 4)."""

@@ -1,0 +1,178 @@
+"""Pairs of sentences with an entailment label: the files of SNLI, and others that are laid out like them."""
+
+import csv
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from elmo_jax.data.prepare.text import raw_sentences
+from elmo_jax.tasks.lines import Line, error_at, is_blank, read_lines, words
+from elmo_jax.tasks.penn import unescape
+
+LABELS = ("entailment", "neutral", "contradiction")
+_NO_LABEL = "-"  # the annotators of the pair did not agree
+
+Quoting = Literal["none", "csv"]
+
+_LABEL, _PREMISE, _HYPOTHESIS = "gold_label", "sentence1", "sentence2"
+_PREMISE_PARSE, _HYPOTHESIS_PARSE = "sentence1_binary_parse", "sentence2_binary_parse"
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A pair of sentences.
+
+    Attributes:
+      premise: the words of the first one.
+      hypothesis: the words of the second one.
+      label: one of `LABELS`.
+    """
+
+    premise: list[str]
+    hypothesis: list[str]
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """What a file holds.
+
+    Attributes:
+      examples: the pairs with a label, in the order of the file.
+      without_label: how many pairs were left out because their label is `-`.
+    """
+
+    examples: list[Example]
+    without_label: int
+
+
+def read_jsonl(path: Path) -> Pairs:
+    """Reads a file of JSON objects, one per line, as SNLI was published.
+
+    The words are the leaves of `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with
+    bracket names and quotes as `penn.unescape` maps them.
+
+    Args:
+      path: the file, decompressed by its suffix.
+
+    Raises:
+      UserError: a line is not a JSON object with these two fields and `gold_label`, all of them strings; a label is
+        unknown; or a sentence has no words.
+    """
+    rows = []
+    for line in read_lines(path):
+        if is_blank(line.text):
+            continue
+        try:
+            record = json.loads(line.text)
+        except json.JSONDecodeError as error:
+            raise error_at(path, line.number, f"not JSON ({error.msg}, character {error.colno})") from None
+        values = []
+        for key in (_LABEL, _PREMISE_PARSE, _HYPOTHESIS_PARSE):
+            value = record.get(key) if isinstance(record, dict) else None
+            if not isinstance(value, str):
+                raise error_at(path, line.number, f"expected a JSON object whose {key!r} is a string, found {value!r}")
+            values.append(value)
+        rows.append((line.number, values))
+    return _pairs(path, rows, _leaves)
+
+
+def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
+    """Reads a file with a pair per line and columns separated by tabs.
+
+    Without a header line the columns are label, premise and hypothesis. A header line names the columns and has
+    `gold_label`, and either the two binary parses, whose leaves are the words then, or `sentence1` and `sentence2`.
+
+    Sentences without parses are split into words as running text is for pretraining: by the Moses tokeniser, after
+    quotes and dashes were made plain (`data.prepare.text.raw_sentences`).
+
+    Args:
+      path: the file, decompressed by its suffix.
+      quoting: "csv" where a cell may stand in double quotes, with double quotes inside it doubled, as spreadsheets and
+        pandas write them.
+
+    Raises:
+      UserError: a line has another number of columns than the first one, a cell is not quoted as it should be, a label
+        is unknown, or a sentence has no words.
+    """
+    header = [_LABEL, _PREMISE, _HYPOTHESIS]
+    rows: list[tuple[int, list[str]]] = []
+    for line in read_lines(path):
+        if is_blank(line.text):
+            continue
+        cells = _cells(path, line, quoting)
+        if line.number == 1 and _LABEL in cells:
+            header = cells
+            continue
+        if len(cells) != len(header):
+            message = f"expected {len(header)} columns separated by tabs, found {len(cells)}"
+            raise error_at(path, line.number, message)
+        rows.append((line.number, cells))
+    has_parses = _PREMISE_PARSE in header and _HYPOTHESIS_PARSE in header
+    names = (_LABEL, _PREMISE_PARSE, _HYPOTHESIS_PARSE) if has_parses else (_LABEL, _PREMISE, _HYPOTHESIS)
+    for name in names:
+        if name not in header:
+            raise error_at(path, 1, f"the header line names no column {name!r}")
+    picked = [header.index(name) for name in names]
+    return _pairs(path, [(number, [row[i] for i in picked]) for number, row in rows], _leaves if has_parses else _moses)
+
+
+def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
+    """Reads three files, whose first lines belong together, and so on, as e-SNLI and InferSent have SNLI.
+
+    Words are separated by blanks; bracket names and quotes are mapped by `penn.unescape`.
+
+    Args:
+      labels: a file with a label per line, decompressed by its suffix.
+      premises: a file with a tokenised sentence per line.
+      hypotheses: the same.
+
+    Raises:
+      UserError: one file has fewer lines than another, a label is unknown, or a sentence has no words.
+    """
+    files = [list(read_lines(path)) for path in (labels, premises, hypotheses)]
+    shortest = min(files, key=len)
+    for path, lines in zip((labels, premises, hypotheses), files, strict=True):
+        if len(lines) != len(shortest):
+            short = (labels, premises, hypotheses)[files.index(shortest)]
+            raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must be equally long")
+    rows = [(line[0].number, [line[0].text.strip(), line[1].text, line[2].text]) for line in zip(*files, strict=True)]
+    return _pairs(labels, rows, _leaves)
+
+
+def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], tokenise: Callable[[str], list[str]]) -> Pairs:
+    """Makes examples of line numbers with label, premise and hypothesis."""
+    tokenise = functools.cache(tokenise)  # most premises of SNLI occur three times
+    examples = []
+    without_label = 0
+    for number, (label, premise, hypothesis) in rows:
+        if label == _NO_LABEL:
+            without_label += 1
+            continue
+        if label not in LABELS:
+            raise error_at(path, number, f"expected a label of {', '.join(LABELS)} or '-', found {label!r}")
+        example = Example(tokenise(premise), tokenise(hypothesis), label)
+        if not example.premise or not example.hypothesis:
+            raise error_at(path, number, f"the {'hypothesis' if example.premise else 'premise'} has no words")
+        examples.append(example)
+    return Pairs(examples, without_label)
+
+
+def _leaves(parse: str) -> list[str]:
+    return [unescape(piece) for piece in words(parse) if piece not in ("(", ")")]
+
+
+def _moses(sentence: str) -> list[str]:
+    return [word for words in raw_sentences([sentence], paragraph_lines=True) for word in words]
+
+
+def _cells(path: Path, line: Line, quoting: Quoting) -> list[str]:
+    if quoting == "none":
+        return line.text.split("\t")
+    try:
+        return next(csv.reader([line.text], delimiter="\t", strict=True))
+    except csv.Error as error:
+        raise error_at(path, line.number, f"not a line of quoted columns ({error})") from None

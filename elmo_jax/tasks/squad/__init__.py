@@ -1,0 +1,1 @@
+"""Question answering, SQuAD (paper, section 4)."""

@@ -1,0 +1,65 @@
+"""The scores of question answering, as the official script of SQuAD 1.1 gives them."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from elmo_jax.tasks.scores import percent
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalise(answer: str) -> str:
+    """Returns an answer in the form in which answers are compared.
+
+    The order counts: "an-the" loses its hyphen first, so that it is one word and no article.
+    """
+    without_punctuation = answer.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
+
+
+def exact_match(predicted: str, answers: Sequence[str]) -> bool:
+    """Whether a prediction is one of the gold answers, both normalised."""
+    return any(normalise(predicted) == normalise(answer) for answer in answers)
+
+
+def f1(predicted: str, answers: Sequence[str]) -> float:
+    """Returns the best F1 of a prediction against any gold answer, between 0 and 1.
+
+    The words of two normalised answers are compared as multisets. Where no word is common it is 0, even where both are
+    empty and match exactly.
+
+    Raises:
+      ValueError: there is no gold answer.
+    """
+    return max(_f1(normalise(predicted).split(), normalise(answer).split()) for answer in answers)
+
+
+def metric(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
+    """Scores answers.
+
+    Args:
+      gold: the texts of the gold answers to each question, at least one.
+      predicted: a text per question.
+
+    Returns:
+      `f1` and `exact_match`, the means over questions in percent.
+
+    Raises:
+      ValueError: the two are not equally long, or a question has no gold answer.
+    """
+    pairs = list(zip(predicted, gold, strict=True))
+    return {
+        "f1": percent(sum(f1(answer, answers) for answer, answers in pairs), len(pairs)),
+        "exact_match": percent(sum(exact_match(answer, answers) for answer, answers in pairs), len(pairs)),
+    }
+
+
+def _f1(predicted: Sequence[str], gold: Sequence[str]) -> float:
+    common = sum((Counter(predicted) & Counter(gold)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(predicted), common / len(gold)
+    return 2 * precision * recall / (precision + recall)

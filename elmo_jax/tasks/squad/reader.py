@@ -1,0 +1,152 @@
+"""SQuAD 1.1: questions about paragraphs, whose answers are spans of the paragraph."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.lines import error_at, read_lines
+from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
+
+Missing = Literal["error", "skip"]  # what to do about a question whose answer is not in the paragraph
+
+
+@dataclasses.dataclass(frozen=True)
+class Paragraph:
+    """A paragraph that questions are about.
+
+    Attributes:
+      title: of its article.
+      text: as it is in the file.
+      tokens: its words and where they stand in the text.
+    """
+
+    title: str
+    text: str
+    tokens: Tokens
+
+    def answer(self, first: int, last: int) -> str:
+        """Returns the text from the start of the word `first` to the end of the word `last`."""
+        return self.text[self.tokens.starts[first] : self.tokens.ends[last]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A question.
+
+    Attributes:
+      id: its name in the file, by which the official script finds a prediction.
+      paragraph: what it is about; questions share it.
+      tokens: the words of the question.
+      answers: the texts of the gold answers.
+      span: the first and the last word of the first gold answer in the paragraph.
+    """
+
+    id: str
+    paragraph: Paragraph
+    tokens: list[str]
+    answers: list[str]
+    span: tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    """What a file holds.
+
+    Attributes:
+      examples: the questions, in the order of the file.
+      moved: how many first answers are elsewhere in the paragraph than the file says.
+      missing: how many questions were left out because their first answer is not in the paragraph.
+    """
+
+    examples: list[Example]
+    moved: int
+    missing: int
+
+
+def read(path: Path, missing: Missing = "error") -> Questions:
+    """Reads a file of questions in the JSON of SQuAD 1.1.
+
+    The span of an answer has the words with a character of the answer. Where the paragraph has another text at
+    `answer_start`, which counts in code points, the occurrence of the answer that is nearest to it is taken, of two
+    equally near ones the first.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      missing: what to do about a question whose first answer is nowhere in its paragraph.
+
+    Raises:
+      UserError: the file is not JSON, a field is missing or has another type, a question has no answer or no words, or
+        with "error" an answer is not in its paragraph.
+    """
+    counts = {"moved": 0, "missing": 0}
+    examples = []
+    for a, article in enumerate(_items(path, _load(path), "data", "")):
+        where = f"data[{a}]"
+        title = _field(path, article, "title", str, where)
+        for p, paragraph in enumerate(_items(path, article, "paragraphs", where)):
+            here = f"{where}.paragraphs[{p}]"
+            text = _field(path, paragraph, "context", str, here)
+            about = Paragraph(title, text, tokenise(text))
+            for q, question in enumerate(_items(path, paragraph, "qas", here)):
+                example = _example(path, question, about, f"{here}.qas[{q}]", missing, counts)
+                examples += [example] if example else []
+    return Questions(examples, **counts)
+
+
+def _example(
+    path: Path, question: Any, about: Paragraph, where: str, missing: Missing, counts: dict[str, int]
+) -> Example | None:
+    """Returns one question, or None where its answer is missing; counts what was moved or is missing."""
+    name = _field(path, question, "id", str, where)
+    tokens = tokenise(_field(path, question, "question", str, where)).words
+    answers = _items(path, question, "answers", where)
+    if not tokens or not answers:
+        raise UserError(f"{path}, {where}: the question {name!r} has no {'answers' if tokens else 'words'}")
+    texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
+    stated = _field(path, answers[0], "answer_start", int, f"{where}.answers[0]")
+    start = nearest(about.text, texts[0], stated)
+    span = None if start is None else about.tokens.overlapping(start, start + len(texts[0]))
+    if span is None:
+        if missing == "error":
+            raise UserError(f"{path}, {where}: the answer {texts[0]!r} to question {name!r} is not in its paragraph")
+        counts["missing"] += 1
+        return None
+    counts["moved"] += start != stated
+    return Example(name, about, tokens, texts, span)
+
+
+def nearest(text: str, part: str, position: int) -> int | None:
+    """Returns where a text has a part, as near to a position as may be; None where it does not have it."""
+    if text.startswith(part, max(position, 0)) and position >= 0:
+        return position
+    places = []
+    start = text.find(part)
+    while start >= 0:
+        places.append(start)
+        start = text.find(part, start + 1)
+    return min(places, key=lambda place: abs(place - position), default=None)
+
+
+def _load(path: Path) -> Any:
+    text = "\n".join(line.text for line in read_lines(path))
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise error_at(path, error.lineno, f"not JSON ({error.msg}, character {error.colno})") from None
+
+
+def _items(path: Path, value: Any, key: str, where: str) -> list[Any]:
+    items: list[Any] = _field(path, value, key, list, where)
+    return items
+
+
+def _field(path: Path, value: Any, key: str, kind: type, where: str) -> Any:
+    """Returns the field of a JSON object, which must be of a kind."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, kind) or isinstance(found, bool):
+        names = {str: "a string", int: "a whole number", list: "a list"}
+        place = f"{where}.{key}" if where else key
+        raise UserError(f"{path}, {place}: expected {names[kind]}, found {str(found)[:40]!r}")
+    return found

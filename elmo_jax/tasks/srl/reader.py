@@ -1,0 +1,149 @@
+"""Files of predicates with their arguments: CoNLL-2012, PropBank's own columns, and lines of BIO tags."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from elmo_jax.tasks.lines import Line, blocks, cells, error_at, is_blank, read_lines, words
+from elmo_jax.tasks.tags import TagError, brackets_to_bio, to_bio
+
+Layout = Literal["conll2012", "propbank"]
+
+_WORD = 3
+_ARGUMENTS = {  # the columns of the arguments: the first of them, and how many columns stand behind the last
+    "conll2012": (11, 1),
+    "propbank": (8, 0),
+}
+_DIVIDER = "|||"
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A predicate in its sentence.
+
+    Attributes:
+      sentence: the number of the sentence in the file, from 0; predicates of one sentence share it.
+      tokens: the words of the sentence.
+      predicate: which of them is the predicate, from 0; of a predicate of several words, the first.
+      tags: a tag per word, in BIO: B-V at the predicate, B-ARG0 and its like, B-C-x where an argument x is continued.
+    """
+
+    sentence: int
+    tokens: list[str]
+    predicate: int
+    tags: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Propositions:
+    """What a file holds.
+
+    Attributes:
+      examples: the predicates, in the order of the file.
+      sentences: how many sentences the file has.
+      without_predicate: how many of them were left out because they have none (original: deep_srl leaves them out).
+      columns_without_predicate: how many columns of arguments were left out because they mark no predicate.
+    """
+
+    examples: list[Example]
+    sentences: int
+    without_predicate: int
+    columns_without_predicate: int
+
+
+def read_columns(path: Path, layout: Layout) -> Propositions:
+    """Reads a file with a word per line and a column of brackets per predicate.
+
+    A predicate is a word with `(V` in a column of arguments. A lemma in the column of lemmas does not make one.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      layout: "conll2012" has eleven columns before those of the arguments and one, coreference, behind them;
+        "propbank" (the files that PropBank releases as `gold_conll`) has eight before them and none behind.
+
+    Raises:
+      UserError: a line has too few columns or others than the first line of its sentence, a cell is no bracket, or
+        brackets nest or have no partner.
+    """
+    before, behind = _ARGUMENTS[layout]
+    examples: list[Example] = []
+    sentences = without = columns_without = 0
+    for block in blocks(path, _separates):
+        rows = _rows(path, block, before + behind)
+        tokens = [row[_WORD] for row in rows]
+        found = 0
+        for column in range(before, len(rows[0]) - behind):
+            try:
+                tags = brackets_to_bio([row[column] for row in rows])
+            except TagError as error:
+                message = f"column {column + 1}: {error.reason}"
+                raise error_at(path, block[error.position].number, message) from None
+            if "B-V" in tags:
+                examples.append(Example(sentences, tokens, tags.index("B-V"), tags))
+                found += 1
+            else:
+                columns_without += 1
+        sentences += 1
+        without += not found
+    return Propositions(examples, sentences, without, columns_without)
+
+
+def read_bio(path: Path) -> Propositions:
+    """Reads a file with a predicate per line: its position, the words, `|||` and their tags, separated by blanks.
+
+    Positions count from 0. A line is of the same sentence as the one before if it has the same words and a later
+    predicate.
+
+    Args:
+      path: the file, decompressed by its suffix.
+
+    Raises:
+      UserError: a line is laid out otherwise, its numbers of words and tags differ, the tags are not BIO, or the tag
+        at the predicate is not `B-V`.
+    """
+    examples: list[Example] = []
+    for line in read_lines(path):
+        if is_blank(line.text):
+            continue
+        example = _bio_example(path, line)
+        if examples:
+            last = examples[-1]
+            same = example.tokens == last.tokens and example.predicate > last.predicate
+            example = dataclasses.replace(example, sentence=last.sentence + (not same))
+        examples.append(example)
+    return Propositions(examples, examples[-1].sentence + 1 if examples else 0, 0, 0)
+
+
+def _bio_example(path: Path, line: Line) -> Example:
+    pieces = words(line.text)
+    position, divider = pieces[0], pieces.index(_DIVIDER) if _DIVIDER in pieces else 0
+    if not (position.isascii() and position.isdigit()) or divider < 2:
+        message = f"expected a position, words, {_DIVIDER} and tags, found {line.text[:40]!r}"
+        raise error_at(path, line.number, message)
+    tokens, tags = pieces[1:divider], pieces[divider + 1 :]
+    if len(tokens) != len(tags):
+        raise error_at(path, line.number, f"{len(tokens)} words have {len(tags)} tags")
+    predicate = int(position)
+    if predicate >= len(tokens) or tags[predicate] != "B-V":
+        found = repr(tags[predicate]) if predicate < len(tokens) else f"only {len(tokens)} words"
+        raise error_at(path, line.number, f"expected the tag 'B-V' at position {predicate}, found {found}")
+    try:
+        return Example(0, tokens, predicate, to_bio(tags, "bio"))
+    except TagError as error:
+        raise error_at(path, line.number, f"tag {error.position}: {error.reason}") from None
+
+
+def _rows(path: Path, block: Sequence[Line], fewest: int) -> list[list[str]]:
+    rows = [cells(line.text) for line in block]
+    for line, row in zip(block, rows, strict=True):
+        if len(row) < fewest:
+            raise error_at(path, line.number, f"expected at least {fewest} columns, found {len(row)}")
+        if len(row) != len(rows[0]):
+            message = f"expected {len(rows[0])} columns, as in the first line of the sentence, found {len(row)}"
+            raise error_at(path, line.number, message)
+    return rows
+
+
+def _separates(text: str) -> bool:
+    return is_blank(text) or text.startswith(("#begin document", "#end document"))

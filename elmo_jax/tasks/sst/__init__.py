@@ -1,0 +1,1 @@
+"""Sentiment classification of sentences, the Stanford Sentiment Treebank (paper, section 4)."""

@@ -1,0 +1,116 @@
+"""The Stanford Sentiment Treebank: bracketed trees with a sentiment at every node."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Literal
+
+from elmo_jax.tasks.lines import Line, error_at, is_blank, read_lines
+from elmo_jax.tasks.penn import Escapes, unescape
+
+LABELS = ("very negative", "negative", "neutral", "positive", "very positive")  # of 0 to 4
+
+Phrases = Literal["all", "sentences"]  # every subtree is an example, or only the whole trees
+
+_DIGITS = ("0", "1", "2", "3", "4")
+_PIECE = re.compile(r"[()]|[^ \t()]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A phrase.
+
+    Attributes:
+      tokens: its words.
+      label: its sentiment, 0 to 4; `LABELS` has the names.
+    """
+
+    tokens: list[str]
+    label: int
+
+
+def read(path: Path, phrases: Phrases, shortest: int = 1, escapes: Escapes = "map") -> list[Example]:
+    """Reads a file of trees, one per line, such as `(3 (2 It) (4 (2 is) (4 good)))`.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      phrases: "all" for training, "sentences" for the dev and test sets.
+      shortest: the number of words that a phrase must have to be an example; for training 4 in the paper's supplement
+        and 1 in AllenNLP.
+      escapes: whether `-LRB-`, `\\/` and their like become the characters that they stand for; see `penn.unescape`.
+
+    Returns:
+      The phrases of each tree, from the whole tree to its leaves and from left to right. A phrase that occurs again
+      is there again.
+
+    Raises:
+      UserError: a line is not one tree, or a label is not 0 to 4.
+    """
+    examples: list[Example] = []
+    for line in read_lines(path):
+        if is_blank(line.text):
+            continue
+        found = _subtrees(path, line, escapes)
+        if phrases == "sentences":
+            found = found[:1]
+        examples += [example for example in found if len(example.tokens) >= shortest]
+    return examples
+
+
+@dataclasses.dataclass
+class _Node:
+    """A tree while it is read: its words are the leaves from `start` to before `end`."""
+
+    start: int
+    end: int = 0
+    label: int = -1
+    is_leaf: bool = False
+
+
+def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[Example]:
+    """Returns the subtrees of a line's tree in the order of their opening brackets."""
+    leaves: list[str] = []
+    nodes: list[_Node] = []
+    inside: list[_Node] = []  # those that are not closed yet
+    for match in _PIECE.finditer(line.text):
+        piece = match.group()
+        node = inside[-1] if inside else None
+        problem = _problem(node, piece, len(nodes), len(leaves))
+        if problem:
+            message = f"character {match.start() + 1}: expected {problem}, found {piece!r}"
+            raise error_at(path, line.number, message)
+        if node and node.label < 0:
+            node.label = int(piece)
+        elif piece == "(":
+            nodes.append(_Node(start=len(leaves)))
+            inside.append(nodes[-1])
+        elif piece == ")":
+            inside.pop().end = len(leaves)
+        else:
+            leaves.append(unescape(piece) if escapes == "map" else piece)
+            inside[-1].is_leaf = True
+    if inside:
+        raise error_at(path, line.number, f"the line ends inside the tree, with {len(inside)} brackets not closed")
+    return [Example(leaves[node.start : node.end], node.label) for node in nodes]
+
+
+def _problem(node: _Node | None, piece: str, nodes: int, leaves: int) -> str:
+    """Returns what was expected in place of a piece of the line; empty where the piece may stand there.
+
+    Args:
+      node: the innermost tree that is not closed yet.
+      piece: a bracket, a label or a word.
+      nodes: how many trees were opened so far.
+      leaves: how many words were read so far.
+    """
+    if node is None:
+        if nodes:
+            return "the end of the line after the tree"
+        return "" if piece == "(" else "'('"
+    if node.label < 0:
+        return "" if piece in _DIGITS else "a label from 0 to 4"
+    if node.is_leaf:
+        return "" if piece == ")" else "')' after the word"
+    if leaves == node.start:
+        return "a word or a subtree" if piece == ")" else ""
+    return "" if piece in ("(", ")") else "'(' or ')'"

@@ -1,0 +1,182 @@
+"""Spans of a sentence, written as one tag per word or as brackets.
+
+Four notations are used:
+- BIO (IOB2): a span is B-x I-x I-x, every other word is O.
+- IOB1: a span is I-x I-x I-x, and B-x only opens a span that directly follows another one of the same type.
+- BIOUL: a span of one word is U-x, a longer one is B-x I-x … L-x.
+- Brackets, of CoNLL-2005 and CoNLL-2012: `(x*`, `*`, `*)`, and `(x*)` for a span of one word.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+Scheme = Literal["iob1", "bio"]  # what a file may be written in
+
+_BRACKET = re.compile(r"(?:\(([^()*]+))?\*(\))?")
+
+
+class Span(NamedTuple):
+    """Words `start` to `end` of a sentence, both included, counted from 0."""
+
+    label: str
+    start: int
+    end: int
+
+
+class TagError(ValueError):
+    """A sequence of tags breaks the rules of its notation.
+
+    Attributes:
+      position: the word whose tag is wrong, counted from 0.
+      reason: what is wrong with it, for a message.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"tag {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Returns the spans of BIO or IOB1 tags, well-formed or not, as conlleval finds them.
+
+    A span starts at every B, at an I after O and at an I of another type than the tag before.
+
+    Raises:
+      TagError: a tag is none of O, B-x and I-x.
+    """
+    found: list[Span] = []
+    before = ""  # the type of the word before, empty where it is in no span
+    for position, tag in enumerate(tags):
+        mark, label = _split(tag, position, "BI")
+        if mark == "B" or (mark == "I" and label != before):
+            found.append(Span(label, position, position))
+        elif mark == "I":
+            found[-1] = found[-1]._replace(end=position)
+        before = label
+    return found
+
+
+def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """Converts the tags of a file to BIO.
+
+    Args:
+      tags: of one sentence.
+      scheme: how they are written. In "iob1", B may also open a span that follows none, as AllenNLP has it. In
+        "bio", every span must start with B.
+
+    Raises:
+      TagError: a tag is none of O, B-x and I-x; or, in "bio", an I opens a span.
+    """
+    if scheme == "bio":
+        _refuse_open_inside(tags)
+    converted = ["O"] * len(tags)
+    for label, start, end in spans(tags):
+        converted[start] = f"B-{label}"
+        converted[start + 1 : end + 1] = [f"I-{label}"] * (end - start)
+    return converted
+
+
+def to_bioul(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """Converts the tags of a file to BIOUL; see `to_bio`."""
+    if scheme == "bio":
+        _refuse_open_inside(tags)
+    converted = ["O"] * len(tags)
+    for label, start, end in spans(tags):
+        if start == end:
+            converted[start] = f"U-{label}"
+        else:
+            converted[start : end + 1] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1), f"L-{label}"]
+    return converted
+
+
+def bioul_to_bio(tags: Sequence[str]) -> list[str]:
+    """Converts BIOUL tags to BIO one by one, U to B and L to I, so that ill-formed sequences stay so.
+
+    Raises:
+      TagError: a tag is none of O, B-x, I-x, U-x and L-x.
+    """
+    converted = []
+    for position, tag in enumerate(tags):
+        mark, _ = _split(tag, position, "BIUL")
+        converted.append({"U": "B", "L": "I"}.get(mark, mark) + tag[1:])
+    return converted
+
+
+def bioul_spans(tags: Sequence[str]) -> list[Span]:
+    """Returns the spans of well-formed BIOUL tags.
+
+    Raises:
+      TagError: a tag is none of O, B-x, I-x, U-x and L-x, or stands where BIOUL does not allow it.
+    """
+    found: list[Span] = []
+    open_label = ""  # the type of the span that a B opened, empty where none is open
+    for position, tag in enumerate(tags):
+        mark, label = _split(tag, position, "BIUL")
+        if (mark in "IL") != bool(open_label) or (open_label and label != open_label):
+            raise TagError(position, f"{tag!r} cannot stand after {tags[position - 1] if position else 'the start'!r}")
+        if mark in "BU":
+            found.append(Span(label, position, position))
+        elif mark in "IL":
+            found[-1] = found[-1]._replace(end=position)
+        open_label = label if mark in "BI" else ""
+    if open_label:
+        raise TagError(len(tags) - 1, f"the sentence ends inside a span of type {open_label!r}")
+    return found
+
+
+def brackets(tags: Sequence[str]) -> list[str]:
+    """Converts BIO or IOB1 tags, well-formed or not, to the brackets that srl-eval reads; see `spans`."""
+    cells = ["*"] * len(tags)
+    for label, start, end in spans(tags):
+        cells[start] = f"({label}{cells[start]}"
+        cells[end] += ")"
+    return cells
+
+
+def brackets_to_bio(cells: Sequence[str]) -> list[str]:
+    """Converts one column of brackets to BIO tags.
+
+    Raises:
+      TagError: a cell is none of `*`, `(x*`, `*)` and `(x*)`, or a bracket has no partner, or brackets nest.
+    """
+    tags = []
+    open_label = ""
+    for position, cell in enumerate(cells):
+        match = _BRACKET.fullmatch(cell)
+        if not match:
+            raise TagError(position, f"expected *, (x*, *) or (x*), found {cell!r}")
+        label, closes = match[1], match[2]
+        if label and open_label:
+            raise TagError(position, f"{cell!r} opens a span inside a span of type {open_label!r}")
+        if closes and not (label or open_label):
+            raise TagError(position, f"{cell!r} closes a span that was not opened")
+        if label:
+            tags.append(f"B-{label}")
+            open_label = label
+        else:
+            tags.append(f"I-{open_label}" if open_label else "O")
+        if closes:
+            open_label = ""
+    if open_label:
+        raise TagError(len(cells) - 1, f"the sentence ends inside a span of type {open_label!r}")
+    return tags
+
+
+def _split(tag: str, position: int, marks: str) -> tuple[str, str]:
+    """Returns the mark of a tag and its type, which is empty for O; a type may hold hyphens."""
+    if tag == "O":
+        return tag, ""
+    mark, _, label = tag.partition("-")
+    if len(mark) != 1 or mark not in marks or not label:
+        expected = ", ".join(["O", *(f"{m}-x" for m in marks)])
+        raise TagError(position, f"expected one of {expected}, found {tag!r}")
+    return mark, label
+
+
+def _refuse_open_inside(tags: Sequence[str]) -> None:
+    for position, tag in enumerate(tags):
+        mark, label = _split(tag, position, "BI")
+        if mark == "I" and (position == 0 or tags[position - 1] not in (f"B-{label}", tag)):
+            raise TagError(position, f"{tag!r} opens a span, where BIO has 'B-{label}'; is the file in IOB1?")

@@ -1,0 +1,68 @@
+import pytest
+
+from elmo_jax.tasks.ner.metric import evaluate, metric, report
+from elmo_jax.tasks.tags import TagError, bioul_to_bio, to_bioul
+
+from ..formats import names, oracle
+
+# Outputs of conlleval (2004).
+CONLLEVAL = pytest.mark.parametrize("case", oracle("conlleval"), ids=names("conlleval"))
+# Outputs of AllenNLP's SpanBasedF1Measure, which adds 1e-13 to denominators; those about C-x and V are in srl.
+SPAN_F1 = [case for case in oracle("allennlp_span_f1") if case["name"].startswith(("random", "BIOUL"))]
+
+
+def gold_and_predicted(case):
+    return [gold for gold, _ in case["pairs"]], [predicted for _, predicted in case["pairs"]]
+
+
+@CONLLEVAL
+def test_report_is_what_conlleval_prints(case):
+    assert report(evaluate(*gold_and_predicted(case))) == case["expect"]["lines"]
+
+
+@CONLLEVAL
+def test_counts_and_percentages_of_conlleval(case):
+    expect = case["expect"]
+    scores = evaluate(*gold_and_predicted(case))
+    counted = (scores.tokens, scores.overall.gold, scores.overall.predicted, scores.overall.correct)
+    assert counted == (expect["tokens"], expect["gold"], expect["predicted"], expect["correct"])
+    found = metric(*gold_and_predicted(case))
+    assert list(found)[0] == "f1"
+    for name in ("accuracy", "precision", "recall", "f1"):
+        assert round(found[name], 2) == expect[name]
+    assert list(scores.types) == list(expect["types"])
+    for label, of_type in expect["types"].items():
+        counts = scores.types[label]
+        assert round(found[f"f1_{label}"], 2) == of_type["f1"]
+        assert (round(counts.precision, 2), round(counts.recall, 2)) == (of_type["precision"], of_type["recall"])
+        assert counts.predicted == of_type["predicted"]
+
+
+@CONLLEVAL
+def test_bioul_scores_as_the_tags_it_was_made_of(case):
+    gold, predicted = ([to_bioul(tags, "iob1") for tags in side] for side in gold_and_predicted(case))
+    found = evaluate([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
+    assert found.types == evaluate(*gold_and_predicted(case)).types
+
+
+@pytest.mark.parametrize("case", SPAN_F1, ids=lambda case: case["name"])
+def test_span_f1_of_allennlp(case):
+    gold, predicted = gold_and_predicted(case)
+    if case["expect"] == "invalid tag sequence":
+        with pytest.raises(TagError):
+            evaluate(gold, predicted)  # BIOUL is to be converted first
+        return
+    if case["encoding"] == "BIOUL":
+        gold, predicted = ([bioul_to_bio(tags) for tags in side] for side in (gold, predicted))
+    scores = evaluate(gold, predicted)
+    for name, value in case["expect"].items():
+        kind, _, label = name.rpartition("-")
+        counts = scores.overall if label == "overall" else scores.types[label]
+        assert getattr(counts, kind.split("-")[0]) == pytest.approx(100 * value, abs=1e-9)
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError):
+        evaluate([["O"]], [["O"], ["O"]])
+    with pytest.raises(ValueError):
+        evaluate([["O", "O"]], [["O"]])

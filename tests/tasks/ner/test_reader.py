@@ -1,0 +1,67 @@
+import pytest
+
+from elmo_jax.tasks.ner.reader import Example, read
+
+from ..formats import message, write
+
+CONLL2003 = """\
+-DOCSTART- -X- -X- O
+
+Rome NNP I-NP I-LOC
+Rome NNP B-NP B-LOC
+, , O O
+New NNP I-NP I-PER
+York NNP I-NP I-PER
+won VBD I-VP O
+
+-DOCSTART- -X- -X- O
+He PRP I-NP O
+
+"""
+
+
+def test_conll2003_in_iob1(tmp_path):
+    assert read(write(tmp_path, CONLL2003), "iob1") == [
+        Example(["Rome", "Rome", ",", "New", "York", "won"], ["B-LOC", "B-LOC", "O", "B-PER", "I-PER", "O"]),
+        Example(["He"], ["O"]),
+    ]
+
+
+def test_a_document_line_ends_a_sentence(tmp_path):
+    path = write(tmp_path, "a O\n-DOCSTART- O\nb O\n")
+    assert [example.tokens for example in read(path, "iob1")] == [["a"], ["b"]]
+
+
+def test_two_columns_in_bio(tmp_path):
+    path = write(tmp_path, "Empire\tB-location\nState\tI-location\n\t\nso\tO\n '\tO\n")  # WNUT-17 has lines of a tab
+    assert read(path, "bio") == [
+        Example(["Empire", "State"], ["B-location", "I-location"]),
+        Example(["so", " '"], ["O", "O"]),
+    ]
+
+
+@pytest.mark.parametrize("tag", ["I-LOC", "I-PER"])
+def test_bio_refuses_an_inside_tag_that_opens_a_span(tmp_path, tag):
+    path = write(tmp_path, f"a\tO\n\nb\tB-ORG\nc\t{tag}\n")
+    expected = f"line 4: {tag!r} opens a span, where BIO has 'B-{tag[2:]}'; is the file in IOB1?"
+    assert message(read, path, "bio") == expected
+    assert read(path, "iob1")[1].tags == ["B-ORG", f"B-{tag[2:]}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("b", "line 3: expected 2 columns, as in the lines before, found 'b'"),
+        ("b\tc\tO", "line 3: expected 2 columns, as in the lines before, found 'b\\tc\\tO'"),
+        ("\tO", "line 3: the word is empty; remove the line"),
+        ("b\tX-PER", "line 3: expected one of O, B-x, I-x, found 'X-PER'"),
+        ("b\t", "line 3: expected one of O, B-x, I-x, found ''"),
+    ],
+)
+def test_lines_that_are_no_words(tmp_path, line, expected):
+    for scheme in ("bio", "iob1"):
+        assert message(read, write(tmp_path, f"a\tO\n\n{line}\n"), scheme) == expected
+
+
+def test_a_file_of_words_only(tmp_path):
+    assert message(read, write(tmp_path, "a\nb\n"), "bio") == "line 1: expected a word and its tag, found 'a'"

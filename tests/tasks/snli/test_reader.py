@@ -1,0 +1,126 @@
+import json
+
+import pytest
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.snli.reader import Example, read_jsonl, read_parallel, read_tab
+
+from ..formats import message, write
+
+RECORDS = [
+    {
+        "gold_label": "neutral",
+        "sentence1_binary_parse": "( ( A man ) ( -LRB- ( old -RRB- ) ) )",
+        "sentence2_binary_parse": "( He ( says ( `` ( hi '' ) ) ) )",
+        "sentence1": "not read",
+    },
+    {"gold_label": "-", "sentence1_binary_parse": "( a b )", "sentence2_binary_parse": "c"},
+    {"gold_label": "entailment", "sentence1_binary_parse": "( It ran )", "sentence2_binary_parse": "Yes"},
+]
+
+
+def test_json_lines_have_the_leaves_of_the_parses(tmp_path):
+    path = write(tmp_path, "".join(json.dumps(record) + "\n" for record in RECORDS))
+    found = read_jsonl(path)
+    assert found.examples == [
+        Example(["A", "man", "(", "old", ")"], ["He", "says", '"', "hi", '"'], "neutral"),
+        Example(["It", "ran"], ["Yes"], "entailment"),
+    ]
+    assert found.without_label == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"gold_label": "maybe"}, "expected a label of entailment, neutral, contradiction or '-', found 'maybe'"),
+        ({"gold_label": 1}, "expected a JSON object whose 'gold_label' is a string, found 1"),
+        ({"sentence1_binary_parse": "( )"}, "the premise has no words"),
+        ({"sentence2_binary_parse": ""}, "the hypothesis has no words"),
+        (
+            {"sentence2_binary_parse": None},
+            "expected a JSON object whose 'sentence2_binary_parse' is a string, found None",
+        ),
+    ],
+)
+def test_records_that_are_no_pairs(tmp_path, change, expected):
+    lines = [json.dumps(RECORDS[0]), json.dumps(RECORDS[2] | change)]
+    assert message(read_jsonl, write(tmp_path, "\n".join(lines))) == f"line 2: {expected}"
+
+
+def test_lines_that_are_not_json_objects(tmp_path):
+    expected = "line 1: not JSON (Expecting ',' delimiter, character 9)"
+    assert message(read_jsonl, write(tmp_path, '{"a": 1 ')) == expected
+    assert "line 1: expected a JSON object whose 'gold_label'" in message(read_jsonl, write(tmp_path, "[]"))
+
+
+def test_tab_file_without_header(tmp_path):
+    path = write(tmp_path, 'neutral\tIt isn’t.\tA "dog"--old.\n\n-\ta\tb\ncontradiction\tHe won. It rained.\tNo\n')
+    found = read_tab(path)
+    assert found.examples == [
+        Example(["It", "isn", "'t", "."], ["A", '"', "dog", '"', "--", "old", "."], "neutral"),
+        Example(["He", "won", ".", "It", "rained", "."], ["No"], "contradiction"),
+    ]
+    assert found.without_label == 1
+
+
+def test_tab_file_with_header(tmp_path):
+    path = write(tmp_path, "sentence1\tsentence2\tgold_label\nIt ran.\tYes\tneutral\n")
+    assert read_tab(path).examples == [Example(["It", "ran", "."], ["Yes"], "neutral")]
+
+
+def test_tab_file_of_snli_has_parses(tmp_path):
+    header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1\tsentence2\n"
+    path = write(tmp_path, header + "neutral\t( It ran )\tYes\tx\ty\n")
+    assert read_tab(path).examples == [Example(["It", "ran"], ["Yes"], "neutral")]
+
+
+def test_quoted_cells(tmp_path):
+    path = write(tmp_path, 'sentence1\tsentence2\tgold_label\n"The ""big"" one"\tYes\tneutral\n')
+    assert read_tab(path, "csv").examples[0].premise == ["The", '"', "big", '"', "one"]
+    assert read_tab(path).examples[0].premise.count('"') == 6
+    unclosed = write(tmp_path, 'neutral\t"a\tb\n')
+    assert message(read_tab, unclosed, "csv").startswith("line 1: not a line of quoted columns (")
+    assert read_tab(unclosed).examples[0].hypothesis == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("neutral\ta\tb\nneutral\ta\n", "line 2: expected 3 columns separated by tabs, found 2"),
+        (
+            "label\ta\tb\n",
+            "line 1: expected a label of entailment, neutral, contradiction or '-', found 'label'",
+        ),
+        ("gold_label\tsentence1\nneutral\ta\n", "line 1: the header line names no column 'sentence2'"),
+        ("neutral\ta\t \n", "line 1: the hypothesis has no words"),
+    ],
+)
+def test_lines_that_are_no_pairs(tmp_path, text, expected):
+    assert message(read_tab, write(tmp_path, text)) == expected
+
+
+def parallel(tmp_path, labels, premises, hypotheses):
+    texts = {"labels": labels, "s1": premises, "s2": hypotheses}
+    return [write(tmp_path, text, name) for name, text in texts.items()]
+
+
+def test_parallel_files(tmp_path):
+    paths = parallel(tmp_path, "neutral\n-\nentailment\n", "A cat . \nx\n-LRB- so\n", "`` It ''\nx\nYes\n")
+    found = read_parallel(*paths)
+    assert found.examples == [
+        Example(["A", "cat", "."], ['"', "It", '"'], "neutral"),
+        Example(["(", "so"], ["Yes"], "entailment"),
+    ]
+    assert found.without_label == 1
+
+
+def test_parallel_files_that_do_not_agree(tmp_path):
+    labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n")
+    with pytest.raises(UserError, match="labels, line 2: .*s2 has no such line; the files must be equally long"):
+        read_parallel(labels, premises, hypotheses)
+    labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n \n")
+    with pytest.raises(UserError, match="labels, line 2: the hypothesis has no words"):
+        read_parallel(labels, premises, hypotheses)
+    labels, premises, hypotheses = parallel(tmp_path, "x\n", "a\n", "a\n")
+    with pytest.raises(UserError, match="labels, line 1: expected a label of"):
+        read_parallel(labels, premises, hypotheses)

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.squad.reader import nearest, read
+
+from ..formats import message, write
+
+CONTEXT = "😀 In 1990, John's dog (Rex) saw Rex. Rex ran."
+
+
+def question(text="Who ran?", answers=(("Rex", 23),), name="q"):
+    answers = [{"text": answer, "answer_start": start} for answer, start in answers]
+    return {"id": name, "question": text, "answers": answers}
+
+
+def squad(*questions, context=CONTEXT):
+    paragraphs = [{"context": context, "qas": list(questions)}]
+    return {"version": "1.1", "data": [{"title": "Dogs", "paragraphs": paragraphs}]}
+
+
+def read_json(tmp_path, value, **options):
+    return read(write(tmp_path, json.dumps(value, ensure_ascii=False, indent=1), "a.json"), **options)
+
+
+def test_questions(tmp_path):
+    found = read_json(tmp_path, squad(question(answers=[("John's dog", 11), ("Rex", 32)]), question("“It”?", name="r")))
+    first, second = found.examples
+    assert (first.id, second.id) == ("q", "r")
+    assert first.tokens == ["Who", "ran", "?"] and second.tokens == ['"', "It", '"', "?"]
+    assert first.answers == ["John's dog", "Rex"]
+    assert first.paragraph is second.paragraph and first.paragraph.title == "Dogs"
+    assert first.paragraph.tokens.words == "😀 In 1990 , John ' s dog ( Rex ) saw Rex . Rex ran .".split()
+    assert first.span == (4, 7) and first.paragraph.answer(*first.span) == "John's dog"
+    assert second.span == (9, 9)
+    assert (found.moved, found.missing) == (0, 0)
+
+
+def test_an_answer_inside_a_word_has_the_whole_word(tmp_path):
+    (example,) = read_json(tmp_path, squad(question(answers=[("99", 6)]))).examples
+    assert example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "start"), [(23, 23), (0, 23), (27, 23), (28, 32), (34, 32), (35, 37), (99, 37), (-9, 23)]
+)
+def test_the_nearest_occurrence_is_taken(tmp_path, stated, start):
+    found = read_json(tmp_path, squad(question(answers=[("Rex", stated)])))
+    (example,) = found.examples
+    assert example.paragraph.tokens.starts[example.span[0]] == start
+    assert found.moved == (stated != start)
+
+
+def test_of_two_equally_near_occurrences_the_first_is_taken():
+    assert nearest("x..x", "x", 1) == 0 and nearest("x.x", "x", 1) == 0
+    assert nearest("aaa", "aa", 1) == 1  # occurrences may overlap
+    assert nearest("abc", "d", 0) is None
+
+
+def test_an_answer_that_is_not_in_the_paragraph(tmp_path):
+    value = squad(
+        question(answers=[("Max", 0), ("Rex", 23)]), question(name="r"), question(answers=[(" ", 3)], name="s")
+    )
+    with pytest.raises(UserError) as error:
+        read_json(tmp_path, value)
+    place = f"{tmp_path / 'a.json'}, data[0].paragraphs[0].qas[0]"
+    assert str(error.value) == f"{place}: the answer 'Max' to question 'q' is not in its paragraph"
+    found = read_json(tmp_path, value, missing="skip")
+    assert [example.id for example in found.examples] == ["r"] and found.missing == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"id": 5}, ".id: expected a string, found '5'"),
+        ({"question": None}, ".question: expected a string, found 'None'"),
+        ({"question": " "}, ": the question 'q' has no words"),
+        ({"answers": {}}, ".answers: expected a list, found '{}'"),
+        ({"answers": []}, ": the question 'q' has no answers"),
+        ({"answers": [{"text": "Rex"}]}, ".answers[0].answer_start: expected a whole number, found 'None'"),
+        (
+            {"answers": [{"text": "Rex", "answer_start": True}]},
+            ".answers[0].answer_start: expected a whole number, found 'True'",
+        ),
+        (
+            {"answers": [{"text": "Rex", "answer_start": 23}, "Rex"]},
+            ".answers[1].text: expected a string, found 'None'",
+        ),
+    ],
+)
+def test_fields_that_are_not_as_they_should_be(tmp_path, change, expected):
+    path = write(tmp_path, json.dumps(squad(question() | change)))
+    assert message(read, path) == f"data[0].paragraphs[0].qas[0]{expected}"
+
+
+def test_files_that_are_not_squad(tmp_path):
+    assert message(read, write(tmp_path, "[]")) == "data: expected a list, found 'None'"
+    assert message(read, write(tmp_path, '{"data": [1]}')) == "data[0].title: expected a string, found 'None'"
+    assert message(read, write(tmp_path, '{"data":\n[}')).startswith("line 2: not JSON (")

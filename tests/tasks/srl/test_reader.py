@@ -1,0 +1,107 @@
+import pytest
+
+from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
+
+from ..formats import message, write
+
+# document, part, number, word, tag, parse, lemma, frameset, sense, speaker, entity, two predicates, coreference
+CONLL2012 = """\
+#begin document (bc/a); part 000
+bc/a 0 0  What   WP  *  -   -  - A *  (ARG1*)  (R-ARG0*)  -
+bc/a 0 1  he     PRP *  -   -  - A *  (ARG0*)  *          (1)
+bc/a 0 2  said   VBD *  say 01 - A *  (V*)     (ARG1*     -
+bc/a 0 3  to     TO  *  -   -  - A *  *        *          -
+bc/a 0 4  take   VB  *  take 01 - A * (C-ARG1* *)         -
+bc/a 0 5  over   RP  *  -   -  - A *  *)       (V*        -
+bc/a 0 6  .      .   *  -   -  - A *  *        *)         -
+
+bc/a 0 0  Yes    UH  *  yes 01 - A *  -
+
+bc/a 0 0  It     PRP *  -   -  - A *  (ARG0*)  -
+#end document
+"""
+
+
+def test_conll2012(tmp_path):
+    found = read_columns(write(tmp_path, CONLL2012), "conll2012")
+    words = ["What", "he", "said", "to", "take", "over", "."]
+    assert found.examples == [
+        Example(0, words, 2, ["B-ARG1", "B-ARG0", "B-V", "O", "B-C-ARG1", "I-C-ARG1", "O"]),
+        Example(0, words, 5, ["B-R-ARG0", "O", "B-ARG1", "I-ARG1", "I-ARG1", "B-V", "I-V"]),
+    ]
+    assert (found.sentences, found.without_predicate, found.columns_without_predicate) == (3, 2, 1)
+
+
+def test_propbank_columns(tmp_path):
+    path = write(
+        tmp_path,
+        "\n".join(
+            f"d\t0\t{i}\t{word}\tX\t*\t-\t-\t{cell}"
+            for i, (word, cell) in enumerate([("He", "(ARG0*)"), ("ran", "(V*)"), ("\u00a0", "*")])
+        ),
+    )
+    assert read_columns(path, "propbank").examples == [Example(0, ["He", "ran", "\u00a0"], 1, ["B-ARG0", "B-V", "O"])]
+
+
+def line(cell, more=""):
+    return f"d 0 0 word X * - - {cell}{more}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("d 0 0 word X * -\n", "line 1: expected at least 8 columns, found 7"),
+        (line("*") + line("*", " *"), "line 2: expected 9 columns, as in the first line of the sentence, found 10"),
+        (line("*") + line("*)"), "line 2: column 9: '*)' closes a span that was not opened"),
+        (line("(A*") + line("(B*)"), "line 2: column 9: '(B*)' opens a span inside a span of type 'A'"),
+        (line("(A*") + line("*") + "\n" + line("*)"), "line 2: column 9: the sentence ends inside a span of type 'A'"),
+        (line("V"), "line 1: column 9: expected *, (x*, *) or (x*), found 'V'"),
+    ],
+)
+def test_columns_that_are_none(tmp_path, text, expected):
+    assert message(read_columns, write(tmp_path, text), "propbank") == expected
+
+
+def test_the_layouts_are_not_confused(tmp_path):
+    expected = "line 2: column 9: expected *, (x*, *) or (x*), found '-'"
+    assert message(read_columns, write(tmp_path, CONLL2012), "propbank") == expected
+
+
+BIO = """\
+1\tHe ran home ||| B-ARG0 B-V B-ARG4
+2\tHe ran home ||| O O B-V
+2\tHe ran home ||| O O B-V
+
+0\tGo on ! ||| B-V I-V O
+"""
+
+
+def test_lines_of_bio(tmp_path):
+    found = read_bio(write(tmp_path, BIO))
+    assert found.examples == [
+        Example(0, ["He", "ran", "home"], 1, ["B-ARG0", "B-V", "B-ARG4"]),
+        Example(0, ["He", "ran", "home"], 2, ["O", "O", "B-V"]),
+        Example(1, ["He", "ran", "home"], 2, ["O", "O", "B-V"]),
+        Example(2, ["Go", "on", "!"], 0, ["B-V", "I-V", "O"]),
+    ]
+    assert (found.sentences, found.without_predicate, found.columns_without_predicate) == (3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("He ran ||| O B-V", "expected a position, words, ||| and tags, found 'He ran ||| O B-V'"),
+        ("1 He ran O B-V", "expected a position, words, ||| and tags, found '1 He ran O B-V'"),
+        ("0 ||| O", "expected a position, words, ||| and tags, found '0 ||| O'"),
+        ("1 He ran ||| B-V", "2 words have 1 tags"),
+        ("0 He ran ||| O B-V", "expected the tag 'B-V' at position 0, found 'O'"),
+        ("2 He ran ||| O B-V", "expected the tag 'B-V' at position 2, found only 2 words"),
+        ("1 He ran ||| I-ARG0 B-V", "tag 0: 'I-ARG0' opens a span, where BIO has 'B-ARG0'; is the file in IOB1?"),
+    ],
+)
+def test_lines_that_are_not_bio(tmp_path, text, expected):
+    assert message(read_bio, write(tmp_path, BIO + text)) == f"line 6: {expected}"
+
+
+def test_an_empty_file(tmp_path):
+    assert read_bio(write(tmp_path, "")).examples == read_columns(write(tmp_path, ""), "propbank").examples == []

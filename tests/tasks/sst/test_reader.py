@@ -1,0 +1,87 @@
+import pytest
+
+from elmo_jax.tasks.sst.reader import Example, read
+
+from ..formats import message, write
+
+TREES = "(3 (2 It) (4 (4 (2 's) (3 good)) (2 .)))\n\n(1 (2 -LRB-) (1 (0 bad\\/sad) (2 -RRB-)))\n"
+
+
+def phrases(examples):
+    return [(example.label, " ".join(example.tokens)) for example in examples]
+
+
+def test_sentences(tmp_path):
+    assert read(write(tmp_path, TREES), "sentences") == [
+        Example(["It", "'s", "good", "."], 3),
+        Example(["(", "bad/sad", ")"], 1),
+    ]
+
+
+def test_all_subtrees(tmp_path):
+    assert phrases(read(write(tmp_path, TREES), "all")) == [
+        (3, "It 's good ."),
+        (2, "It"),
+        (4, "'s good ."),
+        (4, "'s good"),
+        (2, "'s"),
+        (3, "good"),
+        (2, "."),
+        (1, "( bad/sad )"),
+        (2, "("),
+        (1, "bad/sad )"),
+        (0, "bad/sad"),
+        (2, ")"),
+    ]
+
+
+def test_shortest(tmp_path):
+    path = write(tmp_path, TREES)
+    assert phrases(read(path, "all", 3)) == [(3, "It 's good ."), (4, "'s good ."), (1, "( bad/sad )")]
+    assert phrases(read(path, "sentences", 4)) == [(3, "It 's good .")]
+
+
+def test_escapes_may_be_kept(tmp_path):
+    path = write(tmp_path, TREES)
+    assert read(path, "sentences", escapes="keep")[1].tokens == ["-LRB-", "bad\\/sad", "-RRB-"]
+
+
+def test_repeated_phrases_are_kept(tmp_path):
+    assert phrases(read(write(tmp_path, "(2 (3 so) (3 so))"), "all")) == [(2, "so so"), (3, "so"), (3, "so")]
+
+
+def test_a_tree_of_one_word_and_trees_of_three_branches(tmp_path):
+    path = write(tmp_path, "(2 a)\n(0 (1 a) (2 b) (3 c))\n(4 (3 x))\n")
+    assert phrases(read(path, "all")) == [(2, "a"), (0, "a b c"), (1, "a"), (2, "b"), (3, "c"), (4, "x"), (3, "x")]
+
+
+def test_a_word_may_hold_a_no_break_space(tmp_path):
+    assert read(write(tmp_path, "(2 8\u00a01\\/2)"), "all")[0].tokens == ["8\u00a01/2"]
+
+
+def test_a_deep_tree(tmp_path):
+    depth = 3000
+    found = read(write(tmp_path, "(2 " * depth + "a" + ")" * depth), "all")
+    assert found == [Example(["a"], 2)] * depth
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("good", "character 1: expected '(', found 'good'"),
+        (")", "character 1: expected '(', found ')'"),
+        ("(5 good)", "character 2: expected a label from 0 to 4, found '5'"),
+        ("(12 good)", "character 2: expected a label from 0 to 4, found '12'"),
+        ("((2 good))", "character 2: expected a label from 0 to 4, found '('"),
+        ("(2)", "character 3: expected a word or a subtree, found ')'"),
+        ("(2 (3))", "character 6: expected a word or a subtree, found ')'"),
+        ("(2 so good)", "character 7: expected ')' after the word, found 'good'"),
+        ("(2 so (3 good))", "character 7: expected ')' after the word, found '('"),
+        ("(2 (3 so) good)", "character 11: expected '(' or ')', found 'good'"),
+        ("(2 so))", "character 7: expected the end of the line after the tree, found ')'"),
+        ("(2 so) (3 good)", "character 8: expected the end of the line after the tree, found '('"),
+        ("(2 (3 so)", "the line ends inside the tree, with 1 brackets not closed"),
+    ],
+)
+def test_lines_that_are_no_trees(tmp_path, line, expected):
+    assert message(read, write(tmp_path, f"(2 a)\n{line}\n"), "all") == f"line 2: {expected}"
