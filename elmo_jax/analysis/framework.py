@@ -20,8 +20,12 @@ from elmo_jax.tasks.lines import error_at, read_lines
 _READ_BYTES = 1 << 16
 
 
-def read_senses(path: Path, index: SenseIndex) -> SenseCorpus:
+def read_senses(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
     """Reads SemCor in either of its forms: a folder of the original's files, or a `.data.xml` with its gold keys.
+
+    Args:
+      path: that folder, a folder with one such file, or the file.
+      index: the senses that count; other keys are dropped. None: all count.
 
     Raises:
       UserError: there is neither, or a file is not of its format.

@@ -72,7 +72,7 @@ class SenseCorpus(NamedTuple):
         return sum(len(sentence.words) for sentence in self.sentences)
 
 
-def read_semcor(folder: Path, index: SenseIndex) -> SenseCorpus:
+def read_semcor(folder: Path, index: SenseIndex | None = None) -> SenseCorpus:
     """Reads the files of SemCor 3.0, the parts brown1, brown2 and brownv.
 
     The files look like XML and are not: attributes have no quotes, and `&` stands for itself.
@@ -80,7 +80,7 @@ def read_semcor(folder: Path, index: SenseIndex) -> SenseCorpus:
     Args:
       folder: it, or a folder in it, has the parts, each with a folder `tagfiles`.
       index: the senses that count. A key that is not among them is dropped, as are those of senses that WordNet 3.0
-        does not have any more (`wnsn=0`).
+        does not have any more (`wnsn=0`). None: all count.
 
     Raises:
       UserError: there is no such file, or a line is not of this format.

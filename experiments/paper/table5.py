@@ -1,4 +1,4 @@
-"""Word sense disambiguation with the layers of a biLM: Table 5 of the paper (section 5.3).
+r"""Word sense disambiguation with the layers of a biLM: Table 5 of the paper (section 5.3).
 
     python experiments/paper/table5.py --bilm runs/english --semcor semcor3.0 --test WSD_Evaluation_Framework \
         --index WordNet-3.0/dict/index.sense --out runs/layers
