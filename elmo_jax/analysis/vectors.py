@@ -67,7 +67,7 @@ class Vectors:
         """[n, S] of all words in their order; n is `ROWS` but for the last chunk."""
         waiting: list[np.ndarray] = []
         count = 0
-        for words in sentences:
+        for words in filter(None, sentences):
             vectors = self.stored(words)
             while count + len(vectors) >= ROWS:
                 cut = ROWS - count

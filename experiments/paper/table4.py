@@ -85,7 +85,7 @@ def of_model(
     senses = senses_of(sentences)
     found = nearest(folder, model.bilm, text, queries, options.number, LAYER)
     for asked, neighbours in zip(queries, found, strict=True):
-        print(f"\n{asked.shown(options.around)}  {senses.get(asked, '')}")
+        print(f"\n{asked.shown(options.around)}  {senses.get(asked, '')}".rstrip())
         published = next((text for begin, text in PAPER.items() if " ".join(asked.words).startswith(begin)), None)
         if published:
             print(f"  paper: {published}")

@@ -30,7 +30,7 @@ def bilm() -> EmbeddingBiLM:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks, with a border inside a sentence, and several files."""
     monkeypatch.setattr(module, "ROWS", 4)
-    monkeypatch.setattr(module, "WORDS_PER_FILE", 4)
+    monkeypatch.setattr(module, "WORDS_PER_FILE", 3)
 
 
 def plain(bilm: EmbeddingBiLM) -> np.ndarray:
