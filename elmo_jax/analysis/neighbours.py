@@ -1,0 +1,185 @@
+"""The words of a text whose vectors in context are nearest to that of another (paper, section 5.3, Table 4).
+
+Shapes: N words of the text, n of a chunk, Q queries, F numbers of a vector, k neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_layer
+from elmo_jax.data.prepare.sources import TextOptions, chunks, open_sources
+from elmo_jax.data.prepare.text import Errors, tokenise
+from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.errors import UserError
+
+_BLANK = "…"
+
+
+class Occurrence(NamedTuple):
+    """A word in its sentence."""
+
+    words: Words
+    place: int
+
+    @property
+    def word(self) -> str:
+        """The word itself."""
+        return self.words[self.place]
+
+    def shown(self, around: int = 12) -> str:
+        """The word in brackets with up to so many words on either side."""
+        first, last = max(self.place - around, 0), self.place + 1 + around
+        left, right = self.words[first : self.place], self.words[self.place + 1 : last]
+        start, end = [_BLANK] * (first > 0), [_BLANK] * (last < len(self.words))
+        return " ".join([*start, *left, f"[{self.word}]", *right, *end])
+
+
+class Neighbour(NamedTuple):
+    """An occurrence, and the cosine of its vector with the query's."""
+
+    cosine: float
+    occurrence: Occurrence
+
+
+def read_text(source: str, options: TextOptions) -> list[Words]:
+    """The sentences of a text, running or tokenised; see `elmo_jax.data.prepare.text` for its formats.
+
+    Raises:
+      UserError: there is no such text, it holds no words, or it is not UTF-8.
+    """
+    sentences = []
+    for chunk in chunks(open_sources([source], options), Errors(options.errors)):
+        found = tokenise(chunk)
+        words = [found.types[number] for number in found.ids]
+        ends = np.cumsum(found.lengths)
+        sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]
+    if not sentences:
+        raise UserError(f"{source}: holds no words")
+    return sentences
+
+
+def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
+    """Where a word, as it is spelt, stands in some sentences."""
+    return [Occurrence(words, place) for words in sentences for place, found in enumerate(words) if found == word]
+
+
+def occurrence_in(words: Words, word: str) -> Occurrence:
+    """The first occurrence of a word in a sentence. Raises `UserError` where there is none."""
+    if word not in words:
+        raise UserError(f"the word {word!r} is not in the sentence: {' '.join(words)[:120]!r}")
+    return Occurrence(words, words.index(word))
+
+
+def nearest(
+    folder: Path,
+    bilm: EmbeddingBiLM,
+    sentences: Sequence[Words],
+    queries: Sequence[Occurrence],
+    number: int,
+    layer: int = 2,
+) -> list[list[Neighbour]]:
+    """The nearest words of a text by cosine, for each query.
+
+    A sentence that occurs several times counts once, and the words of the query's own sentence are no neighbours.
+
+    Args:
+      folder: where vectors are kept, see `elmo_jax.analysis.vectors.embed`.
+      bilm: the frozen biLM.
+      sentences: the text, whose words all are compared.
+      queries: words in their sentences, which need not be in the text; at least one.
+      number: k.
+      layer: whose vectors are compared, [forward; backward]; the paper takes the second.
+
+    Returns:
+      For each query its k nearest words, the nearest first; fewer where the text has fewer.
+
+    Raises:
+      UserError: the biLM does not have that layer.
+    """
+    if not 0 <= layer <= bilm.config.lstm.layers:
+        raise UserError(f"layer {layer}: expected one of 0 to {bilm.config.lstm.layers}, which the biLM has")
+    view = one_layer(layer)
+    distinct = list(dict.fromkeys(words for words in sentences if words))
+    starts = np.cumsum([0, *map(len, distinct)])
+    asked_in = [query.words for query in queries]
+    places = np.cumsum([0, *map(len, asked_in[:-1])]) + [query.place for query in queries]
+    asked = embed(folder, bilm, asked_in).rows(asked_in, view, "float32")[places, 0]  # [Q, F]
+    # as many more as the query's own sentence can take away
+    best = _best(embed(folder, bilm, distinct), distinct, asked, view, number + max(map(len, asked_in)))
+    found = []
+    for query, cosines, rows in zip(queries, *best, strict=True):
+        at = np.searchsorted(starts, rows, side="right") - 1
+        neighbours = (
+            Neighbour(float(cosine), Occurrence(distinct[sentence], int(row - starts[sentence])))
+            for cosine, row, sentence in zip(cosines, rows, at, strict=True)
+            if distinct[sentence] != query.words
+        )
+        found.append(list(itertools.islice(neighbours, number)))
+    return found
+
+
+def _best(
+    vectors: Vectors, sentences: Sequence[Words], asked: np.ndarray, view: View, wanted: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest cosines [Q, k], falling, and the numbers of their words [Q, k]."""
+    kept = min(wanted, ROWS)
+    cosines, rows = np.zeros((len(asked), 0), np.float32), np.zeros((len(asked), 0), np.int64)
+    start = 0
+    for part in vectors.seen(sentences, view):
+        filled = np.pad(part[:, 0], ((0, ROWS - len(part)), (0, 0)))
+        found, at = _largest(jnp.asarray(filled), jnp.asarray(asked), len(part), kept)
+        cosines = np.concatenate([cosines, np.asarray(found)], axis=1)
+        rows = np.concatenate([rows, start + np.asarray(at, np.int64)], axis=1)
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
+        cosines, rows = np.take_along_axis(cosines, order, 1), np.take_along_axis(rows, order, 1)
+        start += len(part)
+    here = min(wanted, start)  # what follows are places past the text's end
+    return cosines[:, :here], rows[:, :here]
+
+
+@functools.partial(jax.jit, static_argnames="kept")
+def _largest(part: jax.Array, asked: jax.Array, count: int, kept: int) -> tuple[jax.Array, jax.Array]:
+    """The largest cosines [Q, k] of a chunk [n, F], of which `count` rows are words, with queries [Q, F]."""
+    cosines = jnp.dot(_unit(asked), _unit(part).T, precision=lax.Precision.HIGHEST)
+    return lax.top_k(jnp.where(jnp.arange(len(part)) < count, cosines, -jnp.inf), kept)
+
+
+def _unit(vectors: jax.Array) -> jax.Array:
+    lengths = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / jnp.where(lengths > 0, lengths, 1)
+
+
+def nearest_types(vectors: Mapping[str, np.ndarray], word: str, number: int) -> list[tuple[float, str]]:
+    """The nearest words of a word by the cosine of vectors that know no context, such as GloVe's.
+
+    Args:
+      vectors: a vector per word.
+      word: one of them.
+      number: how many neighbours.
+
+    Returns:
+      Cosines and words, the nearest first.
+
+    Raises:
+      UserError: the word has no vector.
+    """
+    if word not in vectors:
+        raise UserError(f"the word {word!r} has no vector among the {len(vectors):,} word vectors that were read")
+    words = [other for other in vectors if other != word]
+    if not words:
+        return []
+    table = np.stack([vectors[other] for other in words])
+    lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(vectors[word])
+    cosines = table @ vectors[word] / np.where(lengths > 0, lengths, 1)
+    best = np.argsort(-cosines, kind="stable")[:number]
+    return [(float(cosines[row]), words[row]) for row in best]

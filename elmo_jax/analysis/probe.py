@@ -1,0 +1,159 @@
+"""A linear classifier of frozen word vectors: one layer and a softmax (paper, section 5.3, Table 6).
+
+Shapes: N words, B words of a batch, M layers that are mixed (1 for the paper's classifiers), F numbers of each, K
+classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from elmo_jax.types import Tree
+
+_EVALUATED = 8_192  # words classified at once
+UNKNOWN = -1  # the class of a tag that the training set does not have, which no prediction meets
+
+
+class Words(NamedTuple):
+    """The words of a data set.
+
+    Attributes:
+      x: [N, M, F], what the classifier sees of each word; float16 or float32.
+      y: [N] int32, the classes.
+    """
+
+    x: jax.Array
+    y: jax.Array
+
+
+class Recipe(NamedTuple):
+    """How a classifier is trained.
+
+    Attributes:
+      batch_size: words per step.
+      learning_rate: of Adam, constant.
+      epochs: the most there are.
+      patience: training stops after so many epochs without a better accuracy on dev.
+    """
+
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    epochs: int = 100
+    patience: int = 5
+
+
+class Found(NamedTuple):
+    """The classifier of the epoch that was best on dev.
+
+    Attributes:
+      dev: accuracy in percent.
+      test: accuracy in percent.
+      epoch: which epoch that was; the first is 1.
+    """
+
+    dev: float
+    test: float
+    epoch: int
+
+
+def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
+    """The tags of the training set, and those of all parts as numbers.
+
+    Args:
+      parts: a tag per word of the training set, of dev and of test.
+
+    Returns:
+      The distinct tags of the training set in alphabetical order, and int32 arrays with `UNKNOWN` for other tags.
+    """
+    names = sorted(set(parts[0]))
+    numbers = {name: number for number, name in enumerate(names)}
+    return names, [np.array([numbers.get(tag, UNKNOWN) for tag in tags], np.int32) for tags in parts]
+
+
+def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found:
+    """Trains a classifier with Adam on the mean cross-entropy, and stops by its accuracy on dev.
+
+    With M > 1 the classifier learns a weight per layer as well, and sees the layers' softmax-weighted sum.
+
+    Args:
+      parts: the training words, at least one; those of dev, which select the epoch; those of test.
+      size: K.
+      recipe: how it is trained.
+      seed: draws the order of the words, anew in each epoch.
+    """
+    train, dev, test = parts
+    random = np.random.default_rng(seed)
+    optimizer = _adam(recipe.learning_rate)
+    words, mixed, features = train.x.shape
+    params: Tree = {
+        "mix": jnp.zeros(mixed),
+        "kernel": jnp.zeros((features, size)),
+        "bias": jnp.zeros(size),
+    }
+    state = (params, optimizer.init(params))
+    rows = min(recipe.batch_size, words)
+    best = Found(-1.0, -1.0, 0)
+    for epoch in range(1, recipe.epochs + 1):
+        # the words that fill no batch are left out of this epoch; the next one draws others
+        order = random.permutation(words)[: words // rows * rows].reshape(-1, rows)
+        state = _epoch(optimizer, state, train, jnp.asarray(order))
+        accuracy = _accuracy(state[0], dev)
+        if accuracy > best.dev:
+            best = Found(accuracy, _accuracy(state[0], test), epoch)
+        elif epoch - best.epoch >= recipe.patience:
+            break
+    return best
+
+
+@functools.cache
+def _adam(learning_rate: float) -> optax.GradientTransformation:
+    """One object per rate, so that seeds and layers share a compiled program."""
+    return optax.adam(learning_rate)
+
+
+@functools.partial(jax.jit, static_argnames="optimizer", donate_argnames="state")
+def _epoch(
+    optimizer: optax.GradientTransformation, state: tuple[Tree, optax.OptState], words: Words, order: jax.Array
+) -> tuple[Tree, optax.OptState]:
+    """Takes a step per row of `order` [steps, B]."""
+
+    def step(state: tuple[Tree, optax.OptState], at: jax.Array) -> tuple[tuple[Tree, optax.OptState], None]:
+        params, moments = state
+        gradient = jax.grad(_loss)(params, words.x[at], words.y[at])
+        updates, moments = optimizer.update(gradient, moments, params)
+        return (optax.apply_updates(params, updates), moments), None
+
+    return lax.scan(step, state, order)[0]
+
+
+def _loss(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
+    return optax.softmax_cross_entropy_with_integer_labels(_logits(params, x), y).mean()
+
+
+def _logits(params: Tree, x: jax.Array) -> jax.Array:
+    """[B, M, F] -> [B, K]."""
+    weights = jax.nn.softmax(params["mix"])
+    seen = jnp.einsum("m,bmf->bf", weights, x.astype(jnp.float32), precision=lax.Precision.HIGHEST)
+    return jnp.dot(seen, params["kernel"], precision=lax.Precision.HIGHEST) + params["bias"]
+
+
+@jax.jit
+def _right(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.sum(_logits(params, x).argmax(axis=-1) == y)
+
+
+def _accuracy(params: Tree, words: Words) -> float:
+    """In percent."""
+    starts = range(0, len(words.y), _EVALUATED)
+    found = [
+        _right(params, words.x[start : start + _EVALUATED], words.y[start : start + _EVALUATED]) for start in starts
+    ]
+    return 100 * float(sum(map(int, found))) / len(words.y)

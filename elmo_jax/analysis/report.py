@@ -1,0 +1,139 @@
+"""What the scripts of the paper's tables share: their biLMs, what they keep of finished work, tables and a picture."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from elmo_jax.checkpoints.open import BiLMSource
+from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
+from elmo_jax.errors import UserError
+from elmo_jax.files import write_json
+from elmo_jax.runs.report import picture
+
+BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
+
+Bars = Sequence[tuple[float, float, float]]  # per layer a value and the ends of its error bar
+Panels = dict[str, dict[str, Bars]]  # title of a panel -> name of a biLM, or "paper" -> its layers
+
+
+class Model(NamedTuple):
+    """A biLM and the name that tables give it."""
+
+    name: str
+    bilm: EmbeddingBiLM
+
+
+def open_models(arguments: Sequence[str]) -> list[Model]:
+    """Opens the biLMs that a user names.
+
+    Each is called by the last part of its path, or by its whole path where two share that part.
+
+    Raises:
+      UserError: one of them is no biLM, or one is named twice.
+    """
+    names = [_name(argument) for argument in arguments]
+    unique = [name if names.count(name) == 1 else argument for name, argument in zip(names, arguments, strict=True)]
+    for name in unique:
+        if unique.count(name) > 1:
+            raise UserError(f"the biLM {name} is given {unique.count(name)} times; name each once")
+    return [Model(name, load_bilm(_source(argument))) for name, argument in zip(unique, arguments, strict=True)]
+
+
+def _source(argument: str) -> BiLMSource:
+    options, comma, weights = argument.partition(",")
+    return (options, weights) if comma and options.endswith(".json") else argument
+
+
+def _name(argument: str) -> str:
+    path = Path(argument.split(",")[-1])
+    inside = path.name == "export" and path.parent.name  # the export of a run is called as the run
+    return path.parent.name if inside else path.name.removesuffix(".hdf5") or argument
+
+
+def layer_name(layer: int) -> str:
+    """The name of a layer in tables, as the paper has it."""
+    words = ("token", "first", "second", "third", "fourth")
+    return f"{words[layer]} layer" if layer < len(words) else f"layer {layer}"
+
+
+def digest(value: Any) -> str:
+    """A short digest of data that have an exact `repr`, such as tuples of strings."""
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class Results:
+    """A JSON file of finished parts of an experiment: what was done, and what it gave."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads what an earlier process has left. Raises `UserError` where that is not whole."""
+        self._path = path
+        self._entries: list[dict[str, Any]] = []
+        if path.is_file():
+            try:
+                self._entries = json.loads(path.read_text())["entries"]
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{path}: not the results of an experiment; remove the file") from None
+
+    def find(self, job: Mapping[str, Any]) -> Any | None:
+        """The result of a job that is finished, else None."""
+        return next((entry["result"] for entry in self._entries if entry["job"] == job), None)
+
+    def get(self, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """The result of a job, which is computed and kept where it is not there; both are JSON values."""
+        found = self.find(job)
+        if found is None:
+            found = compute()
+            self._entries.append({"job": dict(job), "result": found})
+            write_json(self._path, {"entries": self._entries})
+        return found
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as aligned text: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
+    """Draws the score of each layer of each biLM, a panel per experiment; returns the path of the picture.
+
+    The panels that other experiments have drawn into the same folder stay.
+
+    Args:
+      out: the folder of `layers.png`, and of `layers.json` with its numbers.
+      panels: those to add or to replace.
+    """
+    numbers = out / "layers.json"
+    known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}
+    known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
+    write_json(numbers, known)
+    path = out / "layers.png"
+    with picture(epath.Path(path), 4.5 * len(known), 3.8) as figure:
+        for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):
+            _draw_panel(axes, title, known[title])
+    return path
+
+
+def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:
+    most = max(map(len, lines.values()))
+    for name, bars in lines.items():
+        values = [value for value, _, _ in bars]
+        errors = [[value - low for value, low, _ in bars], [high - value for value, _, high in bars]]
+        places = range(most - len(bars), most)  # the paper has no score of its token layer
+        style: dict[str, Any] = {"color": "black", "ls": ":"} if name == "paper" else {}
+        axes.errorbar(places, values, errors, marker="o", ms=4, capsize=3, lw=1.5, label=name, **style)
+    axes.set_xticks(range(most), [layer_name(layer) for layer in range(most)])
+    axes.set(title=title, ylabel="percent")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)

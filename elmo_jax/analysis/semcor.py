@@ -1,0 +1,140 @@
+"""Text with WordNet's senses, and the files of SemCor.
+
+An expression of several words, such as `primary_election`, is as many words, tagged together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from elmo_jax.analysis.wordnet import SenseIndex, lemma_and_part
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.lines import Line, error_at, read_lines
+
+_LINE = re.compile(r"<(wf|punc)((?: [a-z]+=[^\s<>]*)*)>([^<>]*)</\1>")
+_STRUCTURE = re.compile(r"</?(?:contextfile|context|p|s)(?: [^<>]*)?>")
+# syntactic marks of WordNet's sources, such as (a) for adjectives before their noun; no part of a sense key
+_SYNTACTIC_MARK = re.compile(r"\((?:a|p|ip)\)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+    """A word, or an expression of several words, with its senses.
+
+    Attributes:
+      start: the place of its first word in the sentence.
+      end: the place after its last word.
+      lemma: in lower case, with `_` between the words of an expression.
+      part: the part of speech.
+      keys: the sense keys, each of which is right.
+    """
+
+    start: int
+    end: int
+    lemma: str
+    part: str
+    keys: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """The words of a sentence, and those that have senses."""
+
+    words: tuple[str, ...]
+    instances: tuple[Instance, ...]
+
+
+class SenseCorpus(NamedTuple):
+    """What a reader finds.
+
+    Attributes:
+      sentences: those with at least one word, in the order of the files.
+      keys: the sense keys in the files.
+      dropped: those of them that are not in the index of senses, and are not in the sentences.
+    """
+
+    sentences: list[Sentence]
+    keys: int
+    dropped: int
+
+    @property
+    def instances(self) -> int:
+        """The number of words and expressions with a sense."""
+        return sum(len(sentence.instances) for sentence in self.sentences)
+
+    @property
+    def words(self) -> int:
+        """The number of words."""
+        return sum(len(sentence.words) for sentence in self.sentences)
+
+
+def read_semcor(folder: Path, index: SenseIndex | None = None) -> SenseCorpus:
+    """Reads the files of SemCor 3.0, the parts brown1, brown2 and brownv.
+
+    The files look like XML and are not: attributes have no quotes, and `&` stands for itself.
+
+    Args:
+      folder: it, or a folder in it, has the parts, each with a folder `tagfiles`.
+      index: the senses that count. A key that is not among them is dropped, as are those of senses that WordNet 3.0
+        does not have any more (`wnsn=0`). None: all count.
+
+    Raises:
+      UserError: there is no such file, or a line is not of this format.
+    """
+    paths = sorted(path for path in folder.rglob("tagfiles/br-*") if path.is_file())
+    if not paths:
+        raise UserError(f"{folder}: expected the folders brown1, brown2 and brownv of SemCor, with tagfiles in them")
+    return known_senses((sentence for path in paths for sentence in _read_tagfile(path)), index)
+
+
+def _read_tagfile(path: Path) -> Iterator[Sentence]:
+    words: list[str] = []
+    instances: list[Instance] = []
+    for line in read_lines(path):
+        text = line.text.strip()
+        found = _LINE.fullmatch(text)
+        if found is not None:
+            start = len(words)
+            words += [word for word in found[3].split("_") if word]
+            attributes = dict(pair.split("=", 1) for pair in found[2].split())
+            if "lexsn" in attributes and len(words) > start:
+                instances.append(_tagged(path, line, attributes, start, len(words)))
+        elif text and _STRUCTURE.fullmatch(text) is None:
+            raise error_at(path, line.number, f"expected a line of SemCor, such as <wf cmd=…>word</wf>, found {text!r}")
+        elif text == "</s>":
+            if words:
+                yield Sentence(tuple(words), tuple(instances))
+            words, instances = [], []
+    if words:
+        raise UserError(f"{path}: the file ends inside a sentence")
+
+
+def _tagged(path: Path, line: Line, attributes: dict[str, str], start: int, end: int) -> Instance:
+    if "lemma" not in attributes:
+        raise error_at(path, line.number, "a word with lexsn and without lemma has no sense key")
+    lemma = attributes["lemma"].lower()
+    keys = [_SYNTACTIC_MARK.sub("", f"{lemma}%{sense}") for sense in attributes["lexsn"].split(";")]
+    try:
+        parts = [lemma_and_part(key)[1] for key in keys]
+    except ValueError as error:
+        raise error_at(path, line.number, str(error)) from None
+    return Instance(start, end, lemma, parts[0], tuple(dict.fromkeys(keys)))
+
+
+def known_senses(sentences: Iterator[Sentence], index: SenseIndex | None) -> SenseCorpus:
+    """Collects sentences without the keys that the index does not have, nor the instances that have no other key."""
+    kept, keys, dropped = [], 0, 0
+    for sentence in sentences:
+        instances = []
+        for instance in sentence.instances:
+            known = tuple(key for key in instance.keys if index is None or key in index)
+            keys += len(instance.keys)
+            dropped += len(instance.keys) - len(known)
+            if known:
+                instances.append(dataclasses.replace(instance, keys=known))
+        kept.append(Sentence(sentence.words, tuple(instances)))
+    return SenseCorpus(kept, keys, dropped)

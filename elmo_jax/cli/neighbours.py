@@ -1,0 +1,71 @@
+"""The command `neighbours`."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from elmo_jax.cli.options import SOURCES, Commands, add_model_options, add_text_options, model_source, text_options
+from elmo_jax.errors import UserError
+
+
+def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Adds `neighbours`."""
+    parser = commands.add_parser(
+        "neighbours",
+        help="the nearest contexts of a word in a text",
+        description="Prints the words of a text whose vectors are nearest, by cosine, to that of a word in its"
+        " sentence, which is one of the text or given. Vectors are those of one layer, of both directions.",
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
+    parser.add_argument("text", metavar="TEXT", help=SOURCES)
+    parser.add_argument("--word", required=True, metavar="WORD", help="the word, as it is spelt in the text")
+    parser.add_argument(
+        "--sentence", metavar="TEXT", help="a tokenised sentence with the word (default: sentences of the text)"
+    )
+    parser.add_argument(
+        "--occurrences",
+        type=int,
+        default=3,
+        metavar="N",
+        help="without --sentence: for so many occurrences of the word in the text (%(default)s)",
+    )
+    parser.add_argument("--number", type=int, default=10, metavar="N", help="neighbours of each (%(default)s)")
+    parser.add_argument(
+        "--layer", type=int, default=2, metavar="J", help="whose vectors; 0: the token layer (%(default)s)"
+    )
+    parser.add_argument(
+        "--around", type=int, default=12, metavar="N", help="words printed on either side (%(default)s)"
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="keep the text's vectors, so that the next word takes seconds"
+    )
+    add_text_options(parser)
+    parser.set_defaults(run=_neighbours)
+
+
+def _neighbours(options: argparse.Namespace) -> int:
+    from elmo_jax.analysis.neighbours import nearest, occurrence_in, occurrences, read_text
+    from elmo_jax.embedding.bilm import load_bilm
+
+    for name in ("occurrences", "number"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name}: expected at least 1, got {getattr(options, name)}")
+    sentences = read_text(options.text, text_options(options))
+    if options.sentence is not None:
+        queries = [occurrence_in(tuple(options.sentence.split()), options.word)]
+    else:
+        queries = occurrences(sentences, options.word)[: options.occurrences]
+        if not queries:
+            raise UserError(f"{options.text}: the word {options.word!r} is not in the text; give a --sentence with it")
+    bilm = load_bilm(model_source(options))
+    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
+        folder = options.cache or Path(temporary)
+        found = nearest(folder, bilm, sentences, queries, options.number, options.layer)
+    for query, neighbours in zip(queries, found, strict=True):
+        print(f"\n{query.shown(options.around)}")
+        for neighbour in neighbours:
+            print(f"  {neighbour.cosine:.3f}  {neighbour.occurrence.shown(options.around)}")
+    return 0

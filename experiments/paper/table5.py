@@ -1,0 +1,192 @@
+r"""Word sense disambiguation with the layers of a biLM: Table 5 of the paper (section 5.3).
+
+    python experiments/paper/table5.py --bilm runs/english --semcor semcor3.0 --test WSD_Evaluation_Framework \
+        --index WordNet-3.0/dict/index.sense --out runs/layers
+
+The mean vector of each sense over its tokens in SemCor; a test word takes the sense of its lemma and part of speech
+whose mean is nearest by cosine, or WordNet's first sense where SemCor has none of them. Several biLMs may be given.
+What is finished is kept in --out: the same command goes on where it was stopped.
+
+data      SemCor 3.0, from the page of Rada Mihalcea; the five all-words sets, from the page of the Unified Evaluation
+          Framework of Raganato et al. (2017), whose own SemCor is read as well; index.sense, in the folder dict of
+          WordNet 3.0, from Princeton
+hardware  2 CPU cores
+time      TIME
+expected  the first-sense baseline 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), whatever the biLM; the
+          second layer above the first, and both above the token layer
+measured  MEASURED
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmo_jax import UserError
+from elmo_jax.analysis.framework import read_framework, read_senses
+from elmo_jax.analysis.report import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
+from elmo_jax.analysis.semcor import SenseCorpus, Sentence
+from elmo_jax.analysis.vectors import embed
+from elmo_jax.analysis.wordnet import SenseIndex, read_index
+from elmo_jax.analysis.wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
+
+POOLED = ("senseval2", "senseval3", "semeval2013", "semeval2015")
+DEVELOPMENT = "semeval2007"
+OTHERS = {
+    "WordNet first sense": 65.9,
+    "Raganato et al. (2017)": 69.9,
+    "Iacobacci et al. (2016)": 70.1,
+    "CoVe, first layer": 59.4,
+    "CoVe, second layer": 64.7,
+}
+PAPER = {1: 67.4, 2: 69.0}  # layer of the biLM -> F1
+QUICK_SENTENCES, QUICK_RESAMPLES = 300, 200
+
+Tests = dict[str, list[Sentence]]
+
+
+def read_tests(folder: Path) -> Tests:
+    """The test sets of the framework, each in a folder of its name, at any depth."""
+    found = {}
+    for name in (*POOLED, DEVELOPMENT):
+        paths = sorted(folder.rglob(f"{name}.data.xml*"))
+        if not paths:
+            raise UserError(f"{folder}: expected {name}/{name}.data.xml of the all-words framework in it")
+        found[name] = read_framework(paths[0]).sentences
+    return found
+
+
+def pooled(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The values of each set, and of those that the paper pools."""
+    return {"pooled": np.concatenate([values[name] for name in POOLED]), **values}
+
+
+def run(
+    model: Model, semcor: SenseCorpus, tests: Tests, index: SenseIndex, folder: Path, resamples: int
+) -> dict[str, Any]:
+    """The scores of each layer of a biLM: of each set [L+1], and the pooled gain of each layer over the one below."""
+    of_training = embed(folder, model.bilm, [sentence.words for sentence in semcor.sentences])
+    print(f"{model.name}: SemCor: {of_training.speed}", flush=True)
+    means = class_means(of_training, semcor.sentences)
+    values: list[dict[str, np.ndarray]] = [{} for _ in range(of_training.layers)]
+    unseen = 0
+    for name, sentences in tests.items():
+        vectors = embed(folder, model.bilm, [sentence.words for sentence in sentences])
+        predictions, without = predict(index, means, vectors, sentences)
+        unseen += without if name in POOLED else 0
+        for layer, of_layer in zip(values, predictions, strict=True):
+            layer[name] = right(of_layer, sentences).astype(np.int8)
+    layers = [pooled(layer) for layer in values]
+    pairs = zip(layers, layers[1:], strict=False)
+    gains = [score(upper["pooled"] - lower["pooled"], resamples) for lower, upper in pairs]
+    scores = {name: [score(layer[name], resamples) for layer in layers] for name in layers[0]}
+    return {"scores": scores, "gains": gains, "unseen": unseen}
+
+
+def shown(found: Sequence[float], sign: str = "") -> str:
+    """`67.40 [66.28, 68.52]` of a `Score`, as it is kept in JSON."""
+    value, low, high, _ = found
+    return f"{value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
+
+
+def report(baseline: Mapping[str, Score], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The paper's table with ours beside it, then each set apart."""
+    most = max(len(result["scores"]["pooled"]) for result in results.values())
+    first = shown(baseline["pooled"])
+    rows = [["F1 in percent", "paper", *results]]
+    rows += [
+        [name, f"{value:.1f}", *(first if name == "WordNet first sense" else "" for _ in results)]
+        for name, value in OTHERS.items()
+    ]
+    for layer in range(most):
+        cells = [result["scores"]["pooled"][layer : layer + 1] for result in results.values()]
+        paper = f"{PAPER[layer]:.1f}" if layer in PAPER else ""
+        rows.append([f"biLM, {layer_name(layer)}", paper, *(shown(cell[0]) if cell else "" for cell in cells)])
+    for layer in range(1, most):
+        cells = [result["gains"][layer - 1 : layer] for result in results.values()]
+        paper = f"{PAPER[layer] - PAPER[layer - 1]:+.1f}" if {layer, layer - 1} <= PAPER.keys() else ""
+        gain = f"{layer_name(layer)} - {layer_name(layer - 1)}"
+        rows.append([gain, paper, *(shown(cell[0], "+") if cell else "" for cell in cells)])
+    apart = [["each set", *(f"{name} (n = {baseline[name].instances:,})" for name in (*POOLED, DEVELOPMENT))]]
+    apart.append(["WordNet first sense", *(shown(baseline[name]) for name in (*POOLED, DEVELOPMENT))])
+    for model, result in results.items():
+        for layer in range(len(result["scores"]["pooled"])):
+            cells = [shown(result["scores"][name][layer]) for name in (*POOLED, DEVELOPMENT)]
+            apart.append([f"{model}, {layer_name(layer)}", *cells])
+    instances = baseline["pooled"].instances
+    unseen = " · ".join(f"{model} {result['unseen']:,}" for model, result in results.items())
+    return (
+        f"Table 5, word sense disambiguation: {', '.join(POOLED)} pooled, {instances:,} instances;"
+        f" 95% intervals of a bootstrap over instances\n\n{table(rows)}\n\n{table(apart)}\n"
+        f"({DEVELOPMENT} is the development set and not in the pool; first senses for lemmas without a mean: {unseen})"
+    )
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
+    parser.add_argument(
+        "--semcor", type=Path, required=True, metavar="PATH", help="the folder of SemCor 3.0, or semcor.data.xml"
+    )
+    parser.add_argument("--test", type=Path, required=True, metavar="DIR", help="the folder of the all-words framework")
+    parser.add_argument("--index", type=Path, required=True, metavar="FILE", help="index.sense of WordNet 3.0")
+    parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"the first {QUICK_SENTENCES} sentences of each text: does it run?"
+    )
+    return parser.parse_args(arguments)
+
+
+def experiment(options: argparse.Namespace) -> None:
+    """Runs what is not finished, and prints the table."""
+    models = open_models(options.bilm)
+    index = read_index(options.index)
+    semcor, tests, resamples = read_senses(options.semcor, index), read_tests(options.test), RESAMPLES
+    if options.quick:
+        semcor = semcor._replace(sentences=semcor.sentences[:QUICK_SENTENCES])
+        tests = {name: sentences[:QUICK_SENTENCES] for name, sentences in tests.items()}
+        resamples = QUICK_RESAMPLES
+    if not semcor.instances:
+        raise UserError(f"{options.semcor}: has no word with a sense of {options.index}")
+    print(
+        f"SemCor: {semcor.instances:,} instances, {semcor.words:,} words in {len(semcor.sentences):,} sentences;"
+        f" {semcor.dropped:,} of {semcor.keys:,} sense keys ({semcor.dropped / semcor.keys:.1%}) are not in the index"
+        " and were dropped",
+        flush=True,
+    )
+    data = {"semcor": digest(semcor.sentences), "tests": digest(tests), "senses": len(index), "resamples": resamples}
+    results, vectors = Results(options.out / "table5.json"), options.out / "vectors"
+    found = {}
+    for model in models:
+        job = {"bilm": model.bilm.fingerprint, **data}
+        found[model.name] = results.get(job, functools.partial(run, model, semcor, tests, index, vectors, resamples))
+    values = pooled({name: right(first_senses(index, sentences), sentences) for name, sentences in tests.items()})
+    baseline = {name: score(of_set, resamples) for name, of_set in values.items()}
+    print(f"\n{report(baseline, found)}")
+    lines = {name: [tuple(layer[:3]) for layer in result["scores"]["pooled"]] for name, result in found.items()}
+    paper = [(value, value, value) for value in PAPER.values()]
+    path = draw_layers(options.out, {"word senses, F1 (Table 5)": {"paper": paper, **lines}})
+    print(f"\npicture  {path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the experiment; returns the exit status as `elmo-jax` does."""
+    options = parse(arguments)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        experiment(options)
+    except (UserError, OSError) as error:
+        print(f"table5: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""Part-of-speech tags from the layers of a biLM: Table 6 of the paper (section 5.3).
+
+    python experiments/paper/table6.py --bilm runs/english --ewt UD_English-EWT --out runs/layers
+    python experiments/paper/table6.py --bilm runs/english --ptb treebank_3/tagged/pos/wsj --out runs/layers
+
+One linear layer and a softmax on the frozen vectors of one layer, with no mix and no RNN: Adam, the epoch chosen by the
+accuracy on dev, five seeds. The paper has the Wall Street Journal part of the Penn Treebank (sections 0-18, 19-21,
+22-24); the English Web Treebank of Universal Dependencies has the same tags, in its column XPOS, and UPOS. With --more
+also all layers side by side, all with a learned mix (equation 1), and what the last LSTM layer adds to its input.
+Several biLMs may be given. What is finished is kept in --out: the same command goes on where it was stopped.
+
+data      UD English EWT, from the page of Universal Dependencies; the Penn Treebank, LDC99T42
+hardware  2 CPU cores
+time      TIME
+expected  the first layer above the second, and both above the token layer
+measured  MEASURED
+
+Shapes: N words, M layers that are mixed, F numbers of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from elmo_jax import UserError
+from elmo_jax.analysis.probe import Recipe, Words, classes, train
+from elmo_jax.analysis.report import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
+from elmo_jax.analysis.vectors import Vectors, View, all_layers, embed, one_layer, side_by_side, top_addition
+from elmo_jax.tasks.pos.reader import Example, read_conllu, read_penn
+from elmo_jax.tasks.report import shown, statistics
+
+PARTS = ("train", "dev", "test")
+SECTIONS = {"train": range(0, 19), "dev": range(19, 22), "test": range(22, 25)}
+OTHERS = {
+    "Collobert et al. (2011)": 97.3,
+    "Ma and Hovy (2016)": 97.6,
+    "Ling et al. (2015)": 97.8,
+    "CoVe, first layer": 93.3,
+    "CoVe, second layer": 92.8,
+}
+PAPER = {1: 97.3, 2: 96.8}  # layer of the biLM -> accuracy
+QUICK_SENTENCES, QUICK_SEEDS, QUICK_EPOCHS = 200, 2, 3
+
+
+Trained = list[dict[str, float]]  # of each seed: the accuracies on dev and on test, the epoch
+
+
+class Tagged(NamedTuple):
+    """A treebank with the tags of one column: the sentences of each of `PARTS`."""
+
+    name: str
+    parts: tuple[list[Example], ...]
+
+    def first(self, sentences: int) -> Tagged:
+        """The first sentences of each part."""
+        return Tagged(self.name, tuple(part[:sentences] for part in self.parts))
+
+    def words(self) -> list[list[tuple[str, ...]]]:
+        """The words of each sentence of each part."""
+        return [[tuple(example.tokens) for example in part] for part in self.parts]
+
+    def tags(self) -> list[list[str]]:
+        """The tags of each part, those of its sentences one after another."""
+        return [[tag for example in part for tag in example.tags] for part in self.parts]
+
+
+def read_ewt(folder: Path) -> list[Tagged]:
+    """Both columns of tags of a folder of Universal Dependencies, whose files end in `train.conllu` and so on."""
+    paths = []
+    for part in PARTS:
+        found = sorted(folder.glob(f"*{part}.conllu*"))
+        if len(found) != 1:
+            raise UserError(f"{folder}: expected one file *{part}.conllu, found {len(found)}")
+        paths.append(found[0])
+    return [
+        Tagged(f"EWT {column.upper()}", tuple(read_conllu(path, column) for path in paths))
+        for column in ("xpos", "upos")
+    ]
+
+
+def read_ptb(folder: Path) -> list[Tagged]:
+    """The sections 00 to 24 of the Wall Street Journal, each a folder of `.pos` files."""
+    parts = []
+    for part, sections in SECTIONS.items():
+        found: list[Example] = []
+        for section in sections:
+            paths = sorted((folder / f"{section:02}").glob("*.pos*"))
+            if not paths:
+                raise UserError(f"{folder / f'{section:02}'}: expected .pos files of section {section} ({part})")
+            found += [example for path in paths for example in read_penn(path)]
+        parts.append(found)
+    return [Tagged("PTB", tuple(parts))]
+
+
+def layer_view(layer: int) -> str:
+    """The name of what a classifier of one layer sees."""
+    return f"biLM, {layer_name(layer)}"
+
+
+def views(model: Model, more: bool) -> dict[str, View]:
+    """What classifiers see of a biLM, by the name in the table."""
+    lstm = model.bilm.config.lstm
+    found = {layer_view(layer): one_layer(layer) for layer in range(lstm.layers + 1)}
+    if more:
+        found["all layers, mixed"] = all_layers
+        found["all layers, side by side"] = side_by_side
+        if lstm.skip_connections and lstm.layers > 1:
+            found[f"{layer_name(lstm.layers)} without its input"] = top_addition
+    return found
+
+
+class Seen:
+    """What classifiers see of the words of a treebank; read when it is asked for, since finished work needs none."""
+
+    def __init__(self, model: Model, folder: Path, words: Sequence[Sequence[tuple[str, ...]]]) -> None:
+        """Takes the folder of the vectors, and the sentences of each part."""
+        self._model, self._folder, self._words = model, folder, words
+        self._vectors: Vectors | None = None
+        self._last: tuple[View | None, list[jax.Array]] = (None, [])
+
+    def __call__(self, view: View) -> list[jax.Array]:
+        """[N, M, F] of each part; those of the last view are kept."""
+        if self._vectors is None:
+            sentences = [sentence for part in self._words for sentence in part]
+            self._vectors = embed(self._folder, self._model.bilm, sentences)
+            print(f"{self._model.name}: {self._vectors.speed}", flush=True)
+        if self._last[0] is not view:
+            self._last = (None, [])  # so that two views are not in memory at once
+            self._last = (view, [jnp.asarray(self._vectors.rows(part, view)) for part in self._words])
+        return self._last[1]
+
+
+def run(
+    model: Model, treebank: Sequence[Tagged], options: argparse.Namespace, recipe: Recipe, seeds: int, results: Results
+) -> dict[str, dict[str, Trained]]:
+    """The results of each column of tags and each view; the columns share the treebank's words."""
+    seen = Seen(model, options.out / "vectors", treebank[0].words())
+    digests = {tagged.name: digest(tagged.parts) for tagged in treebank}
+    found: dict[str, dict[str, Trained]] = {tagged.name: {} for tagged in treebank}
+    for name, view in views(model, options.more).items():
+        for tagged in treebank:
+            names, numbers = classes(tagged.tags())
+
+            def one(seed: int, view: View = view, names: list[str] = names, numbers: Any = numbers) -> dict[str, Any]:
+                parts = [Words(x, jnp.asarray(y)) for x, y in zip(seen(view), numbers, strict=True)]
+                return train(parts, len(names), recipe, seed)._asdict()
+
+            job = {"bilm": model.bilm.fingerprint, "data": digests[tagged.name], "recipe": list(recipe), "view": name}
+            of_seeds = [results.get({**job, "seed": seed}, functools.partial(one, seed)) for seed in range(seeds)]
+            found[tagged.name][name] = of_seeds
+            print(f"{model.name}, {tagged.name}: {name}: {shown(of(of_seeds, 'test'))}", flush=True)
+    return found
+
+
+def of(trained: Trained, key: str) -> dict[str, Any]:
+    """Mean, standard deviation and number of what the seeds found."""
+    return statistics([result[key] for result in trained])
+
+
+def with_deviation(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation, which is 0 for one seed."""
+    found = statistics(values)
+    return found | {"sd": found["sd"] or 0.0}
+
+
+def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> str:
+    """What a layer is better than another by, seed by seed; empty for a biLM that does not have both."""
+    views = [of_model.get(layer_view(layer)) for layer in (upper, lower)]
+    if views[0] is None or views[1] is None:
+        return ""
+    pairs = zip(*views, strict=True)
+    return "{mean:+.2f} ± {sd:.2f}".format(**with_deviation([x[part] - y[part] for x, y in pairs]))
+
+
+def report(tagged: str, found: Mapping[str, Mapping[str, Trained]]) -> str:
+    """The paper's table with ours beside it; `found` is model -> view -> the results of the seeds."""
+    columns = [(model, part) for model in found for part in ("test", "dev")]
+    rows = [["accuracy in percent", "paper (PTB)", *(f"{model}, {part}" for model, part in columns)]]
+    rows += [[name, f"{value:.1f}", *("" for _ in columns)] for name, value in OTHERS.items()]
+    paper = {layer_view(layer): f"{value:.1f}" for layer, value in PAPER.items()}
+    for view in dict.fromkeys(view for of_model in found.values() for view in of_model):
+        cells = [shown(of(found[m][view], part)) if view in found[m] else "" for m, part in columns]
+        rows.append([view, paper.get(view, ""), *cells])
+    for upper, lower, published in ((1, 2, f"{PAPER[1] - PAPER[2]:+.1f}"), (1, 0, ""), (2, 0, "")):
+        cells = [gain(found[model], upper, lower, part) for model, part in columns]
+        rows.append([f"{layer_name(upper)} - {layer_name(lower)}", published, *cells])
+    return f"Table 6, part-of-speech tags of {tagged}; mean ± standard deviation over seeds\n\n{table(rows)}"
+
+
+def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
+    """The test accuracy of each layer with the ends of its error bar, for the picture."""
+    found = [
+        with_deviation([r["test"] for r in trained]) for view, trained in of_model.items() if view.startswith("biLM, ")
+    ]
+    return [(f["mean"], f["mean"] - f["sd"], f["mean"] + f["sd"]) for f in found]
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
+    parser.add_argument("--ewt", type=Path, metavar="DIR", help="the folder of UD English EWT")
+    parser.add_argument("--ptb", type=Path, metavar="DIR", help="the folder wsj of the treebank's tagged files")
+    parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="(%(default)s)")
+    parser.add_argument("--more", action="store_true", help="also classifiers that see all layers")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"the first {QUICK_SENTENCES} sentences of each file, {QUICK_SEEDS} seeds: does it run?",
+    )
+    options = parser.parse_args(arguments)
+    if options.ewt is None and options.ptb is None:
+        parser.error("give --ewt or --ptb")
+    if options.seeds < 1:
+        parser.error("--seeds: expected at least 1")
+    return options
+
+
+def experiment(options: argparse.Namespace) -> None:
+    """Runs what is not finished, and prints the tables."""
+    models = open_models(options.bilm)
+    treebanks = [read_ewt(options.ewt)] if options.ewt else []
+    treebanks += [read_ptb(options.ptb)] if options.ptb else []
+    recipe, seeds = Recipe(), options.seeds
+    if options.quick:
+        recipe, seeds = recipe._replace(epochs=QUICK_EPOCHS), QUICK_SEEDS
+        treebanks = [[tagged.first(QUICK_SENTENCES) for tagged in treebank] for treebank in treebanks]
+    results = Results(options.out / "table6.json")
+    panels: dict[str, dict[str, Any]] = {}
+    for treebank in treebanks:
+        found = {model.name: run(model, treebank, options, recipe, seeds, results) for model in models}
+        for tagged in treebank:
+            of_models = {model: of_model[tagged.name] for model, of_model in found.items()}
+            print(f"\n{report(tagged.name, of_models)}")
+            paper = {"paper": [(value, value, value) for value in PAPER.values()]} if tagged.name == "PTB" else {}
+            lines = {model: bars(of_model) for model, of_model in of_models.items()}
+            panels[f"tags, {tagged.name}, accuracy (Table 6)"] = {**paper, **lines}
+    print(f"\npicture  {draw_layers(options.out, panels)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the experiment; returns the exit status as `elmo-jax` does."""
+    options = parse(arguments)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        experiment(options)
+    except (UserError, OSError) as error:
+        print(f"table6: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""The nearest words of a text: against a plain computation, and as the command `neighbours`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax import EmbeddingBiLM, UserError
+from elmo_jax.analysis import neighbours as module
+from elmo_jax.analysis import vectors as vectors_module
+from elmo_jax.analysis.neighbours import Occurrence, nearest, nearest_types, occurrence_in, occurrences, read_text
+from elmo_jax.cli import neighbours as command
+from elmo_jax.data.prepare.sources import TextOptions
+from tests.analysis.texts import tiny_bilm, write_bilm
+
+TEXT = """\
+they saw a good play at the theatre
+she made a play on the ball
+she made a play on the ball
+the bank of the river is green
+no play at all , no play
+fish
+"""
+SENTENCES = [tuple(line.split()) for line in TEXT.splitlines()]
+DISTINCT = list(dict.fromkeys(SENTENCES))
+
+
+@pytest.fixture(scope="module")
+def bilm() -> EmbeddingBiLM:
+    return tiny_bilm()
+
+
+def plain(bilm: EmbeddingBiLM, query: Occurrence, layer: int) -> list[tuple[float, Occurrence]]:
+    """All words of other sentences with their cosines in float64, the nearest first."""
+
+    def vector(words: tuple[str, ...], place: int) -> np.ndarray:
+        found = bilm.embed([words])[0][0, layer, place].astype(np.float64)
+        return found / np.linalg.norm(found)
+
+    asked = vector(*query)
+    found = [
+        (float(asked @ vector(words, place)), Occurrence(words, place))
+        for words in DISTINCT
+        if words != query.words
+        for place in range(len(words))
+    ]
+    return sorted(found, key=lambda pair: -pair[0])
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+def test_the_nearest_words_are_found_in_all_chunks(
+    tmp_path: Path, bilm: EmbeddingBiLM, layer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for changed in (module, vectors_module):
+        monkeypatch.setattr(changed, "ROWS", 7)
+    queries = [*occurrences(SENTENCES, "play")[:2], occurrence_in(("my", "play"), "play")]
+    found = nearest(tmp_path, bilm, SENTENCES, queries, 5, layer)
+    for query, neighbours in zip(queries, found, strict=True):
+        expected = plain(bilm, query, layer)[:5]
+        assert [neighbour.occurrence for neighbour in neighbours] == [occurrence for _, occurrence in expected]
+        # the text's vectors are float16
+        assert_allclose([neighbour.cosine for neighbour in neighbours], [cosine for cosine, _ in expected], atol=2e-3)
+
+
+def test_a_text_with_few_words(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    query = occurrence_in(("fish", "play"), "play")
+    (found,) = nearest(tmp_path, bilm, [("fish",), ("a", "ball")], [query], 10)
+    assert sorted(neighbour.occurrence.word for neighbour in found) == ["a", "ball", "fish"]
+
+
+def test_a_layer_that_there_is_not(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    with pytest.raises(UserError, match="layer 3: expected one of 0 to 2"):
+        nearest(tmp_path, bilm, SENTENCES, occurrences(SENTENCES, "play"), 5, 3)
+
+
+def test_words_around() -> None:
+    query = occurrences(SENTENCES, "play")[0]
+    assert (query.word, query.place) == ("play", 4)
+    assert query.shown(2) == "… a good [play] at the …"
+    assert query.shown(4) == "they saw a good [play] at the theatre"
+    assert [found.place for found in occurrences(SENTENCES[4:5], "play")] == [1, 6]
+    with pytest.raises(UserError, match="the word 'Play' is not in the sentence: 'no play'"):
+        occurrence_in(("no", "play"), "Play")
+
+
+def test_neighbours_of_vectors_without_context() -> None:
+    vectors = {"play": [1.0, 0.0], "game": [2.0, 0.1], "actor": [0.5, 0.5], "tax": [-1.0, 0.0], "zero": [0.0, 0.0]}
+    found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play", 3)
+    assert [word for _, word in found] == ["game", "actor", "zero"]
+    assert_allclose([cosine for cosine, _ in found], [2 / np.hypot(2, 0.1), np.sqrt(0.5), 0], atol=1e-6)
+    assert nearest_types({"play": np.ones(2, "f4")}, "play", 3) == []
+    with pytest.raises(UserError, match="the word 'okapi' has no vector among the 5"):
+        nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "okapi", 3)
+
+
+def test_running_text_is_tokenised(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("It rains. We stay, all of us, at home.\n")
+    assert read_text(str(tmp_path / "text.txt"), TextOptions()) == [
+        ("It", "rains", "."),
+        ("We", "stay", ",", "all", "of", "us", ",", "at", "home", "."),
+    ]
+    (tmp_path / "blank.txt").write_text("\n\n")
+    with pytest.raises(UserError, match="holds no words"):
+        read_text(str(tmp_path / "blank.txt"), TextOptions())
+
+
+def run(*arguments: str | Path) -> int:
+    """The command, as `elmo-jax` calls it."""
+    parser = argparse.ArgumentParser()
+    command.add_command(parser.add_subparsers())
+    options = parser.parse_args(["neighbours", *map(str, arguments)])
+    status: int = options.run(options)
+    return status
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A biLM and a text."""
+    folder = tmp_path_factory.mktemp("neighbours")
+    (folder / "text.txt").write_text(TEXT)
+    return write_bilm(folder / "bilm"), folder / "text.txt"
+
+
+def test_the_command(
+    files: tuple[Path, Path], bilm: EmbeddingBiLM, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ["--word", "play", "--occurrences", "2", "--number", "3", "--around", "2", "--cache", tmp_path / "cache"]
+    assert run(*files, *wanted) == 0
+    printed = capsys.readouterr().out
+    expected = []
+    for query in occurrences(SENTENCES, "play")[:2]:
+        near = plain(bilm, query, 2)[:3]
+        expected += ["", query.shown(2), *(f"  {cosine:.3f}  {occurrence.shown(2)}" for cosine, occurrence in near)]
+    for line, wanted_line in zip(printed.splitlines(), expected, strict=True):
+        assert line.split()[1:] == wanted_line.split()[1:]
+    assert list((tmp_path / "cache").glob("*.layers"))
+    assert run(*files, "--word", "play", "--sentence", "a play by her", "--number", "1") == 0
+    assert capsys.readouterr().out.startswith("\na [play] by her\n  ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--word", "okapi"], "the word 'okapi' is not in the text; give a --sentence with it"),
+        (["--word", "play", "--sentence", "no game"], "the word 'play' is not in the sentence: 'no game'"),
+        (["--word", "play", "--layer", "4"], "layer 4: expected one of 0 to 2"),
+        (["--word", "play", "--number", "0"], "--number: expected at least 1, got 0"),
+    ],
+)
+def test_a_mistake_is_one_line(files: tuple[Path, Path], arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        run(*files, *arguments)
+    assert message in str(error.value) and "\n" not in str(error.value)

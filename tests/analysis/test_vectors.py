@@ -1,0 +1,101 @@
+"""Layers kept on disk: the numbers of `embed`, rows by word, and what a later process need not embed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from elmo_jax import EmbeddingBiLM
+from elmo_jax.analysis import vectors as module
+from elmo_jax.analysis.vectors import all_layers, embed, one_layer, side_by_side, top_addition
+from tests.analysis.texts import CONFIG, tiny_bilm
+
+SENTENCES = [
+    tuple(text.split())
+    for text in ("the old boat", "fish", "the bank of the river is green", "the old boat", "a boat sinks", "it waits")
+]
+WORDS = sum(map(len, SENTENCES))
+SIZE = 2 * CONFIG.lstm.projection
+
+
+@pytest.fixture(scope="module")
+def bilm() -> EmbeddingBiLM:
+    return tiny_bilm()
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks, with a border inside a sentence, and several files."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    monkeypatch.setattr(module, "WORDS_PER_FILE", 3)
+
+
+def plain(bilm: EmbeddingBiLM) -> np.ndarray:
+    """[N, L+1, 2P] of all words, a sentence at a time."""
+    return np.concatenate([bilm.embed([words])[0][0].swapaxes(0, 1) for words in SENTENCES])
+
+
+def test_rows_are_the_vectors_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    expected = plain(bilm)  # [N, L+1, 2P]
+    vectors = embed(tmp_path, bilm, SENTENCES, "float32")
+    assert len(list(tmp_path.glob("*.layers"))) == 4
+    assert (vectors.layers, vectors.projection) == (3, CONFIG.lstm.projection)
+    for layer in range(3):
+        found = vectors.rows(SENTENCES, one_layer(layer), "float32")
+        assert found.shape == (WORDS, 1, SIZE) and found.dtype == np.float32
+        assert_allclose(found[:, 0], expected[:, layer], atol=1e-6)
+    assert_allclose(vectors.rows(SENTENCES, all_layers, "float32"), expected, atol=1e-6)
+    together = vectors.rows(SENTENCES, side_by_side, "float32")
+    assert together.shape == (WORDS, 1, 3 * SIZE)
+    assert_allclose(together[:, 0], expected.reshape(WORDS, -1), atol=1e-6)
+    added = vectors.rows(SENTENCES, top_addition, "float32")
+    assert_allclose(added[:, 0], expected[:, 2] - expected[:, 1], atol=2e-6)
+    rows = [len(chunk) for chunk in vectors.chunks(SENTENCES)]
+    assert rows == [4] * (WORDS // 4) + [WORDS % 4]
+
+
+def test_float16_is_rounded(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    found = embed(tmp_path, bilm, SENTENCES).rows(SENTENCES, one_layer(2))
+    assert found.dtype == np.float16
+    assert_array_equal(found[:, 0], plain(bilm)[:, 2].astype(np.float16))
+
+
+def test_what_is_on_disk_is_not_embedded_again(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    first = embed(tmp_path, bilm, SENTENCES)
+    distinct = sum(map(len, set(SENTENCES)))
+    assert first.speed.words == distinct and "words per second" in str(first.speed)
+    again = embed(tmp_path, bilm, SENTENCES[::-1])
+    assert again.speed == (0, 0.0) and str(again.speed) == "all vectors were on disk"
+    assert_array_equal(again.rows(SENTENCES, all_layers), first.rows(SENTENCES, all_layers))
+    other = embed(tmp_path, tiny_bilm(1), SENTENCES)  # never another biLM's vectors
+    assert other.speed.words == distinct
+    assert not np.array_equal(other.rows(SENTENCES, all_layers), first.rows(SENTENCES, all_layers))
+
+
+def test_a_process_that_was_killed_goes_on(
+    tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    plainly = EmbeddingBiLM.embed
+
+    def until_the_third(self: EmbeddingBiLM, sentences: list, *rest: object) -> tuple:
+        calls.append(sum(map(len, sentences)))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plainly(self, sentences, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddingBiLM, "embed", until_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            embed(tmp_path, bilm, SENTENCES)
+    found = embed(tmp_path, bilm, SENTENCES)
+    assert found.speed.words == sum(map(len, set(SENTENCES))) - sum(calls[:2])
+    assert_array_equal(found.rows(SENTENCES, one_layer(1))[:, 0], plain(bilm)[:, 1].astype(np.float16))
+
+
+def test_no_sentences(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    vectors = embed(tmp_path, bilm, [()])
+    assert list(vectors.chunks([()])) == [] and vectors.speed.words == 0
