@@ -1,11 +1,34 @@
-"""Set before anything else: eight CPU devices for JAX, and Ctrl-C as a terminal has it."""
+"""Set before anything else: eight CPU devices for JAX, programs compiled soon and once, and Ctrl-C as a terminal has it.
+
+Most of what the tests take is compiling. So XLA is asked for code that is compiled sooner and runs slower, and all
+processes of a run of the suite, pytest's workers and the commands that tests start, share compiled programs in a
+folder that is removed at the end.
+"""
 
 import os
+import shutil
 import signal
+import tempfile
+
+import pytest
+
+from tests.environment import xla_flags
+
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = xla_flags(8)
+
+WORKER = "PYTEST_XDIST_WORKER" in os.environ  # then the folder is there already, made by the process that started it
+if not WORKER:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="elmo-jax-compiled-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # a shell starts its background jobs with SIGINT ignored, and processes started by the tests would inherit that
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the compiled programs, once all workers have ended."""
+    if not WORKER:
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The real command in real processes, and what its runs leave on the disk."""
+"""The command in processes of its own, and what its runs leave on the disk."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from etils import epath
 
 from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.checkpoints.trees import saved_tree
+from tests.environment import xla_flags
+from tests.end_to_end.forked import SERVER, Forked
 
 STEPS = 120  # of the uninterrupted run
-ENOUGH_SECONDS = 240  # a process that needs more hangs
+ENOUGH_SECONDS = 900  # a process that needs more hangs
+REAL = ("env",)  # what to start the command under where it is to be no fork (forked.py)
 
 EXPERIMENT = '''\
 """A biLM small enough to train in a second."""
@@ -73,25 +76,27 @@ class Ended:
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """Starts `python -m elmo_jax …` in a folder; all its processes share compiled programs."""
+    """Starts the command in a folder; all its processes share compiled programs."""
 
     folder: Path
 
     def environment(self, devices: int = 1) -> dict[str, str]:
-        """As a user's, but for the devices and the compiled programs."""
-        return os.environ | {
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "COLUMNS": "120",
-        }
+        """As a user's, but for the devices and how programs are compiled."""
+        return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags(devices), "COLUMNS": "120"}
 
     def start(
-        self, *arguments: str | Path, devices: int = 1, under: Sequence[str] = (), **options: Any
-    ) -> subprocess.Popen[str]:
-        """Starts the command, `under` another that starts it; `options` are Popen's."""
+        self, *arguments: str | Path, devices: int = 1, under: Sequence[str] = (), **streams: int
+    ) -> subprocess.Popen[str] | Forked:
+        """Starts the command: `python -m elmo_jax` where it is started `under` another, and else a fork.
+
+        `streams` may be descriptors for `stdout` and `stderr`.
+        """
+        environment = self.environment(devices)
+        if not under:
+            return Forked(SERVER, list(map(str, arguments)), self.folder, environment, **streams)
         command = [*under, sys.executable, "-m", "elmo_jax", *map(str, arguments)]
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment(devices), **options)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+        return subprocess.Popen(command, cwd=self.folder, env=environment, text=True, **streams)
 
     def run(self, *arguments: str | Path, **options: Any) -> Ended:
         """Runs the command to its end; `options` are those of `start`."""
@@ -122,7 +127,7 @@ def pretrain_arguments(workdir: Path, *overrides: str) -> list[str]:
     return ["pretrain", "--config", "small.py", "--workdir", str(workdir), *overrides]
 
 
-def wait(process: subprocess.Popen[str]) -> Ended:
+def wait(process: subprocess.Popen[str] | Forked) -> Ended:
     """The end of a process."""
     try:
         stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
@@ -131,7 +136,9 @@ def wait(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
-def stopped_when(process: subprocess.Popen[str], condition: Callable[[], bool], number: int, delay: float = 0) -> bool:
+def stopped_when(
+    process: subprocess.Popen[str] | Forked, condition: Callable[[], bool], number: int, delay: float = 0
+) -> bool:
     """Sends a signal `delay` seconds after a condition is seen; without a delay, while it holds.
 
     Returns: false where the process had ended before.

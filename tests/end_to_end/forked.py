@@ -1,0 +1,197 @@
+"""The command in processes that are forked from one that has imported it.
+
+Importing JAX, Flax, Orbax and Matplotlib takes as long as training the small experiment. A server process imports them
+once, uses none of them, and forks for every command. A forked process is one as any other: it has its own arguments,
+folder, environment, output and signals, and ends as Python ends.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+from tests.end_to_end import forked
+arguments = forked.serve(int(sys.argv[1]))
+from elmo_jax.cli.main import main
+sys.exit(main(arguments))
+"""
+LARGEST = 1 << 17  # bytes of a request, its environment included
+
+
+class Forked:
+    """A command that runs, as a `subprocess.Popen` whose output is read at the end."""
+
+    def __init__(self, server: Server, arguments: Sequence[str], folder: Path, environment: dict[str, str], **streams):
+        """Starts it; `streams` may be descriptors for `stdout` and `stderr`, which are not read here."""
+        self._files = [None if name in streams else tempfile.TemporaryFile() for name in ("stdout", "stderr")]
+        given = [streams.get(name) or file for name, file in zip(("stdout", "stderr"), self._files, strict=True)]
+        self._status, status = os.pipe()
+        server.request(
+            {"arguments": list(arguments), "folder": str(folder), "environment": environment},
+            [stream if isinstance(stream, int) else stream.fileno() for stream in given] + [status],
+        )
+        os.close(status)
+        self._told = b""
+        self.returncode: int | None = None
+        while b"\n" not in self._told:
+            self._listen(None)
+        self.pid = int(self._told.split()[0])
+
+    def _listen(self, timeout: float | None) -> None:
+        """Takes in what the server says: the process id, and once it has ended its status."""
+        if select.select([self._status], [], [], timeout)[0]:
+            block = os.read(self._status, 100)
+            assert block, "the server of commands is gone"
+            self._told += block
+
+    def poll(self) -> int | None:
+        """The exit status as Popen's; None while it runs."""
+        return self._wait(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end."""
+        if self._wait(timeout) is None:
+            raise subprocess.TimeoutExpired("elmo-jax", timeout or 0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            self._listen(left)
+            if self._told.count(b"\n") == 2:
+                self.returncode = int(self._told.split()[1])
+                os.close(self._status)
+            elif left == 0:
+                break
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Waits for its end; all of its output and of its errors."""
+        self.wait(timeout)
+        return tuple("" if file is None else os.pread(file.fileno(), 1 << 30, 0).decode() for file in self._files)
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Server:
+    """The process that forks; started at the first request, ended with this process."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+
+    def request(self, request: dict[str, object], descriptors: list[int]) -> None:
+        """Asks for a process with these descriptors as output, errors and place for its id and its status."""
+        if self._socket is None:
+            self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # no threads before the fork
+            environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+            process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(other.fileno())],
+                env=environment,
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+            other.close()
+            atexit.register(self._end, process)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        self._socket.sendmsg([json.dumps(request).encode()], [rights])
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        assert self._socket is not None
+        self._socket.close()  # at this the server ends
+        process.wait()
+
+
+SERVER = Server()
+
+
+def serve(descriptor: int) -> list[str]:
+    """Forks at each request that comes from a socket; returns, in the forked process alone, the command's arguments."""
+    _import()
+    requests, running = socket.socket(fileno=descriptor), {}
+    awake, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends pytest, and that ends this
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    while True:
+        ready = select.select([requests, awake], [], [])[0]
+        if awake in ready:
+            awake.recv(1000)
+            for pid, status in list(running.items()):
+                ended, code = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    os.write(status, f"{os.waitstatus_to_exitcode(code)}\n".encode())
+                    os.close(running.pop(pid))
+        if requests in ready:
+            content, descriptors, _, _ = socket.recv_fds(requests, LARGEST, 3)
+            if not content:
+                sys.exit()
+            output, errors, status = descriptors
+            if pid := os.fork():
+                running[pid] = status
+                os.write(status, f"{pid}\n".encode())
+                os.close(output)
+                os.close(errors)
+            else:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                for unneeded in (requests, awake, wake):
+                    unneeded.close()
+                for unneeded in (*running.values(), status):
+                    os.close(unneeded)
+                return _become(json.loads(content), output, errors)
+
+
+def _import() -> None:
+    """Imports what commands import when they are run."""
+    import elmo_jax.checkpoints.export
+    import elmo_jax.data.prepare.pipeline
+    import elmo_jax.data.prepare.report
+    import elmo_jax.embedding.convert
+    import elmo_jax.finetuning.finetune
+    import elmo_jax.training.evaluate_text
+    import elmo_jax.training.launch
+    import matplotlib.backends.backend_agg  # noqa: F401
+
+    assert len(os.listdir("/proc/self/task")) == 1, "a process of several threads cannot be forked"
+
+
+def _become(request: dict[str, object], output: int, errors: int) -> list[str]:
+    """Makes this process one that was started so."""
+    for descriptor, number in ((output, 1), (errors, 2)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    os.chdir(request["folder"])
+    sys.path[0] = os.getcwd()
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = ["elmo-jax", *request["arguments"]]
+    return request["arguments"]
