@@ -1,0 +1,258 @@
+"""The linear-chain conditional random field and Viterbi decoding (Lafferty et al. 2001; Lample et al. 2016).
+
+Shapes: B rows, T words of the longest, N tags. All masks are [B, T], true on words; rows are padded at their end.
+
+The likelihood is over all sequences of tags. What a tag encoding forbids acts in decoding only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Encoding = Literal["BIOUL", "BIO", "IOB1"]
+Boundaries = Literal["none", "learned"]
+"""Whether a CRF has scores of a row's first and last tags."""
+ViterbiScores = Literal["log_probabilities", "probabilities"]
+"""What a decoder without a CRF sums over a row; "probabilities" is what AllenNLP's semantic role labeller does."""
+StartRule = Literal["enforced", "free"]
+"""Whether a row may begin inside a span; "free" is the original semantic role labeller's (He et al. 2017)."""
+
+FORBIDDEN = -10000.0  # AllenNLP's score of a transition that the encoding forbids
+
+# what may follow what, by the letters of the tags: (anything, then any type) and (inside a span, then the same type)
+_Rules = dict[tuple[str, ...], tuple[str, ...]]  # letters before, letters after
+_ANY_TYPE: dict[Encoding, _Rules] = {
+    "BIOUL": {("O", "L", "U", "START"): ("O", "B", "U"), ("O", "L", "U"): ("END",)},
+    "BIO": {("O", "B", "I", "START"): ("O", "B"), ("O", "B", "I"): ("END",)},
+    "IOB1": {("O", "B", "I", "START"): ("O", "I"), ("O", "B", "I"): ("END",)},
+}
+_SAME_TYPE: dict[Encoding, _Rules] = {
+    "BIOUL": {("B", "I"): ("I", "L")},
+    "BIO": {("B", "I"): ("I",)},
+    "IOB1": {("B", "I"): ("B",)},
+}
+
+
+class Transitions(NamedTuple):
+    """The scores of a chain beside those of its tags.
+
+    Attributes:
+      between: [N, N], of tag j after tag i.
+      start: [N], of a row's first tag; None for zeros.
+      end: [N], of a row's last tag; None for zeros.
+    """
+
+    between: jax.Array
+    start: jax.Array | None = None
+    end: jax.Array | None = None
+
+
+class Decoded(NamedTuple):
+    """The best sequences.
+
+    Attributes:
+      tags: int32 [B, T], -1 past a row's end.
+      scores: [B], of these sequences; zero in a row without words.
+    """
+
+    tags: jax.Array
+    scores: jax.Array
+
+
+def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+    """The log-probabilities of the given sequences among all sequences of tags.
+
+    Args:
+      logits: [B, T, N].
+      tags: int [B, T]; anything past a row's end.
+      mask: [B, T].
+      transitions: of the chain.
+
+    Returns:
+      [B]; zero in a row without words.
+    """
+    rows = path_scores(logits, tags, mask, transitions) - log_partition(logits, mask, transitions)
+    return jnp.where(mask.any(1), rows, 0.0)
+
+
+def path_scores(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+    """The scores [B] of the given sequences; arguments as `log_likelihood` takes them."""
+    tags = jnp.where(mask, tags, 0)
+    scores = jnp.where(mask, jnp.take_along_axis(logits, tags[..., None], 2)[..., 0], 0.0).sum(1)
+    scores += jnp.where(mask[:, 1:], transitions.between[tags[:, :-1], tags[:, 1:]], 0.0).sum(1)
+    if transitions.start is not None:
+        scores += transitions.start[tags[:, 0]]
+    if transitions.end is not None:
+        last = jnp.maximum(mask.sum(1) - 1, 0)
+        scores += transitions.end[jnp.take_along_axis(tags, last[:, None], 1)[:, 0]]
+    return scores
+
+
+def log_partition(logits: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+    """The logarithms [B] of the sums of exp(score) over all sequences; arguments as `log_likelihood` takes them."""
+    start = logits[:, 0] if transitions.start is None else logits[:, 0] + transitions.start  # [B, N]
+
+    def step(total: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        logit, real = at
+        reached = jax.nn.logsumexp(total[:, :, None] + transitions.between, axis=1) + logit  # [B, N]
+        return jnp.where(real[:, None], reached, total), None
+
+    total, _ = lax.scan(step, start, (logits.swapaxes(0, 1)[1:], mask.T[1:]))
+    return jax.nn.logsumexp(total if transitions.end is None else total + transitions.end, axis=1)
+
+
+def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
+    """The sequences of the highest sums of scores.
+
+    Args:
+      scores: [B, T, N], of each tag at each word.
+      mask: [B, T].
+      transitions: of the chain; -inf where a step must not be taken.
+
+    Returns:
+      The tags and the sums. Between equal sums the tag of the lower number wins.
+    """
+    number = scores.shape[-1]
+    start = scores[:, 0] if transitions.start is None else transitions.start + scores[:, 0]  # [B, N]
+
+    def step(best: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        score, real = at
+        reached = best[:, :, None] + transitions.between  # [B, N from, N to]
+        value, source = reached.max(1) + score, reached.argmax(1)
+        # past the end of a row, its best sums stand still and point at themselves
+        return jnp.where(real[:, None], value, best), jnp.where(real[:, None], source, jnp.arange(number))
+
+    best, sources = lax.scan(step, start, (scores.swapaxes(0, 1)[1:], mask.T[1:]))  # sources [T - 1, B, N]
+    if transitions.end is not None:
+        best = best + transitions.end
+    last = best.argmax(1)  # [B]
+
+    def back(tag: jax.Array, source: jax.Array) -> tuple[jax.Array, jax.Array]:
+        before = jnp.take_along_axis(source, tag[:, None], 1)[:, 0]
+        return before, before
+
+    _, before = lax.scan(back, last, sources, reverse=True)  # [T - 1, B]
+    tags = jnp.concatenate([before, last[None]]).T  # [B, T]
+    return Decoded(jnp.where(mask, tags, -1).astype(jnp.int32), jnp.where(mask.any(1), best.max(1), 0.0))
+
+
+def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray:
+    """Which tags may follow which in an encoding.
+
+    Args:
+      labels: the N tags, such as "O" and "B-PER", in the order of their numbers.
+      encoding: how spans are written as tags.
+
+    Returns:
+      bool [N + 2, N + 2], from row to column; N is a row's start and N + 1 its end.
+    """
+    parts = [_letter_and_type(label) for label in labels] + [("START", ""), ("END", "")]
+    allowed = np.zeros((len(parts), len(parts)), bool)
+    for i, (before, kind) in enumerate(parts):
+        for j, (after, other) in enumerate(parts):
+            any_type = any(before in a and after in b for a, b in _ANY_TYPE[encoding].items())
+            same_type = any(before in a and after in b for a, b in _SAME_TYPE[encoding].items())
+            allowed[i, j] = any_type or (same_type and kind == other)
+    return allowed
+
+
+def _letter_and_type(label: str) -> tuple[str, str]:
+    letter, _, kind = label.partition("-")
+    return letter, kind
+
+
+def constrained(transitions: Transitions, allowed: np.ndarray) -> Transitions:
+    """The scores for decoding, with -10000 in the place of what is forbidden.
+
+    Args:
+      transitions: of the chain.
+      allowed: [N + 2, N + 2], see `allowed_transitions`.
+    """
+    number = len(allowed) - 2
+    zeros = jnp.zeros((number,), transitions.between.dtype)
+    start = zeros if transitions.start is None else transitions.start
+    end = zeros if transitions.end is None else transitions.end
+    return Transitions(
+        jnp.where(allowed[:number, :number], transitions.between, FORBIDDEN),
+        jnp.where(allowed[number, :number], start, FORBIDDEN),
+        jnp.where(allowed[:number, number + 1], end, FORBIDDEN),
+    )
+
+
+def bio_transitions(labels: Sequence[str], start_rule: StartRule = "enforced") -> Transitions:
+    """The scores of a chain that has nothing but the rules of BIO: zero, and -inf where I-x follows no B-x or I-x.
+
+    Args:
+      labels: the N tags in the order of their numbers.
+      start_rule: whether a row's first tag may be I-x.
+    """
+    allowed = allowed_transitions(labels, "BIO")
+    number = len(labels)
+    start = jnp.where(allowed[number, :number], 0.0, -jnp.inf) if start_rule == "enforced" else None
+    return Transitions(jnp.where(allowed[:number, :number], 0.0, -jnp.inf), start)
+
+
+def decode_bio(
+    log_probabilities: jax.Array,
+    mask: jax.Array,
+    labels: Sequence[str],
+    scores: ViterbiScores = "log_probabilities",
+    start_rule: StartRule = "enforced",
+) -> Decoded:
+    """The best sequences of BIO tags of a model that labels every word by itself.
+
+    Args:
+      log_probabilities: [B, T, N].
+      mask: [B, T].
+      labels: the N tags in the order of their numbers.
+      scores: what is summed over a row. Sums of probabilities are rounded as AllenNLP's, so that the tags are the same.
+      start_rule: whether a row's first tag may be I-x.
+    """
+    chain = bio_transitions(labels, start_rule)
+    if scores == "log_probabilities":
+        return viterbi_decode(log_probabilities, mask, chain)
+    return _decode_as_allennlp(jnp.exp(log_probabilities), mask, chain)
+
+
+def _decode_as_allennlp(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
+    """`viterbi_decode` with the choices of AllenNLP's function of that name among nearly equal sums.
+
+    With a rule for the first tag, its paths start from 100,000, so in float32 all sums are multiples of 1/128. Between
+    equal sums the tag of the higher number wins there.
+    """
+    base = 0.0 if transitions.start is None else 100_000.0
+    start = None if transitions.start is None else transitions.start[::-1] + base
+    found = viterbi_decode(scores[..., ::-1], mask, Transitions(transitions.between[::-1, ::-1], start))
+    tags = jnp.where(mask, scores.shape[-1] - 1 - found.tags, -1)
+    return Decoded(tags, jnp.where(mask.any(1), found.scores - base, 0.0))
+
+
+class CRF(nn.Module):
+    """The parameters of a CRF: `transitions` [N, N] and, with learned boundaries, `start` and `end` [N] each.
+
+    Attributes:
+      labels: the N tags in the order of their numbers.
+      encoding: how spans are written as tags.
+      boundaries: whether the first and the last tag of a row have scores of their own.
+    """
+
+    labels: Sequence[str]
+    encoding: Encoding = "BIOUL"
+    boundaries: Boundaries = "none"
+
+    @nn.compact
+    def __call__(self) -> Transitions:
+        """The scores of the chain, for `log_likelihood` and, `constrained`, for `viterbi_decode`."""
+        number = len(self.labels)
+        between = self.param("transitions", nn.initializers.xavier_normal(), (number, number))
+        if self.boundaries == "none":
+            return Transitions(between)
+        normal = nn.initializers.normal(1.0)
+        return Transitions(between, self.param("start", normal, (number,)), self.param("end", normal, (number,)))

@@ -1,0 +1,39 @@
+"""Dropout of the task models: plain, or with one mask per row for all its time steps.
+
+Shapes: B rows, T steps, D features.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import flax.linen as nn
+import jax
+
+DropoutKind = Literal["plain", "variational"]
+"""Whether each step of a row draws its own mask ("plain") or all steps share one ("variational")."""
+
+
+class Dropout(nn.Module):
+    """Sets units to zero and divides the others by the share that is kept (inverted scaling).
+
+    Attributes:
+      rate: the share of the units that is dropped.
+      kind: "variational" draws one mask per row and feature, the same at every time step (Gal and Ghahramani 2016).
+    """
+
+    rate: float
+    kind: DropoutKind = "plain"
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Drops units of [B, T, D], or of [B, D] with the kind "plain".
+
+        Args:
+          inputs: the units.
+          deterministic: returns `inputs` unchanged; otherwise the apply needs a `dropout` key.
+        """
+        if self.kind == "variational" and inputs.ndim != 3:
+            raise ValueError(f"variational dropout needs inputs [B, T, D], got {inputs.shape}")
+        shared = (1,) if self.kind == "variational" else ()
+        return nn.Dropout(self.rate, broadcast_dims=shared)(inputs, deterministic=deterministic)
