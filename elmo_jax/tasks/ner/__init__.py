@@ -1,0 +1,1 @@
+"""Named entity recognition: the biLSTM-CRF tagger (CoNLL-2003)."""

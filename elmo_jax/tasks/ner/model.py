@@ -1,0 +1,94 @@
+"""The biLSTM-CRF tagger of named entities (paper, section 4, and its supplement; Lample et al. 2016).
+
+Shapes: B rows, T words of the longest, D input, H units of the top layer's directions together, E output ELMo, N tags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.errors import UserError
+from elmo_jax.settings import setting
+from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.crf import CRF, allowed_transitions, constrained, log_likelihood, viterbi_decode
+from elmo_jax.tasks.layers.dense import Dense
+from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.tasks.layers.lstm import BiLSTMStack
+
+
+@dataclasses.dataclass(frozen=True)
+class NERModel:
+    """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
+
+    layers: tuple[int, ...] = setting((200, 100), "Units of each direction of each LSTM layer, the lowest first.")
+    dropout: float = setting(
+        0.5,
+        "Share of the units dropped at the input of every LSTM layer; the paper does not give it.",
+        least=0,
+        below=1,
+    )
+    dropout_kind: Literal["variational", "plain"] = setting(
+        "variational", "Whether all words of a row share one dropout mask or each draws its own, as AllenNLP's."
+    )
+    output_dropout: float = setting(
+        0.0, "Share of the units dropped at the output of the top layer; AllenNLP's is 0.5.", least=0, below=1
+    )
+    encoding: Literal["BIOUL", "BIO", "IOB1"] = setting("BIOUL", "How spans are written as tags.")
+    boundaries: Literal["none", "learned"] = setting(
+        "none", "Whether the first and the last tag of a sentence have scores of their own in the CRF."
+    )
+
+    def check(self, where: str = "config") -> None:
+        """Raises `UserError` for a model that cannot be built."""
+        if not self.layers or min(self.layers) < 1:
+            raise UserError(f"{where}.layers: expected one or more sizes of at least 1, got {self.layers}")
+
+
+ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)  # its configuration `ner_elmo`
+
+
+class Tagger(nn.Module):
+    """Input, biLSTM layers, dense layer to the tags, CRF. A second mix of ELMo is joined to the top layer's output.
+
+    Attributes:
+      config: the sizes and the dropout.
+      labels: the N tags in the order of their numbers.
+    """
+
+    config: NERModel
+    labels: Sequence[str]
+
+    @nn.compact
+    def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
+        """Scores and tags a batch.
+
+        Args:
+          text: the words.
+          arrays: `tags` int [B, T], the gold tags; anything past a row's end.
+          deterministic: no dropout; otherwise the apply needs a `dropout` key.
+
+        Returns:
+          loss: minus the log-likelihood of the gold tags, summed over the batch.
+          predictions: `tags` int32 [B, T], the best that the encoding allows, -1 past a row's end.
+        """
+        config, kind = self.config, self.config.dropout_kind
+        inputs = Dropout(config.dropout, kind)(text.vectors, deterministic=deterministic)  # [B, T, D]
+        stack = BiLSTMStack(config.layers, config.dropout, kind, name="encoder")
+        encoded = stack(inputs, text.mask, deterministic=deterministic)  # [B, T, H]
+        encoded = Dropout(config.output_dropout, kind)(encoded, deterministic=deterministic)
+        self.sow("intermediates", "encoded", encoded)
+        if text.output is not None:
+            encoded = jnp.concatenate([encoded, text.output], axis=-1)  # [B, T, H + E]
+        logits = Dense(len(self.labels), name="tag")(encoded)  # [B, T, N]
+        self.sow("intermediates", "logits", logits)
+        transitions = CRF(self.labels, config.encoding, config.boundaries, name="crf")()
+        loss = -log_likelihood(logits, arrays["tags"], text.mask, transitions).sum()
+        allowed = allowed_transitions(self.labels, config.encoding)
+        decoded = viterbi_decode(logits, text.mask, constrained(transitions, allowed))
+        return TaskOutput(loss, {"tags": decoded.tags})

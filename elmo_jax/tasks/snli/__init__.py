@@ -1,0 +1,1 @@
+"""Textual entailment: the sequence model ESIM (SNLI)."""

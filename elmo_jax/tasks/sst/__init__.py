@@ -1,0 +1,1 @@
+"""Sentiment of sentences in five classes: the biattentive classification network (SST-5)."""

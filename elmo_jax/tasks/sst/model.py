@@ -1,0 +1,125 @@
+"""The biattentive classification network with one input (McCann et al. 2017), for sentiment (paper, section 4).
+
+Shapes: B rows, T words of the longest, D input, X encoder units of both directions, Z integrator units of both
+directions, E output ELMo, P = Z + E pooled numbers of a word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from elmo_jax.errors import UserError
+from elmo_jax.settings import setting
+from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.attention import attend, dot_product_scores, masked_softmax
+from elmo_jax.tasks.layers.classify import mean_cross_entropy
+from elmo_jax.tasks.layers.dense import Dense
+from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.tasks.layers.lstm import BiLSTM
+from elmo_jax.tasks.layers.maxout import Maxout
+from elmo_jax.tasks.layers.pooling import SelfAttentivePooling, masked_max, masked_mean, masked_min
+
+CLASSES = 5
+_WIDEST = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class SSTModel:
+    """The sizes and the dropout of the BCN; sizes and rates are AllenNLP's, the output layers the paper's."""
+
+    input_dropout: float = setting(
+        0.5, "Share of the input's numbers dropped; AllenNLP's is 0.5 with ELMo and 0.25 without.", least=0, below=1
+    )
+    pre_encoder: int = setting(300, "Units of the dense layer at the bottom.", least=1, most=_WIDEST)
+    pre_encoder_dropout: float = setting(0.25, "Share of that layer's units dropped.", least=0, below=1)
+    encoder: int = setting(300, "Units of each direction of the encoder.", least=1, most=_WIDEST)
+    integrator: int = setting(300, "Units of each direction of the integrator.", least=1, most=_WIDEST)
+    pooled_dropout: float = setting(0.1, "Share of the pooled numbers dropped.", least=0, below=1)
+    output: Literal["feedforward", "maxout"] = setting(
+        "feedforward", "The layers behind the pooling: dense ones with ReLU, as the paper's, or maxout, as AllenNLP's."
+    )
+    output_layers: tuple[int, ...] = setting((1200, 600), "Units of the output layers below the one of the classes.")
+    output_dropout: tuple[float, ...] = setting((0.2, 0.3), "Share of the units of each of these layers dropped.")
+    maxout_pool: int = setting(4, "Linear functions whose maximum is a unit of a maxout layer.", least=1, most=1000)
+
+    def check(self, where: str = "config") -> None:
+        """Raises `UserError` for a model that cannot be built."""
+        if self.output_layers and min(self.output_layers) < 1:
+            raise UserError(f"{where}.output_layers: expected sizes of at least 1, got {self.output_layers}")
+        if len(self.output_dropout) != len(self.output_layers):
+            raise UserError(
+                f"{where}.output_dropout: expected one rate for each of the {len(self.output_layers)} layers of"
+                f" output_layers, got {len(self.output_dropout)}"
+            )
+        if not all(0 <= rate < 1 for rate in self.output_dropout):
+            raise UserError(
+                f"{where}.output_dropout: expected rates of at least 0 and below 1, got {self.output_dropout}"
+            )
+
+
+class BCN(nn.Module):
+    """Encoder, attention of the sentence on itself, integrator, four poolings, output layers.
+
+    A second mix of ELMo is joined to the integrator's output, before the pooling.
+
+    Attributes:
+      config: the sizes and the dropout.
+      classes: how many there are.
+    """
+
+    config: SSTModel
+    classes: int = CLASSES
+
+    @nn.compact
+    def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
+        """Classifies a batch.
+
+        Args:
+          text: the words; a row without words fills the batch up and counts nowhere.
+          arrays: `label` int [B].
+          deterministic: no dropout; otherwise the apply needs a `dropout` key.
+
+        Returns:
+          loss: the mean cross-entropy over the rows with words.
+          predictions: `label` int32 [B], `probabilities` [B, classes].
+        """
+        config, mask = self.config, text.mask
+        inputs = Dropout(config.input_dropout)(text.vectors, deterministic=deterministic)  # [B, T, D]
+        inputs = jax.nn.relu(Dense(config.pre_encoder, name="pre_encoder")(inputs))
+        inputs = Dropout(config.pre_encoder_dropout)(inputs, deterministic=deterministic)
+        encoded = BiLSTM(config.encoder, name="encoder")(inputs, mask)  # [B, T, X]
+        # a text attends to itself; a word is among its own keys
+        weights = masked_softmax(dot_product_scores(encoded, encoded), mask[:, None, :])  # [B, T, T]
+        context = attend(weights, encoded)
+        joined = jnp.concatenate([encoded, encoded - context, encoded * context], axis=-1)  # [B, T, 3X]
+        integrated = BiLSTM(config.integrator, name="integrator")(joined, mask)  # [B, T, Z]
+        for name, value in (("encoded", encoded), ("integrated", integrated)):
+            self.sow("intermediates", name, value)
+        if text.output is not None:
+            integrated = jnp.concatenate([integrated, text.output], axis=-1)  # [B, T, P]
+        attentive = SelfAttentivePooling(name="self_attentive_pooling")(integrated, mask)
+        pooled = [pool(integrated, mask) for pool in (masked_max, masked_min, masked_mean)]
+        vectors = jnp.concatenate([*pooled, attentive], axis=-1)  # [B, 4P]
+        self.sow("intermediates", "pooled", vectors)
+        vectors = Dropout(config.pooled_dropout)(vectors, deterministic=deterministic)
+        logits = self._output(vectors, deterministic)  # [B, classes]
+        self.sow("intermediates", "logits", logits)
+        predictions = {"label": logits.argmax(-1).astype(jnp.int32), "probabilities": jax.nn.softmax(logits)}
+        return TaskOutput(mean_cross_entropy(logits, arrays["label"], mask.any(1)), predictions)
+
+    def _output(self, vectors: jax.Array, deterministic: bool) -> jax.Array:
+        """[B, 4P] -> logits [B, classes]."""
+        config = self.config
+        if config.output == "maxout":
+            sizes, dropouts = (*config.output_layers, self.classes), (*config.output_dropout, 0.0)
+            return Maxout(sizes, dropouts, config.maxout_pool, name="output")(vectors, deterministic=deterministic)
+        for i, (size, rate) in enumerate(zip(config.output_layers, config.output_dropout, strict=True)):
+            vectors = jax.nn.relu(Dense(size, name=f"output_{i}")(vectors))
+            vectors = Dropout(rate)(vectors, deterministic=deterministic)
+        return Dense(self.classes, name=f"output_{len(config.output_layers)}")(vectors)
