@@ -1,0 +1,155 @@
+"""What holds for every task model; a problem is `(texts, arrays)`, for `model.apply(variables, *texts, arrays)`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.testing import assert_allclose
+
+from elmo_jax.tasks.embedded import Embedded
+
+
+def text(seed, lengths, steps, size, output=0):
+    """Random words; what stands at padding must not matter, and is no zero."""
+    random = np.random.default_rng(seed)
+    mask = np.arange(steps) < np.asarray(lengths)[:, None]
+
+    def normal(width):
+        return random.normal(size=(len(lengths), steps, width)).astype(np.float32)
+
+    return Embedded(normal(size), mask, normal(output) if output else None)
+
+
+def init(model, problem, seed=0):
+    texts, arrays = problem
+    return jax.jit(model.init)(jax.random.key(seed), *texts, arrays)
+
+
+def run(model, variables, problem):
+    """The `TaskOutput`, and the logits."""
+    texts, arrays = problem
+
+    @jax.jit
+    def apply(variables, texts, arrays):
+        return model.apply({"params": variables["params"]}, *texts, arrays, mutable=["intermediates"])
+
+    output, kept = apply(variables, texts, arrays)
+    return output, kept["intermediates"]["logits"][0]
+
+
+def intermediates(model, params, problem):
+    texts, arrays = problem
+    apply = jax.jit(lambda p, t, a: model.apply({"params": p}, *t, a, mutable=["intermediates"]))
+    output, kept = apply(params, texts, arrays)
+    return output, kept["intermediates"]
+
+
+def gradient(model, variables, problem):
+    texts, arrays = problem
+    return jax.jit(jax.grad(lambda p: model.apply({"params": p}, *texts, arrays).loss))(variables["params"])
+
+
+def row(problem, index):
+    """One row alone, without padding."""
+    texts, arrays = problem
+    ends = [int(t.mask[index].sum()) for t in texts]
+    cut = [jax.tree.map(lambda x, end=end: x[index : index + 1, :end], t) for t, end in zip(texts, ends, strict=True)]
+    return tuple(cut), {
+        k: v[index : index + 1, : ends[0]] if v.ndim > 1 else v[index : index + 1] for k, v in arrays.items()
+    }
+
+
+def wider(problem, rows, steps):
+    """More rows without any word, and more padding: ones among the vectors, -1 among the tags and labels."""
+
+    def pad(x, axes):
+        x = np.asarray(x)
+        widths = [(0, rows), (0, steps)][:axes] + [(0, 0)] * (x.ndim - axes)
+        fill = False if x.dtype == bool else -1 if x.dtype.kind == "i" else 1.0
+        return np.pad(x, widths, constant_values=fill)
+
+    texts, arrays = problem
+    texts = tuple(jax.tree.map(lambda x: pad(x, 2), t) for t in texts)
+    return texts, {k: pad(v, min(v.ndim, 2)) for k, v in arrays.items()}
+
+
+def padding_changes_nothing(model, problem, index):
+    """A row alone equals the row in the batch; empty rows and more padding change neither loss nor gradients."""
+    variables = init(model, problem)
+    batch, logits = run(model, variables, problem)
+    alone, own = run(model, variables, row(problem, index))
+    steps = own.shape[1] if own.ndim == 3 else None
+    assert_allclose(own[0], logits[index, :steps], atol=1e-6)
+    for name, value in alone.predictions.items():
+        assert_allclose(value[0], np.asarray(batch.predictions[name])[index, ..., :steps], atol=1e-6)
+    more = wider(problem, 2, 3)
+    padded, _ = run(model, variables, more)
+    assert_allclose(padded.loss, batch.loss, rtol=1e-6)
+    before, after = gradient(model, variables, problem), gradient(model, variables, more)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6 * max(1, np.abs(b).max())), after, before)
+
+
+def permuting_permutes(model, problem):
+    variables = init(model, problem)
+    rows = len(problem[0][0].mask)
+    order = np.random.default_rng(5).permutation(rows)
+    assert (order != np.arange(rows)).any()
+    batch, logits = run(model, variables, problem)
+    other, permuted = run(model, variables, jax.tree.map(lambda x: x[order], problem))
+    assert_allclose(permuted, logits[order], atol=1e-6)
+    assert_allclose(other.loss, batch.loss, rtol=1e-6)
+
+
+def every_parameter_learns(model, problem):
+    for path, value in jax.tree.leaves_with_path(gradient(model, init(model, problem), problem)):
+        assert np.isfinite(value).all() and np.abs(value).max() > 0, jax.tree_util.keystr(path)
+
+
+def dropout_acts_in_training_only(model, problem):
+    variables = init(model, problem)
+    texts, arrays = problem
+
+    @jax.jit
+    def losses(keys):
+        plain = model.apply(variables, *texts, arrays)  # no key is needed
+        dropped = [model.apply(variables, *texts, arrays, deterministic=False, rngs={"dropout": key}) for key in keys]
+        return plain.loss, [output.loss for output in dropped]
+
+    plain, (first, again, other) = losses([jax.random.key(1), jax.random.key(1), jax.random.key(2)])
+    assert first == again != other and plain not in (first, other)
+
+
+def overfits(model, problem, score, steps=150, rate=0.01):
+    """Adam on one batch reaches a score of 0.95; `score(predictions)`."""
+    texts, arrays = problem
+    optimizer = optax.adam(rate)
+
+    @jax.jit
+    def train(params):
+        def step(state, _):
+            params, moments = state
+            grads = jax.grad(lambda p: model.apply({"params": p}, *texts, arrays).loss)(params)
+            updates, moments = optimizer.update(grads, moments)
+            return (optax.apply_updates(params, updates), moments), None
+
+        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=steps)
+        return model.apply({"params": params}, *texts, arrays).predictions
+
+    variables = init(model, problem)
+    before, _ = run(model, variables, problem)
+    assert score(before.predictions) < 0.7 < 0.95 <= score(train(variables["params"]))
+
+
+def count(model, texts, arrays):
+    """The number of parameters; nothing is allocated."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0), *texts, arrays)["params"]
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+
+
+def shapes(size, output=0):
+    """A text of the sizes of the paper, as shapes only."""
+
+    def vectors(width):
+        return jax.ShapeDtypeStruct((2, 3, width), jnp.float32)
+
+    return Embedded(vectors(size), jax.ShapeDtypeStruct((2, 3), bool), vectors(output) if output else None)

@@ -1,0 +1,75 @@
+"""The character CNN of the task models: against the oracle, and the independence of a word's vector."""
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.tasks.layers.char_cnn import CharCNN
+from tests.tasks import weights
+
+
+def oracle(case):
+    case = weights.oracle("ner", case)
+    prefix = "text_field_embedder.token_embedder_token_characters"
+    convolution = f"{prefix}._encoder._module.conv_layer_0"
+    params = {
+        "embedding": case["param"][f"{prefix}._embedding._module.weight"],
+        "filter_0_kernel": case["param"][f"{convolution}.weight"].transpose(2, 1, 0),
+        "filter_0_bias": case["param"][f"{convolution}.bias"],
+    }
+    return params, case["input"]["token_characters"], case["output"]["embedded"][..., :4]
+
+
+def encode(params, ids, max_characters, variant):
+    (characters, size), (width, _, number) = params["embedding"].shape, params["filter_0_kernel"].shape
+    model = CharCNN(characters, size, ((width, number),), max_characters, variant)
+    return np.asarray(jax.jit(model.apply)({"params": params}, ids))
+
+
+@pytest.mark.parametrize("variant", ["independent", "allennlp"])
+def test_both_variants_are_the_oracle_where_no_bias_is_positive(variant):
+    params, ids, expected = oracle("bias_not_positive")
+    weights.close(encode(params, ids, ids.shape[-1], variant), expected)
+
+
+def test_the_allennlp_variant_is_the_oracle_where_biases_are_positive():
+    params, ids, expected = oracle("bias_positive")
+    weights.close(encode(params, ids, ids.shape[-1], "allennlp"), expected)
+    assert np.abs(encode(params, ids, ids.shape[-1], "independent") - expected).max() > 0.1
+
+
+@pytest.mark.parametrize("case", ["bias_not_positive", "bias_positive"])
+def test_a_word_does_not_depend_on_its_batch(case):
+    """Words of every length, the longest of their batch and not, with filters wider than some of them."""
+    params, _, _ = oracle(case)
+    random = np.random.default_rng(0)
+    lengths = np.array([0, 1, 2, 4, 6])
+    ids = np.where(np.arange(6) < lengths[:, None], random.integers(1, 11, (5, 6)), 0)
+    batch = encode(params, ids, 9, "independent")
+    assert not batch[0].any() and batch[1:].any()
+    for columns in (1, 4, 9):
+        wider = np.zeros((5, columns), int)
+        rows = lengths <= columns
+        wider[rows, : min(columns, 6)] = ids[rows, :columns]
+        assert_allclose(encode(params, wider, 9, "independent")[rows], batch[rows], atol=1e-6)
+    if case == "bias_positive":
+        assert np.abs(encode(params, ids, 9, "allennlp") - encode(params, ids[:, :4], 9, "allennlp"))[1:4].max() > 0.1
+
+
+def test_filters_of_several_widths_and_their_number():
+    model = CharCNN(30, 16, ((3, 128), (5, 7)))
+    ids = np.array([[[3, 4, 5, 0], [6, 0, 0, 0]]])
+    variables = jax.jit(model.init)(jax.random.key(0), ids)
+    params = variables["params"]
+    assert params["filter_0_kernel"].size + params["filter_0_bias"].size == 6272  # the paper's tagger
+    found, back = jax.vjp(jax.jit(lambda p: model.apply({"params": p}, ids)), params)
+    assert found.shape == (1, 2, 135)
+    (grads,) = back(found)
+    assert all(np.abs(grad).max() > 0 for grad in jax.tree.leaves(grads))
+    assert not np.asarray(grads["embedding"])[0].any()  # padding is zero whatever its row holds
+
+
+def test_sizes_that_do_not_go_together_are_refused():
+    with pytest.raises(ValueError, match="max_characters is 4"):
+        CharCNN(9, max_characters=4).init(jax.random.key(0), np.ones((1, 5), int))

@@ -1,0 +1,167 @@
+"""The CRF and Viterbi decoding against the oracles and against all sequences one by one."""
+
+import itertools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.tasks.layers.crf import (
+    CRF,
+    Transitions,
+    allowed_transitions,
+    bio_transitions,
+    constrained,
+    decode_bio,
+    log_likelihood,
+    log_partition,
+    viterbi_decode,
+)
+from tests.tasks import weights
+
+CASES = ("bioul", "bioul_start_end", "bio_start_end", "iob1", "bioul_strong_logits")
+
+
+def problem(name):
+    case = weights.oracle("crf", name)
+    params = case["param"]
+    names = ("transitions", "start_transitions", "end_transitions")
+    transitions = Transitions(*(jnp.asarray(params[name]) if name in params else None for name in names))
+    mask = case["input"]["mask"] > 0
+    return case, transitions, mask, allowed_transitions(list(case["input"]["labels"]), str(case["input"]["encoding"]))
+
+
+def likelihood(case, transitions, mask):
+    """Rows, log-partitions, and the gradients of the sum over rows."""
+
+    @jax.jit
+    def both(logits, transitions):
+        def total(logits, transitions):
+            rows = log_likelihood(logits, case["input"]["tags"], mask, transitions)
+            return rows.sum(), rows
+
+        (whole, rows), grads = jax.value_and_grad(total, (0, 1), has_aux=True)(logits, transitions)
+        return whole, rows, log_partition(logits, mask, transitions), grads
+
+    return both(jnp.asarray(case["input"]["logits"]), transitions)
+
+
+def check_likelihood(name, tolerance):
+    case, transitions, mask, _ = problem(name)
+    whole, rows, partition, (of_logits, of_transitions) = likelihood(case, transitions, mask)
+    expected = case["output"]
+    assert_allclose(whole, expected["log_likelihood_sum"], rtol=1e-6, atol=tolerance)
+    assert_allclose(rows, expected["log_likelihood_rows"], rtol=1e-6, atol=tolerance)
+    assert_allclose(partition, expected["log_partition_rows"], rtol=1e-6, atol=tolerance)
+    assert_allclose(of_logits, case["grad_input"]["logits"], atol=tolerance)
+    names = ("transitions", "start_transitions", "end_transitions")
+    for grad, part in zip(of_transitions, names, strict=True):
+        if part in case["grad"]:
+            assert_allclose(grad, case["grad"][part], atol=tolerance)
+        else:
+            assert grad is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_likelihood_is_the_oracle_gradients_included(name):
+    check_likelihood(name, 2e-5)
+
+
+def test_likelihood_is_the_oracle_in_float64():
+    code = "import jax; jax.config.update('jax_enable_x64', True)\n"
+    code += "from tests.tasks.layers.test_crf import check_float64; check_float64()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def check_float64():
+    case, transitions, mask, _ = problem("bioul_float64")
+    assert likelihood(case, transitions, mask)[0].dtype == jnp.float64
+    check_likelihood("bioul_float64", 1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_viterbi_is_the_oracle(name):
+    case, transitions, mask, allowed = problem(name)
+    pairs = {tuple(pair) for pair in np.argwhere(allowed)}
+    assert pairs == {tuple(pair) for pair in case["input"]["allowed"]}
+    for prefix, chain in (("", constrained(transitions, allowed)), ("unconstrained_", transitions)):
+        found = jax.jit(viterbi_decode)(case["input"]["logits"], mask, chain)
+        np.testing.assert_array_equal(found.tags, case["output"][f"{prefix}viterbi_tags"])
+        assert_allclose(found.scores, case["output"][f"{prefix}viterbi_scores"], rtol=1e-7, atol=2e-5)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_bio_decoding_is_the_oracle(number):
+    case = weights.oracle("crf", f"srl_viterbi_{number}")
+    labels, expected = list(case["input"]["labels"]), case["output"]
+    chain = bio_transitions(labels)
+    np.testing.assert_array_equal(chain.between, case["input"]["transition"])
+    np.testing.assert_array_equal(chain.start, case["input"]["start"])
+    logs, mask = case["input"]["log_probabilities"][None], np.ones((1, len(expected["tags"])), bool)
+
+    @jax.jit
+    def decoded():
+        options = ({}, {"start_rule": "free"}, {"scores": "probabilities"})
+        return [decode_bio(logs, mask, labels, **option) for option in options]
+
+    found, free, summed = decoded()
+    np.testing.assert_array_equal(found.tags[0], expected["tags"])
+    assert_allclose(found.scores[0], expected["score"], atol=2e-5)
+    np.testing.assert_array_equal(free.tags[0], expected["tags_no_start_rule"])
+    assert_allclose(free.scores[0], expected["score_no_start_rule"], atol=2e-5)
+    np.testing.assert_array_equal(summed.tags[0], expected["tags_from_probabilities"])
+
+
+def test_all_sequences_one_by_one():
+    """The likelihood and the best sequence by enumeration, rows of three lengths, with learned boundaries."""
+    random = np.random.default_rng(0)
+    logits, lengths = random.normal(size=(3, 4, 3)).astype(np.float32), (4, 2, 1)
+    between, start, end = (random.normal(size=shape).astype(np.float32) for shape in ((3, 3), 3, 3))
+    tags, mask = random.integers(0, 3, (3, 4)), np.arange(4) < np.asarray(lengths)[:, None]
+    chain = Transitions(*map(jnp.asarray, (between, start, end)))
+    rows, best = jax.jit(lambda: (log_likelihood(logits, tags, mask, chain), viterbi_decode(logits, mask, chain)))()
+    for row, length in enumerate(lengths):
+        scores = {}
+        for path in itertools.product(range(3), repeat=length):
+            scores[path] = start[path[0]] + end[path[-1]] + sum(logits[row, t, tag] for t, tag in enumerate(path))
+            scores[path] += sum(between[pair] for pair in itertools.pairwise(path))
+        total = np.log(np.sum(np.exp(list(scores.values()))))
+        assert_allclose(rows[row], scores[tuple(tags[row, :length])] - total, atol=1e-5)
+        highest = max(scores, key=scores.get)
+        assert tuple(best.tags[row, :length]) == highest and (best.tags[row, length:] == -1).all()
+        assert_allclose(best.scores[row], scores[highest], atol=1e-5)
+
+
+def test_padding_and_empty_rows_change_nothing():
+    case, transitions, mask, allowed = problem("bioul_start_end")
+    logits, tags = case["input"]["logits"], case["input"]["tags"]
+    chain = constrained(transitions, allowed)
+
+    @jax.jit
+    def results(logits, tags, mask):
+        grad = jax.grad(lambda c: log_likelihood(logits, tags, mask, c).sum())(transitions)
+        return log_likelihood(logits, tags, mask, transitions), viterbi_decode(logits, mask, chain), grad
+
+    rows, decoded, grad = results(logits, tags, mask)
+    more = ((0, 2), (0, 3))
+    wide = results(
+        np.pad(logits, (*more, (0, 0)), constant_values=9.0), np.pad(tags, more, constant_values=-1), np.pad(mask, more)
+    )
+    assert_allclose(wide[0], [*rows, 0, 0], atol=1e-6)
+    np.testing.assert_array_equal(wide[1].tags, np.pad(decoded.tags, more, constant_values=-1))
+    assert_allclose(wide[1].scores, [*decoded.scores, 0, 0])
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6), wide[2], grad)
+
+
+def test_initial_values():
+    labels = [f"{letter}-{kind}" for letter in "BIOUL" for kind in range(20)]
+    plain, learned = jax.jit(
+        lambda: [CRF(labels, boundaries=b).init(jax.random.key(0))["params"] for b in ("none", "learned")]
+    )()
+    assert list(plain) == ["transitions"]
+    assert_allclose(np.std(plain["transitions"]), (2 / 200) ** 0.5, rtol=0.03)  # Xavier-normal
+    assert_allclose([np.std(learned["start"]), np.std(learned["end"])], 1, rtol=0.25)

@@ -1,0 +1,28 @@
+"""Dropout with one mask per row, and with one per word."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from elmo_jax.tasks.layers.dropout import Dropout
+
+ROWS, STEPS, FEATURES = 3, 5, 40
+
+
+@pytest.mark.parametrize("kind", ["variational", "plain"])
+def test_masks(kind):
+    ones = jnp.ones((ROWS, STEPS, FEATURES))
+    layer = Dropout(0.25, kind)
+    found = np.asarray(layer.apply({}, ones, deterministic=False, rngs={"dropout": jax.random.key(0)}))
+    kept = np.float32(1 / 0.75)
+    assert set(np.unique(found)) == {0, kept}
+    assert abs((found[:, 0] == 0).mean() - 0.25) < 0.12
+    assert (found == found[:, :1]).all() == (kind == "variational")
+    assert not (found[0] == found[1]).all()
+    assert (layer.apply({}, ones, deterministic=True) == ones).all()
+
+
+def test_variational_needs_steps():
+    with pytest.raises(ValueError, match="variational"):
+        Dropout(0.5, "variational").apply({}, jnp.ones((2, 3)), deterministic=True)

@@ -1,0 +1,52 @@
+"""The oracles of the task models, and their weights in the layouts of this package.
+
+Tensors keep PyTorch's layouts: `Linear.weight` [out, in], LSTM weights [4H, in] with gates i, f, g, o and two biases
+that add, `Conv1d.weight` [out, in, width].
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+ORACLES = Path(__file__).parents[1] / "oracles" / "tasks"
+
+
+def oracle(file, case):
+    """The arrays of a case: kind -> name -> array."""
+    kinds = {}
+    with np.load(ORACLES / f"{file}.npz") as arrays:
+        for key in arrays.files:
+            if key.startswith(f"{case}/"):
+                kind, name = key.removeprefix(f"{case}/").split("/")
+                kinds.setdefault(kind, {})[name] = arrays[key]
+    return kinds
+
+
+def close(found, expected, tolerance=1e-5):
+    """Within `tolerance` of the largest entry."""
+    expected = np.asarray(expected)
+    assert_allclose(found, expected, rtol=0, atol=tolerance * max(np.abs(expected).max(), 1e-30))
+
+
+def dense(params, prefix):
+    return {"kernel": params[f"{prefix}.weight"].T, "bias": params[f"{prefix}.bias"]}
+
+
+def gates(blocks):
+    """[4H, ...] of gates i, f, g, o as i, g, f, o."""
+    i, f, g, o = np.split(blocks, 4)
+    return np.concatenate([i, g, f, o])
+
+
+def lstm(params, prefix, suffix):
+    read, fed_back = (gates(params[f"{prefix}.weight_{part}_{suffix}"]).T for part in ("ih", "hh"))
+    bias = params[f"{prefix}.bias_ih_{suffix}"] + params[f"{prefix}.bias_hh_{suffix}"]
+    return {"kernel": np.concatenate([read, fed_back]), "bias": gates(bias)}
+
+
+def bilstm(params, prefix, layer=0):
+    return {
+        "forward": lstm(params, prefix, f"l{layer}"),
+        "backward": lstm(params, prefix, f"l{layer}_reverse"),
+    }
