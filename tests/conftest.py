@@ -1,4 +1,4 @@
-"""Set before anything else: eight CPU devices for JAX, programs compiled soon and once, and Ctrl-C as a terminal has it.
+"""Sets eight CPU devices for JAX, quick compilation shared by all processes, and Ctrl-C as a terminal has it.
 
 Most of what the tests take is compiling. So XLA is asked for code that is compiled sooner and runs slower, and all
 processes of a run of the suite, pytest's workers and the commands that tests start, share compiled programs in a
@@ -13,7 +13,6 @@ import tempfile
 import pytest
 
 from tests.environment import xla_flags
-
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = xla_flags(8)

@@ -11,7 +11,20 @@ PACKAGE = Path(__file__).parents[1] / "elmo_jax"
 # each part may import itself and what stands before it
 ORDER = [
     *("version", "environment", "types", "errors", "files", "settings", "config", "config_file", "characters"),
-    *("distributed", "model", "data", "runs", "checkpoints", "embedding", "training", "finetuning", "tasks", "analysis", "aot", "bench"),
+    *(
+        "distributed",
+        "model",
+        "data",
+        "runs",
+        "checkpoints",
+        "embedding",
+        "training",
+        "finetuning",
+        "tasks",
+        "analysis",
+        "aot",
+        "bench",
+    ),
     *("cli", "__main__"),
 ]
 

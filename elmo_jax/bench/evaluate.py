@@ -80,7 +80,7 @@ def _shares(size: Size, softmax: Any, tokens: int, seconds: float, machine: Mach
 
 
 def _text(corpus: Corpus, tokens: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns whole sentences of the held-out text with about `tokens` tokens (None for all), and one short sentence."""
+    """Returns whole sentences of the held-out text with about `tokens` tokens (None: all), and one short sentence."""
     blocks = corpus.blocks("heldout")
     text = np.concatenate([blocks[index] for index in range(len(blocks))])
     starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))

@@ -22,8 +22,8 @@ from etils import epath
 
 from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.checkpoints.trees import saved_tree
-from tests.environment import xla_flags
 from tests.end_to_end.forked import SERVER, Forked
+from tests.environment import xla_flags
 
 STEPS = 120  # of the uninterrupted run
 ENOUGH_SECONDS = 900  # a process that needs more hangs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -31,6 +32,16 @@ from elmo_jax.cli.main import main
 sys.exit(main(arguments))
 """
 LARGEST = 1 << 17  # bytes of a request, its environment included
+MODULES = (
+    "elmo_jax.checkpoints.export",
+    "elmo_jax.data.prepare.pipeline",
+    "elmo_jax.data.prepare.report",
+    "elmo_jax.embedding.convert",
+    "elmo_jax.finetuning.finetune",
+    "elmo_jax.training.evaluate_text",
+    "elmo_jax.training.launch",
+    "matplotlib.backends.backend_agg",
+)
 
 
 class Forked:
@@ -171,15 +182,8 @@ def serve(descriptor: int) -> list[str]:
 
 def _import() -> None:
     """Imports what commands import when they are run."""
-    import elmo_jax.checkpoints.export
-    import elmo_jax.data.prepare.pipeline
-    import elmo_jax.data.prepare.report
-    import elmo_jax.embedding.convert
-    import elmo_jax.finetuning.finetune
-    import elmo_jax.training.evaluate_text
-    import elmo_jax.training.launch
-    import matplotlib.backends.backend_agg  # noqa: F401
-
+    for module in MODULES:
+        importlib.import_module(module)
     assert len(os.listdir("/proc/self/task")) == 1, "a process of several threads cannot be forked"
 
 
