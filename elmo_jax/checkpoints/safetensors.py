@@ -2,8 +2,10 @@
 
 The tensors are named by their key paths (`forward/layer_0/kernel`). The file's metadata has the key `elmo_jax` with a
 JSON object (the version of the layout, the architecture, the fingerprint, the vocabulary, which is null without a
-softmax, and the provenance) and the key `sha256` with the SHA-256 of that object's text. Parameters may be stored in float16; they are float32 once they have been read, and the fingerprint is
-that of the parameters as they are read.
+softmax, and the provenance) and the key `sha256` with the SHA-256 of that object's text.
+
+Parameters may be stored in float16; they are float32 once they have been read, and the fingerprint is that of the
+parameters as they are read.
 """
 
 from __future__ import annotations
