@@ -30,7 +30,7 @@ from elmo_jax.settings import from_dict, to_dict
 _DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PretrainedBiLM:
     """A pretrained biLM: its architecture, parameters and vocabulary.
 
@@ -47,6 +47,31 @@ class PretrainedBiLM:
     vocabulary: list[str] | None
     info: dict[str, Any]
     fingerprint: str
+
+    def __repr__(self) -> str:
+        """Returns a few lines: the sizes, and what the provenance says of the training."""
+        lstm, cnn = self.config.lstm, self.config.char_cnn
+        softmax = (
+            "no softmax"
+            if "softmax" not in self.params
+            else f"softmax over {len(self.params['softmax']['bias']):,} words"
+        )
+        dense = sum(leaf.size for key, leaf in flatten(self.params).items() if not key.startswith("softmax/"))
+        lines = [
+            f"{type(self).__name__} {self.fingerprint[:12]}: {dense:,} parameters, {softmax}",
+            f"{lstm.layers} LSTM layers per direction with {lstm.cells:,} cells and projection {lstm.projection:,};"
+            f" {cnn.features:,} character filters, {cnn.highways} highway layers",
+        ]
+        if "steps" in self.info:
+            lines.append(
+                f"trained in the run {self.info.get('experiment')!r}: {self.info['steps']:,} steps,"
+                f" {self.info.get('tokens_seen', 0):,} tokens"
+            )
+        if heldout := self.info.get("heldout_perplexity"):
+            lines.append(f"held-out perplexity {heldout['average']:,.1f}")
+        if sources := self.info.get("corpus_sources"):
+            lines.append(f"text: {', '.join(sources[:8])}{', …' if len(sources) > 8 else ''}")
+        return "\n  ".join(lines)
 
 
 def export_bilm(

@@ -21,7 +21,7 @@ from elmo_jax.model.precision import Precision
 from elmo_jax.types import Tree
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class EmbeddingBiLM(PretrainedBiLM):
     """A trained biLM that computes vectors.
 

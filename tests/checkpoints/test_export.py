@@ -327,3 +327,20 @@ def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
     bilm = open_bilm(tmp_path / "out")
     assert done.stdout.strip() == bilm.fingerprint
     assert_equal(bilm.params, tree())
+
+
+def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
+    params = tree()
+    words = [f"word{i}" for i in range(len(params["softmax"]["bias"]))]
+    info = {"experiment": "mine", "steps": 12, "tokens_seen": 3456, "heldout_perplexity": {"average": 78.9}}
+    export_bilm(tmp_path / "bilm", MODEL, params, words, {**info, "corpus_sources": ["a.txt", "sotu"]})
+    shown = repr(open_bilm(tmp_path / "bilm"))
+    assert len(shown) < 500 and shown.count("\n") == 4
+    for part in (
+        f"softmax over {len(words)} words",
+        "23 cells",
+        "12 steps, 3,456 tokens",
+        "perplexity 78.9",
+        "a.txt, sotu",
+    ):
+        assert part in shown
