@@ -41,13 +41,16 @@ SPLITS = ("train", "dev", "test")
 _LARGEST_SEED = 0  # of the order in which training examples are taken into smaller shares
 
 
-def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished | Stopped:
+def train_task(
+    config: TaskConfig, workdir: epath.Path, title: str, devices: Sequence[jax.Device] | None = None
+) -> Finished | Stopped:
     """Trains a task with every seed of its config, to the end or until SIGTERM or SIGINT.
 
     Args:
       config: the experiment, of the task's own class.
       workdir: the run's folder; a run that was stopped or killed there goes on.
       title: what the run is called in its picture.
+      devices: the devices to use; all local devices unless given.
 
     Raises:
       UserError: a setting, a file or a loss that training cannot go on with.
@@ -67,13 +70,15 @@ def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished 
     }
     open_workdir(workdir, config, facts, CHANGEABLE)
     use_compilation_cache(workdir)
-    run = TaskRun(task, config, bilm, splits, workdir)
+    run = TaskRun(task, config, bilm, splits, workdir, make_mesh(list(devices or jax.local_devices())))
+    already = True
     with StopSignals() as signals:
         for seed in config.seeds:
             ended = run.train(seed, signals)
             if isinstance(ended, Stopped):
                 return ended
-    return Finished(run.finish(title, facts), already=False)
+            already = already and ended is None
+    return Finished(run.finish(title, facts), already)
 
 
 def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
@@ -107,6 +112,7 @@ class TaskRun:
         bilm: EmbeddingBiLM | None,
         splits: dict[str, list[Any]],
         workdir: epath.Path,
+        mesh: jax.sharding.Mesh,
     ) -> None:
         """Prepares the inputs of all examples.
 
@@ -115,6 +121,7 @@ class TaskRun:
           bilm: the frozen biLM; None for none.
           splits: the examples of `train`, `dev` and `test`.
           workdir: the run's folder.
+          mesh: the devices.
         """
         self._task, self._config, self._workdir = task, config, workdir
         chosen = training_share(splits["train"], config)
@@ -124,7 +131,6 @@ class TaskRun:
             rows_of(task, chosen), others, config.word_vectors, config.characters
         )
         self._layers = layers_of(task, config, bilm, splits, workdir)
-        mesh = make_mesh(jax.local_devices())
         self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
         devices = mesh.size if task.rows_are_examples else 1
@@ -191,6 +197,7 @@ class TaskRun:
         result: dict[str, Any] = {
             "task": self._task.name,
             "metric": self._task.metric,
+            "steps": sum(seed["step"] for seed in seeds),
             **{
                 name: statistics([s[name][self._task.metric] for s in seeds])
                 for name in ("dev", "test")
