@@ -54,7 +54,8 @@ class WordVectorsConfig:
 
     path: str = setting(
         "",
-        "Pretrained vectors: a text file of GloVe or word2vec (.gz, .xz, .zip too), or glove-6b-50d; empty for none.",
+        "Pretrained vectors: a text file of GloVe or word2vec (.gz, .xz, .zip too), or glove-6b-50d; empty for none."
+        " Those of several, with commas between, are joined.",
     )
     dim: int = setting(
         50, "Numbers per word without pretrained vectors; 0 for no word vectors at all.", least=0, most=4096
@@ -79,7 +80,12 @@ class CharactersConfig:
     filters: tuple[tuple[int, int], ...] = setting((), "Pairs of a filter's width and how many there are of it.")
     max_characters: int = setting(40, "Characters of a word that are read.", least=1, most=1000)
     min_count: int = setting(1, "Rarer characters of the training text share one vector.", least=1)
-    dropout: float = setting(0.0, "Share of the characters' numbers that is dropped in training.", least=0, below=1)
+    initial: Literal["xavier", "narrow"] = setting(
+        "xavier", "How a character's vector starts: Xavier-uniform, or uniform within 0.05 as document-qa's."
+    )
+    dropout: float = setting(
+        0.0, "Share of the characters' numbers that is dropped in training, below the filters.", least=0, below=1
+    )
     variant: Literal["masked", "allennlp"] = setting(
         "masked", "Whether windows that are all padding are left out, or take part as in AllenNLP."
     )
