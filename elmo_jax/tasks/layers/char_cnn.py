@@ -17,6 +17,8 @@ from jax import lax
 
 from elmo_jax.tasks.layers.dense import uniform
 
+_NARROW = 0.05  # the bound of document-qa's initial embeddings
+
 Windows = Literal["independent", "allennlp"]
 """Which windows of a word take part in the maximum.
 
@@ -39,6 +41,8 @@ class CharCNN(nn.Module):
       filters: pairs (width, F).
       max_characters: the characters of a word that are read; at least the widest filter.
       variant: which windows take part in the maximum.
+      initial: how the embedding starts: Xavier-uniform, or uniform within 0.05.
+      dropout: the share of the embedding's numbers that is dropped in training.
     """
 
     characters: int
@@ -46,13 +50,16 @@ class CharCNN(nn.Module):
     filters: Sequence[tuple[int, int]] = ((3, 128),)
     max_characters: int = 50
     variant: Windows = "independent"
+    initial: Literal["xavier", "narrow"] = "xavier"
+    dropout: float = 0.0
 
     @nn.compact
-    def __call__(self, ids: jax.Array) -> jax.Array:
+    def __call__(self, ids: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Encodes words.
 
         Args:
           ids: [..., W] character ids, 0 at padding behind a word's characters.
+          deterministic: no dropout; otherwise the apply needs a `dropout` key.
 
         Returns:
           [..., sum of all F]. A word without characters has a vector of zeros, but that of its padding in the variant
@@ -66,8 +73,10 @@ class CharCNN(nn.Module):
             raise ValueError(
                 f"max_characters is {self.max_characters}; the widest filter has {widest}, the words {ids.shape[-1]}"
             )
-        table = self.param("embedding", nn.initializers.xavier_uniform(), (self.characters, self.embedding_dim))
+        initial = nn.initializers.xavier_uniform() if self.initial == "xavier" else uniform(_NARROW)
+        table = self.param("embedding", initial, (self.characters, self.embedding_dim))
         vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
+        vectors = nn.Dropout(self.dropout)(vectors, deterministic=deterministic)
         length = (ids > 0).sum(-1)  # [...]
         found = [self._convolve(i, vectors, length) for i in range(len(self.filters))]
         return jnp.concatenate(found, axis=-1)
