@@ -19,6 +19,7 @@ from flax import nnx
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.embedding.bilm import frozen_tree
+from elmo_jax.embedding.characters import character_ids as character_ids
 from elmo_jax.embedding.embed import check_sentences
 from elmo_jax.embedding.words import key
 from elmo_jax.errors import UserError
@@ -48,10 +49,9 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
       UserError: the model was trained with another biLM (the fingerprints differ), or it has no `ELMo`.
     """
     tree: dict[str, Any] = {"tree": frozen_tree(bilm)}
+    if cache is not None:
+        _check_cache(cache, bilm)
     if cache is not None and len(cache.vectors):
-        if cache.vectors.shape[1] != bilm.config.lstm.projection:
-            size = bilm.config.lstm.projection
-            raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, the biLM's have {size}")
         tree["cache"] = jax.device_put(cache.vectors)
 
     def beside(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +86,14 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords 
     return module
 
 
+def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
+    size, projection = bilm.config.char_cnn.max_characters, bilm.config.lstm.projection
+    if cache.max_characters != size:
+        raise UserError(f"cache: max_characters is {cache.max_characters}, expected {size}, that of the biLM")
+    if cache.vectors.shape[1] != projection:
+        raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, expected {projection}, as the biLM has")
+
+
 def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
     stored = np.asarray(found).astype(np.uint8).tobytes().hex()
     if stored and stored != bilm.fingerprint:
@@ -95,25 +103,6 @@ def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
         )
 
 
-def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
-    """Returns character ids + 1, the input of `ELMo`: int32 [B, T, W], zeros beyond the end of a sentence.
-
-    Args:
-      sentences: B lists of words.
-      max_characters: W, that of the biLM.
-
-    Raises:
-      UserError: a sentence is a string, or a word is not a string or cannot be encoded.
-    """
-    check_sentences(sentences)
-    ids = np.zeros((len(sentences), max(map(len, sentences), default=0), max_characters), np.int32)
-    for row, sentence in enumerate(sentences):
-        for word in sentence:
-            key(word, max_characters)
-        ids[row, : len(sentence)] = spell(sentence, max_characters) + 1
-    return ids
-
-
 class CachedWords:
     """A cache of word vectors, which makes the input of `ELMo` for sentences of these and other words.
 
@@ -121,6 +110,7 @@ class CachedWords:
 
     Attributes:
       vectors: float32 [N, P] the cached vectors.
+      max_characters: W.
     """
 
     def __init__(self, words: Sequence[str], vectors: np.ndarray, max_characters: int = MAX_CHARACTERS) -> None:
@@ -137,7 +127,7 @@ class CachedWords:
         if len(words) != len(vectors):
             raise UserError(f"{len(words)} words for {len(vectors)} vectors; expected one vector per word")
         self.vectors = np.asarray(vectors, np.float32)
-        self._size = max_characters
+        self.max_characters = max_characters
         self._rows = {word: row for row, word in reversed(list(enumerate(words, 1)))}
 
     @classmethod
@@ -199,8 +189,8 @@ class CachedWords:
             for step, word in enumerate(sentence):
                 known = self._rows.get(word)
                 if known is None:
-                    key(word, self._size)
+                    key(word, self.max_characters)
                     known = 1 + len(self.vectors) + spelt.setdefault(word, len(spelt))
                 words[row, step] = known
-        characters = spell([*spelt] + [""] * max(max(others, 1) - len(spelt), 0), self._size)
+        characters = spell([*spelt] + [""] * max(max(others, 1) - len(spelt), 0), self.max_characters)
         return characters.astype(np.int32), words

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import ModelConfig
+from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
@@ -79,15 +80,23 @@ class ELMo(nn.Module):
         """Runs the biLM from a zero state, and mixes its layers.
 
         Args:
-          characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence (`character_ids`);
-            or, with `words`, [U, W] raw character ids of the words that are not in the cache (`CachedWords`).
+          characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence
+            (`EmbeddingBiLM.character_ids`); or, with `words`, [U, W] raw character ids of the words that are not in the
+            cache (`CachedWords`).
           words: [B, T] 0 beyond the end of a sentence, 1 to N for a row of the cache, N + 1 + u for row u of
             `characters`. N is 0 if `with_bilm` was given no cache.
           deterministic: whether dropout is off.
 
         Raises:
+          UserError: W is not the number of characters per word of this biLM.
           ValueError: the variables have no biLM.
         """
+        size = self.config.char_cnn.max_characters
+        if characters.shape[-1] != size:
+            raise UserError(
+                f"characters: {characters.shape[-1]} per word, but this biLM reads {size};"
+                f" make them with bilm.character_ids(sentences) or give max_characters={size}"
+            )
         vectors, mask = self._bilm(characters, words)
         return self._mixed(vectors, mask, deterministic, marked=True)
 

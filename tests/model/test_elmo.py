@@ -292,6 +292,22 @@ def test_cached_words_and_characters_for_the_others(bilm, characters):
     assert np.abs(moved - expected)[0].max() > 0.01 and np.abs(moved - expected)[3].max() < 2e-6
 
 
+def test_characters_of_another_width_are_refused(bilm, characters):
+    module, variables = made(bilm, characters)
+    assert_array_equal(bilm.character_ids(SENTENCES), characters)
+    for width in (50, 2 * SIZE):  # 2 * SIZE can be reshaped to twice as many words without an error
+        wide = character_ids(SENTENCES, width)
+        with pytest.raises(UserError, match=f"characters: {width} per word, but this biLM reads {SIZE}; make them"):
+            run(module, variables, wide)
+        with pytest.raises(UserError, match=f"characters: {width} per word"):
+            module.init(jax.random.key(0), wide)
+        cache = CachedWords(["the"], bilm.words(["the"]), width)
+        with pytest.raises(UserError, match=f"characters: {width} per word"):
+            run(module, variables, *cache(SENTENCES))
+        with pytest.raises(UserError, match=f"cache: max_characters is {width}, expected {SIZE}"):
+            with_bilm(variables, bilm, cache)
+
+
 def test_marks_are_those_of_the_speller():
     for mark, word in zip(sentences.MARKS, ("<S>", "</S>"), strict=True):
         assert_array_equal(spell([word], SIZE)[0, :3], mark)
