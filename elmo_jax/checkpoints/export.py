@@ -28,6 +28,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 
 _DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
+_DESCRIPTION_BYTES = 1 << 24  # the largest description that is read; more than any architecture needs
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -153,8 +154,12 @@ def read_export(folder: epath.Path) -> PretrainedBiLM:
 def _read_description(folder: epath.Path) -> dict[str, Any]:
     path = folder / _DESCRIPTION
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            content = file.read(_DESCRIPTION_BYTES + 1)
+        if len(content) > _DESCRIPTION_BYTES:
+            raise ValueError("larger than 16 MB")
+        description = json.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); export the biLM again") from None
     layout = description.get("layout") if isinstance(description, dict) else None
     if layout != LAYOUT_VERSION:
@@ -166,7 +171,13 @@ def _read_description(folder: epath.Path) -> dict[str, Any]:
         kind = dict if key in ("model", "shapes", "info") else (str, type(None))
         if key not in description or not isinstance(description[key], kind):
             raise UserError(f"{path}: '{key}' is missing or damaged; export the biLM again")
+    if not all(_is_shape(shape) for shape in description["shapes"].values()):
+        raise UserError(f"{path}: 'shapes' is damaged; export the biLM again")
     return description
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(type(size) is int for size in value)
 
 
 def _write_params(folder: epath.Path, params: dict[str, Any]) -> None:
