@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from elmo_jax import files
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, is_export, read_export
+from elmo_jax.checkpoints.export import PretrainedBiLM, check_replaceable, export_bilm, is_export, read_export
 from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
@@ -154,8 +154,9 @@ def corpus_of(run: epath.Path) -> Corpus:
 
 def export_run(run: Path, step: str, out: Path | None) -> tuple[epath.Path, int]:
     """Exports the biLM of a checkpoint to `out` or else to the run's `export`; returns the folder and the step."""
-    bilm = load_run(run, step)
     folder = files.place(run) / "export" if out is None else files.place(out)
+    check_replaceable(folder)
+    bilm = load_run(run, step)
     export_bilm(folder, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
     steps: Any = bilm.info["steps"]
     return folder, int(steps)

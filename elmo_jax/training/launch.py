@@ -10,6 +10,7 @@ import jax
 from etils import epath
 
 from elmo_jax import files
+from elmo_jax.checkpoints.export import check_replaceable
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first
@@ -63,6 +64,8 @@ def launch(
     mesh = make_mesh()
     with fails_together():
         check_sizes(config, corpus, mesh)
+        if is_first():
+            check_replaceable(workdir / "export")  # the end of the run will write it
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
     open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     total = total_steps(config, corpus)
