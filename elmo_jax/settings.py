@@ -46,7 +46,7 @@ class Range:
     def __str__(self) -> str:
         bounds = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
         said = " and ".join(f"{name} {bound:,}" for name, bound in bounds if bound is not None)
-        return said or "any finite number"
+        return f"a number {'of ' if self.least is not None else ''}{said}" if said else "a finite number"
 
 
 def setting(
@@ -128,7 +128,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
     if isinstance(value, int | float) and not isinstance(value, bool) and value not in field.metadata["range"]:
-        raise UserError(f"{where}: expected a number {field.metadata['range']}, got {value:,}")
+        raise UserError(f"{where}: expected {field.metadata['range']}, got {value:,}")
     return value
 
 

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from elmo_jax.cli import bench, compile, embed, evaluate, export, finetune, hdf5, prepare, pretrain, task
+from elmo_jax.cli import bench, compile, embed, evaluate, export, finetune, hdf5, neighbours, prepare, pretrain, task
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.version import __version__
@@ -55,6 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in (prepare, pretrain, finetune, evaluate, export):
         command.add_command(commands)
     hdf5.add_commands(commands)
-    for command in (embed, task, compile, bench):
+    for command in (embed, neighbours, task, compile, bench):
         command.add_command(commands)
     return parser

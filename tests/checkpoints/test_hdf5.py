@@ -152,7 +152,7 @@ def test_both_counts_of_characters_and_absent_keys(files: tuple[Path, Path]) -> 
         ("lstm.dim", 1 << 40, "'lstm.dim': expected a whole number"),
         ("lstm.n_layers", 1 << 20, "'lstm.n_layers': expected a whole number, at most 1000"),
         ("char_cnn.n_highway", 1 << 20, "'char_cnn.n_highway': expected a whole number, at most 1000"),
-        ("lstm.n_layers", 0, "lstm.layers: expected a number at least 1"),
+        ("lstm.n_layers", 0, "lstm.layers: expected a number of at least 1"),
         ("lstm.cell_clip", -1, "'lstm.cell_clip': expected a number, at least 0, found -1"),
         ("lstm.use_skip_connections", 1, "'lstm.use_skip_connections': expected true or false, found 1"),
         ("char_cnn.filters", [[1, 2], [3]], r"'char_cnn.filters': expected a list of pairs \[width, number\]"),

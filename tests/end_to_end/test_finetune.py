@@ -28,7 +28,7 @@ from tests.end_to_end.commands import (
 TEXT = ("--data", "domain", "--heldout-fraction", "0.2", "--workers", "1")
 # a rate at which held-out perplexity falls and rises from one evaluation to the next
 RESTLESS = (
-    *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.6", "--config.finetune.patience=2"),
+    *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.3", "--config.finetune.patience=2"),
     *("--config.evaluation.every=5", "--config.finetune.evaluations=0", "--config.checkpoint.every=10"),
     "--config.finetune.trainable=all_but_token_encoder",
 )
@@ -308,9 +308,9 @@ def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ("text", "text: no bilm.json here"),
-        ("nowhere", "nowhere: no such folder"),
-        ("small.py", "a file; for "),
+        ("text", "text: no biLM here; "),
+        ("nowhere", "nowhere: no such file or folder; "),
+        ("small.py", "small.py: a file; "),
     ],
 )
 def test_wrong_folder(domain: Commands, complaint: Any, tmp_path: Path, model: str, expected: str) -> None:
@@ -333,7 +333,7 @@ def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, 
         ("model.lstm.cells=64", "config.model.lstm.cells: 64, but the model in whole has 32"),
         ("finetune.trainable=some", "finetune.trainable: expected 'all'"),
         ("finetune.vocabulary=new", "finetune.vocabulary: expected 'keep'"),
-        ("finetune.patience=-1", "finetune.patience: expected at least 0"),
+        ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
     ],
 )
 def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: str, expected: str) -> None:
@@ -389,7 +389,9 @@ def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, compla
 
 
 def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
-    assert "--epochs: expected 0 or more, got -1" in complaint(*finetune("whole", tmp_path / "run", "--epochs", "-1"))
+    assert "--epochs: expected a number of at least 0, got -1" in complaint(
+        *finetune("whole", tmp_path / "run", "--epochs", "-1")
+    )
 
 
 def test_many_epochs_of_a_small_text_are_warned_of(
