@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etils import epath
 
 from elmo_jax.cli.options import Commands, add_model_options, model_source
 from elmo_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from elmo_jax.checkpoints.export import PretrainedBiLM
+    from elmo_jax.checkpoints.open import BiLMSource
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -36,10 +41,10 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from elmo_jax.checkpoints.export import check_replaceable, export_bilm
-    from elmo_jax.checkpoints.open import is_run, load_run, open_bilm
-    from elmo_jax.checkpoints.safetensors import without_softmax, write_safetensors
+    from elmo_jax.checkpoints.export import check_replaceable
+    from elmo_jax.checkpoints.open import is_run
     from elmo_jax.files import place
+    from elmo_jax.runs.folder import locked_for
 
     source, out = model_source(options), options.out
     run = None if isinstance(source, tuple) or not is_run(source) else source
@@ -54,6 +59,21 @@ def _export(options: argparse.Namespace) -> int:
     if options.format == "export":
         out = place(out)
         check_replaceable(out)  # before the biLM is read
+    with locked_for(out):
+        bilm = _written(options, source, run, out)
+    what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
+    print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
+    return 0
+
+
+def _written(
+    options: argparse.Namespace, source: BiLMSource, run: Path | epath.Path | str | None, out: epath.Path
+) -> PretrainedBiLM:
+    """Reads the biLM, writes it to `out` as the options say, and returns it."""
+    from elmo_jax.checkpoints.export import export_bilm
+    from elmo_jax.checkpoints.open import load_run, open_bilm
+    from elmo_jax.checkpoints.safetensors import without_softmax, write_safetensors
+
     bilm = open_bilm(source) if run is None else load_run(run, options.step or "last")
     if options.softmax == "drop":
         bilm = without_softmax(bilm)
@@ -61,6 +81,4 @@ def _export(options: argparse.Namespace) -> int:
         write_safetensors(Path(out), bilm, options.dtype or "float32")
     else:
         export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
-    what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
-    print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
-    return 0
+    return bilm

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from etils import epath
+
 from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import make_folder_of
+from elmo_jax.runs.folder import locked_for
 
 
 def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
@@ -22,7 +25,8 @@ def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
     bilm = open_bilm((options, weights))
     if (out / "bilm.json").exists() and open_bilm(out).fingerprint != bilm.fingerprint:
         raise UserError(f"{out}: holds the export of another biLM; choose another folder")
-    export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
+    with locked_for(epath.Path(out)):
+        export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
     return bilm
 
 

@@ -15,7 +15,8 @@ from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.folder import check_usable, open_workdir
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import check_sizes, total_steps
@@ -35,9 +36,13 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     Raises:
       UserError: a setting or a file is invalid, or the loss is not finite.
     """
+    folder = files.place(workdir)
     with fails_together():
         corpus = Corpus.open(config.data.corpus)
-    return launch(Plan(), config, corpus, files.place(workdir), title)
+        if is_first():
+            check_usable(folder)
+    with locked(folder):
+        return launch(Plan(), config, corpus, folder, title)
 
 
 def launch(
@@ -48,7 +53,7 @@ def launch(
     title: str,
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
-    """Starts or resumes the run of `workdir`, unless it is complete.
+    """Starts or resumes the run of `workdir`, which the caller has locked, unless it is complete.
 
     Args:
       plan: the kind of training.
