@@ -29,6 +29,7 @@ from elmo_jax.settings import from_dict, to_dict
 
 _DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
 _DESCRIPTION_BYTES = 1 << 24  # the largest description that is read; more than any architecture needs
+_OLD = "old"  # the ending of the hidden folder that an export is moved to while a new one takes its place
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -119,6 +120,7 @@ def export_bilm(
             _write_params(folder / _PARAMETERS, unflatten(flat))
             if vocabulary is not None:
                 (folder / _VOCABULARY).write_bytes(_lines(vocabulary))
+            description["files"] = sorted([*_files(folder), _DESCRIPTION])  # only these may be deleted later
             (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     except Exception as error:
         if not failures.is_of_storage(error):
@@ -232,13 +234,14 @@ def _replacing(path: epath.Path) -> Iterator[epath.Path]:
     In a bucket, where nothing can be renamed, the folder is `path` itself, emptied. Without the description, which is
     written last, it is not an export.
     """
-    if path.exists() and not (path / _DESCRIPTION).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
+    check_replaceable(path)
     if files.in_bucket(path):
         path.rmtree(missing_ok=True)
         yield path
         return
-    temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", "old"))
+    temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", _OLD))
+    if old.exists() and not path.exists():  # a process was killed before its new export was in place
+        old.rename(path)
     for leftover in (temporary, old):  # of an export whose process was killed
         if leftover.exists():
             leftover.rmtree()
@@ -252,6 +255,49 @@ def _replacing(path: epath.Path) -> Iterator[epath.Path]:
         for leftover in (temporary, old):
             with contextlib.suppress(OSError):
                 leftover.rmtree(missing_ok=True)
+
+
+def check_replaceable(path: epath.Path) -> None:
+    """Raises `UserError` unless an export may be written to `path`, in place of whatever is there.
+
+    A folder may hold the files that an export has written, which `bilm.json` lists, and nothing else. In a bucket it
+    may also hold the parts of an export that was interrupted before its description was written.
+    """
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise UserError(f"{path}: holds something else than an export: it is a file; choose another folder")
+    present = _files(path)
+    described = (path / _DESCRIPTION).is_file()
+    if not described and present and not files.in_bucket(path):
+        raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
+    written = _written(path) if described else None
+    for name in present:
+        in_parts = name in (_DESCRIPTION, _VOCABULARY) or name.startswith(f"{_PARAMETERS}/")
+        if name not in written if written is not None else not in_parts:
+            raise UserError(
+                f"{path}: holds {name}, which is not a part of the export, and would be deleted; move it elsewhere, or"
+                " choose another folder"
+            )
+
+
+def _written(path: epath.Path) -> set[str] | None:
+    """Returns the files that an export consists of, or None if its description does not list them."""
+    try:
+        listed = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))["files"]
+        return {str(name) for name in listed}
+    except (OSError, ValueError, KeyError, TypeError):  # damaged, or written by an older version
+        return None
+
+
+def _files(folder: epath.Path, prefix: str = "") -> list[str]:
+    """Returns the paths of all files below a folder, relative to it."""
+    found: list[str] = []
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        link = not files.in_bucket(entry) and os.path.islink(entry)
+        found += [name] if link or not entry.is_dir() else _files(entry, f"{name}/")
+    return found
 
 
 def _lines(vocabulary: Sequence[str]) -> bytes:

@@ -159,13 +159,13 @@ def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> N
 
 
 def write_hdf5(
-    weights: str | os.PathLike[str], options: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
+    options: str | os.PathLike[str], weights: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
 ) -> None:
     """Writes a biLM in the published format, which has no softmax.
 
     Args:
-      weights: the path of `weights.hdf5`.
       options: the path of `options.json`.
+      weights: the path of `weights.hdf5`.
       model: the architecture.
       params: the parameter tree; its softmax, if any, is left out.
 

@@ -17,7 +17,8 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.folder import check_usable, open_workdir
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped, StopSignals
@@ -74,17 +75,19 @@ def train_task(
         "bilm": bilm.fingerprint if bilm else None,
         "data": {name: _digest(task, examples) for name, examples in splits.items()},
     }
-    open_workdir(workdir, config, facts, CHANGEABLE)
-    use_compilation_cache(workdir)
-    run = TaskRun(task, config, bilm, splits, workdir, make_mesh(list(devices or jax.local_devices())))
-    already = True
-    with StopSignals() as signals:
-        for seed in config.seeds:
-            ended = run.train(seed, signals)
-            if isinstance(ended, Stopped):
-                return ended
-            already = already and ended is None
-    return Finished(run.finish(title, facts), already)
+    check_usable(workdir)
+    with locked(workdir):
+        open_workdir(workdir, config, facts, CHANGEABLE)
+        use_compilation_cache(workdir)
+        run = TaskRun(task, config, bilm, splits, workdir, make_mesh(list(devices or jax.local_devices())))
+        already = True
+        with StopSignals() as signals:
+            for seed in config.seeds:
+                ended = run.train(seed, signals)
+                if isinstance(ended, Stopped):
+                    return ended
+                already = already and ended is None
+        return Finished(run.finish(title, facts), already)
 
 
 def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:

@@ -185,6 +185,47 @@ def test_an_older_export_is_replaced_and_nothing_else_is(folder: Path, tmp_path:
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("name", ["thesis.txt", "notes/thesis.txt", "parameters/d/thesis.txt"])
+def test_a_file_that_was_put_into_an_export_is_not_deleted(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("once")
+    with pytest.raises(UserError, match=f"out: holds {name}, which is not a part of the export") as caught:
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    assert "\n" not in str(caught.value)
+    assert (folder / name).read_text() == "once"
+    assert_equal(open_bilm(folder).params, tree())
+    (folder / name).unlink()
+    export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree(1))
+
+
+def test_an_export_of_an_older_version_is_replaced(folder: Path) -> None:
+    """Its description does not list the files."""
+    description = json.loads((folder / "bilm.json").read_text())
+    assert sorted(path for path in description.pop("files") if "/" not in path) == ["bilm.json", "vocabulary.txt"]
+    (folder / "bilm.json").write_text(json.dumps(description))
+    (folder / "thesis.txt").touch()
+    with pytest.raises(UserError, match="out: holds thesis.txt"):
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    (folder / "thesis.txt").unlink()
+    export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree(1))
+
+
+def test_an_export_that_was_killed_between_its_renames_is_not_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.rename(folder.with_name(".out.old"))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(export, "_write_params", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree())
+
+
 def test_an_export_that_fails_leaves_the_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, os.strerror(28))

@@ -50,7 +50,7 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0  # the same again
     for _ in range(2):
-        assert main(["export-hdf5", str(export), str(weights), str(options)]) == 0
+        assert main(["export-hdf5", str(export), str(options), str(weights)]) == 0
     assert load_bilm((options, weights)).fingerprint == load_bilm((OPTIONS, WEIGHTS)).fingerprint
     assert load_bilm(export).config == load_bilm((options, weights)).config
     with h5py.File(WEIGHTS) as one, h5py.File(weights) as two:
@@ -65,7 +65,7 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     assert main(["import-hdf5", str(other / "options.json"), str(other / "weights.hdf5"), str(export)]) == 2
     assert "holds the export of another biLM" in capsys.readouterr().err
     options.write_text("{}")
-    assert main(["export-hdf5", str(export), str(weights), str(options)]) == 2
+    assert main(["export-hdf5", str(export), str(options), str(weights)]) == 2
     assert options.read_text() == "{}"
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(tmp_path)]) == 2
     assert "holds something else than an export" in capsys.readouterr().err
@@ -73,6 +73,19 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     assert main(["import-hdf5", str(OPTIONS), str(tmp_path / "bad.hdf5"), str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "not a whole HDF5 file" in error and not (tmp_path / "new").exists()
+
+
+def test_options_and_weights_are_two_files_in_one_order(tmp_path, capsys):
+    """As in `import-hdf5`, the options come first; the same path twice would leave no weights."""
+    export, one = tmp_path / "export", str(tmp_path / "x")
+    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
+    (tmp_path / "link").symlink_to(one)
+    for two, expected in ((one, "two files"), (str(tmp_path / "link"), "two files")):
+        assert main(["export-hdf5", str(export), one, two]) == 2
+        assert expected in capsys.readouterr().err
+    assert main(["export-hdf5", str(export), str(tmp_path / "w.hdf5"), str(tmp_path / "o.json")]) == 2
+    assert "first the options (.json) and then the weights (.hdf5)" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "link"]
 
 
 def test_lines_become_datasets_in_their_order(bilm, text, tmp_path, monkeypatch):

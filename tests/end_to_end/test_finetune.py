@@ -260,7 +260,7 @@ def corpus_unknown(folder: Path) -> float:
 
 
 def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) -> None:
-    assert domain.run("export-hdf5", "whole", "weights.hdf5", "options.json").status == 0
+    assert domain.run("export-hdf5", "whole", "options.json", "weights.hdf5").status == 0
     settings = ("batch_size=8", "unroll_steps=10", "negatives=64")
     ended = domain.run(
         *finetune("weights.hdf5", "published", "--options", "options.json", "--original", "text", "--epochs", "0.1"),
@@ -343,7 +343,7 @@ def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: st
 
 def test_character_tables_of_published_weights(domain: Commands, complaint: Any, tmp_path: Path) -> None:
     """Options that do not fit the weights."""
-    assert domain.run("export-hdf5", "whole", tmp_path / "w.hdf5", tmp_path / "o.json").status == 0
+    assert domain.run("export-hdf5", "whole", tmp_path / "o.json", tmp_path / "w.hdf5").status == 0
     options = json.loads((tmp_path / "o.json").read_text())
     for n_characters, expected in ((300, "expected 261 or 262"), (261, "")):
         options["char_cnn"]["n_characters"] = n_characters
