@@ -156,7 +156,7 @@ def test_the_fingerprint_sees_every_difference() -> None:
 def test_an_export_in_a_run_folder(folder: Path, tmp_path: Path) -> None:
     run_folder = tmp_path / "run"
     (run_folder / "checkpoints").mkdir(parents=True)
-    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected a run's folder, an export, or"):
+    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected the name of a packaged biLM"):
         open_bilm(run_folder)
     shutil.move(folder, run_folder / "export")
     assert open_bilm(run_folder).vocabulary == WORDS
@@ -308,11 +308,11 @@ def rewritten(key: str, value: Any) -> Callable[[Path], None]:
         (rewritten("fingerprint", "0"), "the parameters are not those that were exported"),
         (lambda f: (f / "bilm.json").write_text("{"), "bilm.json: cannot be read"),
         (lambda f: (f / "bilm.json").write_text("[]"), "bilm.json: layout version None"),
-        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected a run's folder, an export, or"),
+        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected the name of a packaged biLM"),
         (lambda f: (f / "vocabulary.txt").unlink(), "vocabulary.txt: no such file"),
         (lambda f: (f / "vocabulary.txt").write_text("<S>\n"), "vocabulary.txt: not the vocabulary that was exported"),
         (lambda f: shutil.rmtree(f / "parameters"), "parameters: no such folder"),
-        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected a run's folder, an export, or"),
+        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected the name of a packaged biLM"),
     ],
 )
 def test_a_folder_that_is_wrong(folder: Path, change: Callable[[Path], Any], message: str) -> None:
