@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
+from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import ModelConfig
@@ -175,9 +176,10 @@ def write_hdf5(
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
     check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")
     try:
-        with atomic_file(Path(weights)) as temporary, h5py.File(temporary, "w") as file:
-            for name, array in published_from_tree(unflatten(flat)).items():
-                file.create_dataset(name, data=array.astype(np.float32, copy=False))
-        write_options(options, model)
+        with atomic_file(Path(weights)) as temporary:
+            with new_hdf5(temporary) as writer:
+                for name, array in published_from_tree(unflatten(flat)).items():
+                    writer.add(name, array.astype(np.float32, copy=False))
+            write_options(options, model)  # before the weights get their name, so that these are never without options
     except OSError as error:
         raise UserError(f"{weights}: cannot be written ({error.strerror or error})") from None

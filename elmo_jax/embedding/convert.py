@@ -11,6 +11,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
+from elmo_jax.checkpoints.options import read_options
 from elmo_jax.errors import UserError
 from elmo_jax.files import make_folder_of
 from elmo_jax.runs.folder import locked_for
@@ -46,7 +47,10 @@ def export_hdf5(bilm: PretrainedBiLM, options: Path, weights: Path) -> None:
     there = [path for path in (weights, options) if path.exists()]
     if there:
         try:
-            same = open_bilm((options, weights)).fingerprint == fingerprint(flatten(tree))
+            if weights.exists():
+                same = open_bilm((options, weights)).fingerprint == fingerprint(flatten(tree))
+            else:  # as left by a process that was killed before the weights were complete
+                same = read_options(options) == bilm.config
         except UserError:
             same = False
         if not same:

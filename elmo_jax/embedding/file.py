@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 from tqdm import tqdm
 
+from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.lines import scan, text_lines
@@ -213,12 +214,12 @@ def _part(parts: Path, first: int) -> Path:
 
 
 def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -> None:
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_file(path) as temporary, new_hdf5(temporary) as writer:
         for number, found in enumerate(vectors, first):
-            file.create_dataset(f"lines/{number}", data=found)
+            writer.add(f"lines/{number}", found)
         for name, state in (carry or {}).items():
-            file.create_dataset(f"carry/{name}/cell", data=state.cell)
-            file.create_dataset(f"carry/{name}/hidden", data=state.hidden)
+            writer.add(f"carry/{name}/cell", state.cell)
+            writer.add(f"carry/{name}/hidden", state.hidden)
 
 
 def _carry_before(parts: Path, first: int) -> Any:
@@ -235,9 +236,9 @@ def _carry_before(parts: Path, first: int) -> Any:
 def _join(parts: Path, out: Path, job: str) -> None:
     """Copies all parts into one file, in the order of the lines."""
     layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
-    with atomic_file(out) as temporary, h5py.File(temporary, "w", libver=layout_of_many_names) as file:
-        file.attrs[_JOB] = job
+    with atomic_file(out) as temporary, new_hdf5(temporary, libver=layout_of_many_names) as writer:
+        writer.file.attrs[_JOB] = job
         for path in sorted(parts.glob("*.hdf5")):
             with h5py.File(path, "r") as part:
                 for name in sorted(part["lines"], key=int):
-                    part.copy(f"lines/{name}", file, name)
+                    writer.copy(part, f"lines/{name}", name)

@@ -21,6 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
+from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.embedding.words import SIZES
@@ -55,10 +56,10 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         with (
             atomic_file(out) as temporary,
-            h5py.File(temporary, "w") as file,
+            new_hdf5(temporary) as writer,
             tqdm(total=count, unit=" words") as bar,
         ):
-            dataset = file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
+            dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
             lines, digest = text_lines(vocabulary), hashlib.sha256()
             for start in range(0, count, _WORDS_AT_ONCE):
                 words = list(itertools.islice(lines, _WORDS_AT_ONCE))
@@ -67,8 +68,9 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                         raise UserError(f"{vocabulary}: line {number}: blank; expected one word per line")
                     digest.update(f"{word}\n".encode())
                 dataset[start : start + len(words)] = bilm.words.encode(words)
+                writer.check()
                 bar.update(len(words))
-            file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest.hexdigest()})
+            writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest.hexdigest()})
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
     return count
