@@ -48,7 +48,7 @@ class _ZstdReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            data = self._frame.unused_data if self._frame.eof else b""
+            data: bytes | memoryview = self._frame.unused_data if self._frame.eof else b""
             data = data or self._next_bytes()
             if not data and self._frame.eof:
                 return 0
