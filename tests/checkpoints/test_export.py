@@ -305,6 +305,13 @@ def rewritten(key: str, value: Any) -> Callable[[Path], None]:
         (rewritten("model.lstm.cell", 24), "bilm.json: model.lstm.cell: no such setting; did you mean"),
         (rewritten("shapes/softmax/kernel", [7, 11]), r"'softmax/bias' has shape \(6,\), expected \(7,\)"),
         (rewritten("info", None), "bilm.json: 'info' is missing or damaged"),
+        (rewritten("shapes.softmax/bias", 3), "bilm.json: 'shapes' is damaged"),
+        # a few bytes that would make lists of gigabytes
+        (rewritten("model.lstm.layers", 3_000_000), "bilm.json: model.lstm.layers: .* at least 1 and at most 1,000"),
+        (rewritten("model.char_cnn.highways", 3_000_000), "bilm.json: model.char_cnn.highways: .* at most 1,000"),
+        (rewritten("model.char_cnn.filters", [[1, 1]] * 1001), "model.char_cnn.filters: expected 1 to 1000 pairs"),
+        (lambda f: (f / "bilm.json").write_text(" " * (1 << 24) + "{}"), "bilm.json: cannot be read .larger than 16"),
+        (lambda f: (f / "bilm.json").write_text("[" * 100_000), "bilm.json: cannot be read"),
         (rewritten("fingerprint", "0"), "the parameters are not those that were exported"),
         (lambda f: (f / "bilm.json").write_text("{"), "bilm.json: cannot be read"),
         (lambda f: (f / "bilm.json").write_text("[]"), "bilm.json: layout version None"),
