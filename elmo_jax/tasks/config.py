@@ -133,6 +133,9 @@ class TaskTrainConfig:
     patience: int = setting(10, "Evaluations without a better dev metric that end the training; 0 for never.", least=0)
     evaluate_every: int = setting(0, "Steps between two evaluations on dev; 0 for one after each epoch.", least=0)
     max_length: int = setting(0, "Training examples with longer texts are left out; 0 for none.", least=0)
+    max_sentences: int = setting(
+        0, "Sentences of a training document that an epoch reads, a window drawn anew in each; 0 for all.", least=0
+    )
     shapes: int = setting(6, "Groups of similar length that batches are made of, each compiled once.", least=1, most=64)
     optimizer: TaskOptimizerConfig = TaskOptimizerConfig()
 
