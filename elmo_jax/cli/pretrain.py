@@ -17,7 +17,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "pretrain",
         help="train a biLM, or go on with a run",
         description="Trains a biLM. The same command goes on with a run that was stopped or killed.",
-        epilog="every setting can be overridden: --config.train.batch_size=64 --config.data.corpus=data/mine",
+        epilog="Every setting can be overridden (--config.train.batch_size=64 --config.data.corpus=data/mine); elmo-jax"
+        " settings FILE lists them all.",
         allow_abbrev=False,
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment, a Python file")

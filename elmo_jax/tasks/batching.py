@@ -1,9 +1,9 @@
-"""Batches of examples of similar length, in few shapes, so that nothing is compiled after the first epoch.
+"""Makes batches of examples of similar length in few shapes, so that nothing is compiled after the first epoch.
 
-Examples are put into groups by their length once and for all. Every group has one shape, and what does not fill a batch
-of a group moves on to the next longer one: the number of batches of each shape is the same in every epoch.
+Examples are put into groups by their length once. Every group has one shape. The examples of a group that do not fill a
+batch move on to the next longer group, so the number of batches of each shape is the same in every epoch.
 
-Shapes: N examples, B of a batch.
+Shapes: N examples, B examples per batch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import numpy as np
 
 from elmo_jax.tasks.task import Shape, Text
 
-_MULTIPLE = 4  # lengths are rounded up to a multiple of it
+_MULTIPLE = 4  # lengths are rounded up to a multiple of this number
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Some examples, by their numbers, and the shape they are laid out in."""
+    """A batch.
+
+    Attributes:
+      examples: the numbers of its examples.
+      shape: the number of rows per example and of words per row, for each text.
+    """
 
     examples: tuple[int, ...]
     shape: Shape
@@ -31,15 +36,15 @@ class Groups:
     """Examples in groups of similar length.
 
     Attributes:
-      members: for each group, the numbers of its examples.
-      shapes: for each group, its shape; a later one is at least as large in every size.
+      members: the numbers of the examples of each group.
+      shapes: the shape of each group; every size is at least that of the group before.
     """
 
     members: tuple[np.ndarray, ...]
     shapes: tuple[Shape, ...]
 
     def epoch(self, batch_size: int, rng: np.random.Generator | None) -> list[Batch]:
-        """The batches of an epoch: in an order drawn from `rng`, or in that of the examples where it is None."""
+        """Returns the batches of an epoch in an order drawn from `rng`, or in the order of the groups if it is None."""
         batches: list[Batch] = []
         waiting = np.zeros(0, np.int64)
         for number, (members, shape) in enumerate(zip(self.members, self.shapes, strict=True)):
@@ -55,7 +60,7 @@ class Groups:
 
 
 def size_of(texts: Sequence[Text]) -> Shape:
-    """For each text of an example, its rows and the words of the longest."""
+    """Returns the number of rows of each text of an example, and the number of words of the longest row."""
     return tuple((len(text), max(map(len, text), default=0)) for text in texts)
 
 
@@ -63,10 +68,10 @@ def make_groups(sizes: Sequence[Shape], number: int, known: Sequence[Shape] = ()
     """Puts examples into groups.
 
     Args:
-      sizes: of N examples.
-      number: groups to make, at most.
-      known: shapes that programs are compiled for already; an example takes the first that it fits, and only the others
-        are put into new groups.
+      sizes: the sizes of the N examples.
+      number: the largest number of new groups.
+      known: the shapes for which programs are compiled already; an example takes the first one that it fits into, and
+        only examples that fit into none are put into new groups.
     """
     members: list[np.ndarray] = []
     shapes: list[Shape] = []
@@ -92,17 +97,17 @@ def make_groups(sizes: Sequence[Shape], number: int, known: Sequence[Shape] = ()
 
 
 def _bounds(totals: np.ndarray, number: int) -> list[int]:
-    """The largest total of each of at most `number` groups, such that the least padding is needed.
+    """Returns the largest total of each of at most `number` groups, chosen so that padding is least.
 
-    Every example of a group takes the room of the group's largest. The best groups end at each distinct total are found
-    one after another (dynamic programming over the distinct totals).
+    Every example of a group takes as many places as the group's largest. The best groups up to each distinct total are
+    found by dynamic programming, one more group at a time.
     """
     values, counts = np.unique(totals, return_counts=True)
-    before = np.concatenate([[0], np.cumsum(counts)])  # examples with smaller totals
-    room = np.where(before > 0, np.inf, 0.0)  # of the examples before each value, in the groups so far
+    before = np.concatenate([[0], np.cumsum(counts)])  # the number of examples with smaller totals
+    room = np.where(before > 0, np.inf, 0.0)  # the places of the examples before each value
     choices: list[np.ndarray] = []
     for _ in range(min(number, len(values))):
-        # [first, end]: one more group of the values first..end
+        # costs[first, end] is the number of places if one more group has the values from first to end.
         costs = room[:-1, None] + (before[1:] - before[:-1, None]) * values
         costs[np.tril_indices(len(values), -1)] = np.inf
         choices.append(np.argmin(costs, axis=0))
@@ -122,7 +127,7 @@ def _fits(size: Shape, shape: Shape) -> bool:
 
 
 def _rounded(sizes: Sequence[Shape], previous: Shape | None) -> Shape:
-    """The smallest rounded shape that all sizes fit into, and at least the previous one."""
+    """Returns the smallest rounded shape that all sizes and the previous shape fit into."""
     largest = np.max(np.array(sizes), axis=0)  # [texts, 2]
     words = -(-np.maximum(largest[:, 1], 1) // _MULTIPLE) * _MULTIPLE
     rows = np.maximum(largest[:, 0], 1)
@@ -133,5 +138,5 @@ def _rounded(sizes: Sequence[Shape], previous: Shape | None) -> Shape:
 
 
 def numbered(batches: Sequence[Batch], first: int) -> Iterator[tuple[int, Batch]]:
-    """The batches from number `first` on, each with its number."""
+    """Yields the batches from number `first` on, each with its number."""
     return ((number, batches[number]) for number in range(first, len(batches)))

@@ -1,4 +1,4 @@
-"""Predictions of the tasks that give a text one class."""
+"""Holds the predictions of the tasks that give a text one class."""
 
 from __future__ import annotations
 

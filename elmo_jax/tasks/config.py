@@ -1,4 +1,4 @@
-"""The settings of a task's training, beside those of its model.
+"""Declares the settings of a task's training; those of its model are declared with the model.
 
 Each task has a config class of its own, a `TaskConfig` whose `model` and `data` are the task's (see `registry`). Like
 those of a biLM, experiments edit a `ConfigDict` of the same shape, and every key can be overridden on the command line.
@@ -15,13 +15,16 @@ from elmo_jax.settings import setting
 
 @dataclasses.dataclass(frozen=True)
 class TaskDataConfig:
-    """The annotated texts; each a path, or `tfds:NAME[:SPLIT]` where TFDS has the data set."""
+    """The sources of the annotated texts, each a path or, if TFDS has the dataset, `tfds:NAME[:SPLIT]`."""
 
-    train: str = setting("", "Training examples: a file, several separated by commas, or tfds:NAME:SPLIT.")
-    dev: str = setting("", "Examples that the best epoch is chosen on.")
-    test: str = setting("", "Examples that the chosen epoch is tested on, once; empty for none.")
+    train: str = setting("", "The training examples: a file, several files separated by commas, or tfds:NAME:SPLIT.")
+    dev: str = setting("", "The examples that select the best epoch.")
+    test: str = setting("", "The examples that the selected epoch is tested on; empty for none.")
     train_fraction: float = setting(
-        1.0, "Share of the training examples that is used; smaller shares are parts of larger ones.", above=0, most=1
+        1.0,
+        "The fraction of the training examples that is used; a smaller one is part of a larger one.",
+        above=0,
+        most=1,
     )
 
 
@@ -30,17 +33,19 @@ class ElmoConfig:
     """How the frozen biLM enters the task model (paper, sections 3.2 and 3.3)."""
 
     where: Literal["input", "output", "both"] = setting(
-        "input", "Where ELMo enters: at the input of the task's RNN, at its output, or both, each with its own mix."
+        "input", "Where ELMo enters: at the input of the task's RNN, at its output, or at both with a mix each."
     )
-    layers: str = setting("all", "Layers used: all (mixed), top, token (no mix), or the number of one LSTM layer.")
-    regularization: float = setting(0.0, "The factor of the sum of squares of each mix's raw weights.", least=0)
-    layer_norm: bool = setting(False, "Whether layers are normalised over the batch before they are mixed.")
-    dropout: float = setting(0.5, "Share of the mixes' numbers that is dropped in training.", least=0, below=1)
+    layers: str = setting("all", "The layers used: all (a mix), top, token (unscaled), or the number of an LSTM layer.")
+    regularization: float = setting(
+        0.0, "The factor of the sum of the squares of each mix's raw weights in the loss.", least=0
+    )
+    layer_norm: bool = setting(False, "Whether the layers are normalised over the batch before they are mixed.")
+    dropout: float = setting(0.5, "The fraction of the units of each mix dropped in training.", least=0, below=1)
     vectors: Literal["cached", "computed"] = setting(
-        "cached", "Whether the frozen layers come from a file made once, or are computed in every step."
+        "cached", "Whether the frozen layers are computed once and read from a file, or are computed in every step."
     )
     dtype: Literal["float16", "float32"] = setting("float16", "The type of the numbers in that file.")
-    cache: str = setting("", "The folder of that file; empty for the folder elmo/ of the run.")
+    cache: str = setting("", "The folder of that file; empty for the folder elmo/ in the run's folder.")
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for layers that no biLM has."""
@@ -50,122 +55,141 @@ class ElmoConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WordVectorsConfig:
-    """Vectors of words, context-free and of the task's own."""
+    """The context-independent vectors of words."""
 
     path: str = setting(
         "",
-        "Pretrained vectors: a text file of GloVe or word2vec (.gz, .xz, .zip too), or glove-6b-50d; empty for none."
-        " Those of several, with commas between, are joined.",
+        "The pretrained vectors: a text file of GloVe or word2vec (or .gz, .xz, .zip), or glove-6b-50d; empty: none."
+        " The vectors of several files, separated by commas, are concatenated.",
     )
     dim: int = setting(
-        50, "Numbers per word without pretrained vectors; 0 for no word vectors at all.", least=0, most=4096
+        50, "The dimension of the vectors if none are pretrained; 0 means no word vectors.", least=0, most=4096
     )
     trainable: bool = setting(True, "Whether the vectors are trained with the task.")
     lowercase: Literal["always", "if_absent", "never"] = setting(
-        "always", "Whether words are looked up in lower case: always, where their own form is absent, or never."
+        "always", "Whether words are looked up in lower case: always, only if their own form is absent, or never."
     )
-    digits: Literal["keep", "zero"] = setting("keep", "Whether digits stay as they are or all become 0.")
-    unknown: Literal["random", "zero"] = setting("random", "The vector of a word that has none.")
+    digits: Literal["keep", "zero"] = setting("keep", "Whether digits are kept or all replaced by 0.")
+    unknown: Literal["random", "zero"] = setting("random", "The initial vector of a word without a pretrained one.")
     normalize: bool = setting(False, "Whether each pretrained vector is divided by its L2 norm.")
     min_count: int = setting(
-        1, "Words without a pretrained vector have one of their own if they are used this often in training.", least=1
+        1, "The least count in training at which a word without a pretrained vector has its own vector.", least=1
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class CharactersConfig:
-    """A small character CNN of the task's own; none where there are no filters."""
+    """The task's own small character CNN; without filters, there is none."""
 
-    embedding_dim: int = setting(16, "Numbers in a character's vector.", least=1, most=4096)
-    filters: tuple[tuple[int, int], ...] = setting((), "Pairs of a filter's width and how many there are of it.")
-    max_characters: int = setting(40, "Characters of a word that are read.", least=1, most=1000)
-    min_count: int = setting(1, "Rarer characters of the training text share one vector.", least=1)
+    embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=4096)
+    filters: tuple[tuple[int, int], ...] = setting(
+        (), "Pairs (width, number): the filters' width in characters, and the number of such filters."
+    )
+    max_characters: int = setting(40, "The number of characters read per word.", least=1, most=1000)
+    min_count: int = setting(1, "The least count in training at which a character has its own vector.", least=1)
     initial: Literal["xavier", "narrow"] = setting(
-        "xavier", "How a character's vector starts: Xavier-uniform, or uniform within 0.05 as document-qa's."
+        "xavier", "The initial embeddings: Xavier-uniform, or uniform within 0.05 as document-qa's."
     )
     dropout: float = setting(
-        0.0, "Share of the characters' numbers that is dropped in training, below the filters.", least=0, below=1
+        0.0, "The fraction of the embeddings' numbers dropped in training, below the filters.", least=0, below=1
     )
     variant: Literal["masked", "allennlp"] = setting(
-        "masked", "Whether windows that are all padding are left out, or take part as in AllenNLP."
+        "masked", "Whether windows of padding alone are left out, or take part as in AllenNLP."
     )
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for filters that cannot be."""
+        """Raises `UserError` for a filter without width or number."""
         for width, number in self.filters:
             if width < 1 or number < 1:
-                raise UserError(f"{where}.filters: ({width}, {number}) is no filter: expected numbers of at least 1")
+                raise UserError(
+                    f"{where}.filters: expected a width and a number of at least 1, got ({width}, {number})"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskOptimizerConfig:
-    """How the parameters of the task are updated."""
+    """The optimizer of the task's parameters."""
 
     name: Literal["adam", "adadelta", "adagrad", "sgd"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(1e-3, "The learning rate.", above=0, most=1e3)
-    b1: float = setting(0.9, "Adam's decay of the mean of gradients.", least=0, below=1)
-    b2: float = setting(0.999, "Adam's decay of the mean of squared gradients.", least=0, below=1)
-    rho: float = setting(0.95, "Adadelta's decay.", least=0, below=1)
-    eps: float = setting(1e-8, "What is added to roots of squares.", above=0, most=1)
-    clip_norm: float = setting(5.0, "Bound of the gradient's global norm; 0 for none.", least=0)
-    clip_value: float = setting(0.0, "Bound of each number of the gradient; 0 for none.", least=0)
+    b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
+    b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
+    rho: float = setting(0.95, "Adadelta's decay rate.", least=0, below=1)
+    eps: float = setting(1e-8, "The constant that Adam, Adadelta or Adagrad adds to a denominator.", above=0, most=1)
+    clip_norm: float = setting(5.0, "The bound on the gradient's norm over all parameters; 0 means no bound.", least=0)
+    clip_value: float = setting(0.0, "The bound on each element of the gradient; 0 means no bound.", least=0)
     weight_decay: float = setting(
-        0.0, "Factor of the sum of squares of all matrices, added to the loss.", least=0, most=1
+        0.0, "The factor of the sum of the squares of all matrices in the loss.", least=0, most=1
     )
     schedule: Literal["constant", "plateau", "staircase", "warmup_cosine"] = setting(
         "constant",
-        "How the learning rate changes: not at all, multiplied by decay when the dev metric does not improve,"
-        " multiplied by decay every decay_steps, or raised from 0 for warmup_steps and then lowered along a cosine.",
+        "The learning rate schedule: constant, multiplied by `decay` when the dev metric does not improve, multiplied"
+        " by `decay` every `decay_steps` steps, or a linear warmup followed by a cosine decay to 0.",
     )
-    warmup_steps: int = setting(100, "Number of steps of the warm-up, at most half of all steps.", least=0)
-    decay: float = setting(0.5, "What the rate is multiplied by.", above=0, most=1)
-    decay_steps: int = setting(100, "Steps between two decays of the staircase.", least=1)
-    plateau_patience: int = setting(0, "Evaluations without improvement before the plateau decays the rate.", least=0)
-    ema: float = setting(0.0, "Decay of an average of all weights that evaluations use; 0 for none.", least=0, below=1)
+    warmup_steps: int = setting(100, "The number of warmup steps; at most half of all steps are used.", least=0)
+    decay: float = setting(0.5, "The factor of the learning rate at each decay.", above=0, most=1)
+    decay_steps: int = setting(100, "The number of steps between two decays of the schedule staircase.", least=1)
+    plateau_patience: int = setting(
+        0, "The number of evaluations without improvement that the schedule plateau tolerates.", least=0
+    )
+    ema: float = setting(
+        0.0, "The decay rate of a moving average of all weights, used by evaluations; 0 for none.", least=0, below=1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskTrainConfig:
-    """How long and in which batches the task is trained."""
+    """The length of the training and its batches."""
 
-    batch_size: int = setting(32, "Examples per step.", least=1, most=2**20)
-    epochs: int = setting(50, "Times that the training examples are read, at most.", least=0, most=10**6)
-    patience: int = setting(10, "Evaluations without a better dev metric that end the training; 0 for never.", least=0)
-    evaluate_every: int = setting(0, "Steps between two evaluations on dev; 0 for one after each epoch.", least=0)
-    max_length: int = setting(0, "Training examples with longer texts are left out; 0 for none.", least=0)
-    max_sentences: int = setting(
-        0, "Sentences of a training document that an epoch reads, a window drawn anew in each; 0 for all.", least=0
+    batch_size: int = setting(32, "The number of examples per step.", least=1, most=2**20)
+    epochs: int = setting(50, "The largest number of epochs.", least=0, most=10**6)
+    patience: int = setting(
+        10, "The number of evaluations without a better dev metric that ends the training; 0 for never.", least=0
     )
-    shapes: int = setting(6, "Groups of similar length that batches are made of, each compiled once.", least=1, most=64)
+    evaluate_every: int = setting(
+        0, "The number of steps between two evaluations on the dev examples; 0 for one per epoch.", least=0
+    )
+    max_length: int = setting(
+        0, "The number of words of a text above which a training example is left out; 0 for no limit.", least=0
+    )
+    max_sentences: int = setting(
+        0,
+        "The number of sentences above which an epoch reads a window of a training document, drawn anew in each epoch;"
+        " 0 for no limit.",
+        least=0,
+    )
+    shapes: int = setting(
+        6, "The largest number of groups of similar length for batches; each is compiled once.", least=1, most=64
+    )
     optimizer: TaskOptimizerConfig = TaskOptimizerConfig()
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
-    """One experiment on a task; each task's own class adds its `data` and `model`."""
+    """An experiment on a task; the class of each task adds its `data` and `model`."""
 
     task: str = setting("", "The name of the task.")
     data: TaskDataConfig = TaskDataConfig()
-    bilm: str = setting("", "The biLM: a run, an export, a packaged name or weights.hdf5; empty for none.")
-    bilm_options: str = setting("", "The options.json of published weights.")
+    bilm: str = setting("", "The biLM: a run, an export, or weights.hdf5; empty for none.")
+    bilm_options: str = setting("", "The options.json of published weights.hdf5.")
     elmo: ElmoConfig = ElmoConfig()
     word_vectors: WordVectorsConfig = WordVectorsConfig()
     characters: CharactersConfig = CharactersConfig()
-    seeds: tuple[int, ...] = setting((0,), "Random seeds; the task is trained once with each.")
+    seeds: tuple[int, ...] = setting((0,), "The random seeds; the task is trained once with each.")
     train: TaskTrainConfig = TaskTrainConfig()
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for settings that do not go together."""
+        """Raises `UserError` for settings that contradict each other."""
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise UserError(f"{where}.seeds: expected different whole numbers of at least 0, got {self.seeds!r}")
+            raise UserError(f"{where}.seeds: expected one or more distinct integers of at least 0, got {self.seeds!r}")
         has_words = self.word_vectors.path or self.word_vectors.dim
         elmo_at_input = self.bilm and self.elmo.where != "output"
         if not has_words and not self.characters.filters and not elmo_at_input:
             raise UserError(
-                f"{where}: words have no vectors: give word_vectors.path or dim, characters.filters, or a bilm at the"
-                " input"
+                f"{where}: words have no vectors; set word_vectors.path, word_vectors.dim, characters.filters, or a"
+                " bilm that enters at the input"
             )
 
 
-# Settings that may differ between two launches of one run.
+# These settings may differ between two launches of one run.
 CHANGEABLE = ("seeds", "data.train", "data.dev", "data.test", "bilm", "bilm_options", "elmo.cache", "word_vectors.path")

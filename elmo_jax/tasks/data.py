@@ -1,6 +1,6 @@
-"""The examples of a task as batches of arrays.
+"""Turns the examples of a task into batches of arrays.
 
-Shapes: N examples, B of a batch, R rows of a text in a batch.
+Shapes: N examples, B examples per batch, R rows of a text in a batch.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from elmo_jax.tasks.task import DocumentTask, Example, Labels, Shape, Task
 
 
 class TaskData(Generic[Example]):
-    """Some examples, and their batches.
+    """The examples of one split, and their batches.
 
     Attributes:
       examples: the examples.
-      groups: those of similar length.
-      words: in all their texts.
+      groups: the examples in groups of similar length.
+      words: the number of words in all texts of the examples.
     """
 
     def __init__(
@@ -42,13 +42,14 @@ class TaskData(Generic[Example]):
 
         Args:
           task: the task.
-          examples: of one split.
+          examples: the examples of the split.
           labels: see `Task.labels`.
-          encoder: makes the arrays of texts.
-          batch_size: examples per batch.
-          devices: which a batch is divided over; its places are rounded up to a multiple.
-          shapes, known: see `make_groups`.
-          max_sentences: of documents with more, windows of this size are read; 0 for whole documents.
+          encoder: the encoder that makes the arrays of texts.
+          batch_size: the number of examples per batch.
+          devices: the number of devices that a batch is divided over; B is rounded up to a multiple of it.
+          shapes: the largest number of new groups; see `make_groups`.
+          known: the shapes that exist already; see `make_groups`.
+          max_sentences: the number of sentences above which windows of a document are read; 0 for no limit.
         """
         self._task, self.examples, self._labels, self._encoder = task, examples, labels, encoder
         self._batch_size = batch_size
@@ -59,7 +60,7 @@ class TaskData(Generic[Example]):
         self.words = sum(len(row) for example in examples for text in task.texts(example) for row in text)
 
     def epoch(self, rng: np.random.Generator | None) -> list[Batch]:
-        """The batches of an epoch; see `Groups.epoch`."""
+        """Returns the batches of an epoch; see `Groups.epoch`."""
         return self.groups.epoch(self._batch_size, rng)
 
     def _size(self, example: Example) -> Shape:
@@ -67,7 +68,7 @@ class TaskData(Generic[Example]):
         return tuple((min(rows, most) if most else rows, words) for rows, words in size_of(self._task.texts(example)))
 
     def _drawn(self, number: int, draw: Sequence[int] | None) -> Example:
-        """An example, or of a document that is too long the window that belongs to `draw`, the first one for None."""
+        """Returns an example, or the window of a long document that `draw` chooses, which is the first one for None."""
         example, most = self.examples[number], self._max_sentences
         rest = len(self._task.texts(example)[0]) - most
         if not most or rest <= 0:
@@ -76,7 +77,7 @@ class TaskData(Generic[Example]):
         return cast("DocumentTask[Example, Any]", self._task).window(example, first, most)
 
     def arrays(self, batch: Batch, draw: Sequence[int] | None = None) -> BatchArrays:
-        """The arrays of a batch, on the host; numbers `draw`, such as seed and epoch, choose the windows."""
+        """Returns the arrays of a batch on the host; the numbers `draw`, such as seed and epoch, choose the windows."""
         chosen = [self._drawn(number, draw) for number in batch.examples]
         texts = [self._task.texts(example) for example in chosen]
         encoded = []
@@ -91,5 +92,5 @@ class TaskData(Generic[Example]):
     def iterate(
         self, batches: Sequence[Batch], draw: Sequence[int] | None = None
     ) -> Iterator[tuple[Batch, BatchArrays]]:
-        """Batches and their arrays, each made by a thread while the one before is in use."""
+        """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use."""
         return prefetched((batch, self.arrays(batch, draw)) for batch in batches)

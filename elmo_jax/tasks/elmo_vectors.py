@@ -1,7 +1,7 @@
 """Computes the frozen layers of a biLM for the sentences of a task once, and keeps them in memory-mapped files.
 
-Shapes: N sentences, T words of a sentence, P projection of the biLM, L LSTM layers, S = P + L * 2P numbers per word.
-The S numbers are the token vector once, and then the forward and the backward output of each layer.
+Shapes: N sentences, T words of a sentence, P dimension of the biLM's projection, L LSTM layers, S = P + L * 2P stored
+numbers per word. The S numbers are the token vector once, and then the forward and the backward output of each layer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_json
 
-BATCH, BATCH_WORDS = 64, 8_192  # sentences embedded together, and their places, padding included
+BATCH, BATCH_WORDS = 64, 8_192  # the largest batch, in sentences and in words with padding
 _VERSION = 1
 
 Sentence = tuple[str, ...]
@@ -32,7 +32,7 @@ class LayersFile:
     """The stored layers of some sentences."""
 
     def __init__(self, path: Path, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
-        """Opens a file that `make` wrote of these sentences, in this order."""
+        """Opens a file that `make` wrote for these sentences in this order."""
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
         ends = np.cumsum(lengths)
         self._starts = dict(zip(sentences, (ends - lengths).tolist(), strict=True))
@@ -40,7 +40,7 @@ class LayersFile:
         self._vectors = np.memmap(path, dtype, "r", shape=shape) if shape[0] else np.zeros(shape, dtype)
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
-        """Returns the numbers of a sentence, [T, S]. Raises `KeyError` if the file was not made of it."""
+        """Returns the numbers of a sentence, [T, S]. Raises `KeyError` if the file does not have the sentence."""
         key = tuple(sentence)
         start = self._starts[key]
         return self._vectors[start : start + len(key)]
@@ -53,7 +53,7 @@ class Layers:
     """The stored layers of the sentences of several files."""
 
     def __init__(self, files: Sequence[LayersFile]) -> None:
-        """Takes the files in the order in which they are searched."""
+        """Keeps the files in the order in which they are searched."""
         self._files = files
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
@@ -65,7 +65,7 @@ class Layers:
 
 
 def stored_size(config: ModelConfig) -> int:
-    """Returns S, the count of numbers per word."""
+    """Returns S, the number of stored numbers per word."""
     return config.lstm.projection * (1 + 2 * config.lstm.layers)
 
 
@@ -91,13 +91,13 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     another one.
 
     Args:
-      folder: where the files are.
-      bilm: the frozen biLM; every sentence is read from a zero state.
-      sentences: of the task; each is embedded once, however often it occurs.
+      folder: the folder of the files.
+      bilm: the frozen biLM, which reads every sentence from a zero state.
+      sentences: the sentences of the task; a sentence that occurs several times is embedded once.
       dtype: "float16" or "float32".
 
     Raises:
-      UserError: the file cannot be written, or is not whole, or a number is too large for float16.
+      UserError: the file cannot be written or is incomplete, or a number is too large for float16.
     """
     distinct = sorted({tuple(sentence) for sentence in sentences if len(sentence)})
     digest = hashlib.sha256()
@@ -126,12 +126,12 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
         except OSError as error:
             raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
     if not path.is_file() or path.stat().st_size != expected:
-        raise UserError(f"{path}: not the {expected:,} bytes that it was made with; delete the folder {folder}")
+        raise UserError(f"{path}: does not have the {expected:,} bytes that were written; delete the folder {folder}")
     return LayersFile(path, distinct, size, dtype)
 
 
 def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
-    """Embeds batches of sentences of similar length, and writes each sentence at its place in the file."""
+    """Embeds batches of sentences of similar length, and writes each sentence to its place in the file."""
     starts = np.cumsum([0, *map(len, sentences)])
     if not starts[-1]:
         path.touch()
@@ -145,7 +145,9 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], size:
                 length = len(sentences[row])
                 vectors = packed(found[:, :length]).astype(dtype)
                 if not np.isfinite(vectors).all():
-                    raise UserError(f"a vector of {sentences[row]!r} is too large for {dtype}; take float32")
+                    raise UserError(
+                        f"a vector of {sentences[row]!r} is too large for {dtype}; set config.elmo.dtype=float32"
+                    )
                 file[starts[row] : starts[row] + length] = vectors
                 bar.update(length)
     file.flush()

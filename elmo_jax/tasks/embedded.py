@@ -1,7 +1,7 @@
-"""What a task model is given of a text, and what it gives back.
+"""Declares the input and the output of a task model.
 
-Shapes: B rows, T words of the longest row, D numbers of a word's input, E numbers of an ELMo mix, W numbers of a word's
-vectors without ELMo.
+Shapes: B rows, T words of the longest row, D numbers of input per word, E numbers of an ELMo mix per word, W numbers of
+input per word without ELMo.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Embedded:
     """The words of a text as vectors.
 
     Attributes:
-      vectors: [B, T, D], the input of the task's lowest layer: word vectors, characters and ELMo, side by side.
+      vectors: [B, T, D], the input of the task's lowest layer: word vectors, characters and ELMo, concatenated.
       mask: [B, T], true on words; rows are padded at their end.
-      output: [B, T, E], the ELMo mix that enters behind the task's RNN; None without one.
-      words: [B, T, W], `vectors` without ELMo.
+      output: [B, T, E], the ELMo mix that is joined to the output of the task's RNN; None if there is none.
+      words: [B, T, W], `vectors` without ELMo; None if there is nothing else.
     """
 
     vectors: jax.Array
@@ -30,11 +30,11 @@ class Embedded:
 
 
 class TaskOutput(NamedTuple):
-    """What a task model returns.
+    """The output of a task model.
 
     Attributes:
-      loss: [], of the batch; without the penalty of the ELMo mixes.
-      predictions: arrays with B as their first axis, on the host to be turned into predictions of examples.
+      loss: [], the loss of the batch without the penalty of the ELMo mixes.
+      predictions: arrays whose first axis is B, from which the host makes the predictions of the examples.
     """
 
     loss: jax.Array

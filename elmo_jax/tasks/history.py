@@ -1,6 +1,6 @@
-"""What follows from the dev metrics that a training has recorded so far: the best evaluation, the rate, the end.
+"""Derives the best evaluation and the end of a training from the dev metrics that it has recorded.
 
-Nothing of it is kept apart, so a run that was killed decides as an uninterrupted one does.
+No other state is kept, so a run that was killed and resumed decides as an uninterrupted one does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from elmo_jax.tasks.config import TaskTrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The evaluations on dev, oldest first.
+    """The evaluations on the dev examples, oldest first.
 
     Attributes:
-      steps: updates made before each.
-      metrics: the task's first metric of each.
+      steps: the number of updates made before each evaluation.
+      metrics: the task's first metric of each evaluation.
     """
 
     steps: tuple[int, ...]
@@ -26,17 +26,20 @@ class History:
 
     @classmethod
     def of(cls, records: Sequence[dict[str, Any]], name: str) -> History:
-        """Reads them from the records of `metrics.jsonl`; `name` is that of the metric there."""
+        """Returns the evaluations among the records of `metrics.jsonl`, in which `name` is the name of the metric."""
         found = [(record["step"], record[name]) for record in records if name in record]
         return cls(tuple(step for step, _ in found), tuple(metric for _, metric in found))
 
     @property
     def best(self) -> int | None:
-        """The step of the best evaluation, the first of equal ones; None before any."""
+        """The step of the best evaluation, the first of equally good ones; None before the first evaluation."""
         return self.steps[self.metrics.index(max(self.metrics))] if self.metrics else None
 
     def is_enough(self, config: TaskTrainConfig) -> bool:
-        """Whether `patience` evaluations have passed since the best one; as AllenNLP, only more counts as better."""
+        """Returns whether `patience` evaluations have passed since the best one.
+
+        As in AllenNLP, an evaluation as good as the best one does not count as better.
+        """
         if not config.patience or not self.metrics:
             return False
         return len(self.metrics) - 1 - self.metrics.index(max(self.metrics)) >= config.patience

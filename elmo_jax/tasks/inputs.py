@@ -32,23 +32,23 @@ Arrays = dict[str, np.ndarray]
 
 
 class TextEncoder:
-    """Makes the arrays of a text's rows, on the host."""
+    """Makes the arrays of a text's rows on the host."""
 
     def __init__(
         self, config: TaskConfig, vocabulary: Vocabulary, bilm: EmbeddingBiLM | None, layers: StoredLayers | None
     ) -> None:
-        """Takes what the rows are looked up in.
+        """Keeps the tables in which words are looked up.
 
         Args:
           config: the experiment.
-          vocabulary: words and characters with vectors.
-          bilm: the frozen biLM; None for none.
-          layers: its layers, where they were made before; None to have them computed in the step.
+          vocabulary: the words and characters that have vectors.
+          bilm: the frozen biLM; None if the experiment has none.
+          layers: the stored layers of the biLM; None if each step computes them.
         """
         self._config, self._vocabulary, self._bilm, self._layers = config, vocabulary, bilm, layers
 
     def __call__(self, rows: Sequence[Sequence[str]], number: int, length: int) -> Arrays:
-        """The arrays of some rows.
+        """Returns the arrays of some rows.
 
         Args:
           rows: at most `number` rows of at most `length` words each; the others are empty.
@@ -56,8 +56,9 @@ class TextEncoder:
           length: T.
 
         Returns:
-          `mask` bool [R, T]; `words` int32 [R, T] where words have vectors; `characters` int32 [R, T, W] where there is
-          a character CNN; with a biLM either `layers` [R, T, S] or `spelling` int32 [R, T, W], as `ELMo` takes it.
+          `mask` bool [R, T], true on words; `words` int32 [R, T] if words have vectors; `characters` int32 [R, T, W] if
+          there is a character CNN; with a biLM either `layers` [R, T, S] or `spelling` int32 [R, T, W], the character
+          ids that `ELMo` reads.
         """
         mask = np.zeros((number, length), bool)
         for row, words in enumerate(rows):
@@ -83,7 +84,7 @@ class TextEncoder:
         return arrays
 
     def _characters(self, rows: Sequence[Sequence[str]], number: int, length: int) -> np.ndarray:
-        """[R, T, W], W the longest word of these rows, in steps, so that few shapes occur."""
+        """Returns the character ids [R, T, W]; W is rounded up to one of four widths, so that few shapes occur."""
         most = self._config.characters.max_characters
         longest = max((len(word) for words in rows for word in words), default=1)
         width = min(most, next((size for size in (16, 32, 64) if size >= longest), most))
@@ -97,14 +98,16 @@ class TextEncoder:
 
 @dataclasses.dataclass(frozen=True)
 class InputSettings:
-    """What `Inputs` is built from.
+    """The settings that `Inputs` is built from.
 
     Attributes:
-      word_rows, word_dim: of the table of word vectors; no words where `word_dim` is 0.
-      words_trainable: whether the table is a parameter; else it is a constant, given in the collection `constants`.
-      character_rows, characters: of the character CNN; none without filters.
-      bilm: the biLM's architecture; None for none.
-      elmo: how it enters.
+      word_rows: the number of rows of the table of word vectors.
+      word_dim: the dimension of a word vector; 0 means no word vectors.
+      words_trainable: whether the table is a parameter; otherwise it is given in the collection `constants`.
+      character_rows: the number of rows of the table of character vectors.
+      characters: the settings of the character CNN, which has no filters if there is none.
+      bilm: the architecture of the biLM; None if there is none.
+      elmo: how the biLM enters the task model.
     """
 
     word_rows: int
@@ -127,20 +130,23 @@ class InputSettings:
 
     @property
     def elmo_dim(self) -> int:
-        """Numbers of an ELMo vector: 2P, or P for the token layer."""
+        """The dimension of an ELMo vector: 2P, or P for the token layer; 0 without a biLM."""
         if self.bilm is None:
             return 0
         return self.bilm.lstm.projection * (1 if self.elmo.layers == "token" else 2)
 
 
 class ElmoMix(nn.Module):
-    """One use of the frozen layers: a mix, one layer with its scale, or the token layer as it is."""
+    """Combines the frozen layers to one vector per word: a mix, one scaled layer, or the unscaled token layer."""
 
     settings: ElmoConfig
 
     @nn.compact
     def __call__(self, layers: jax.Array, mask: jax.Array, *, deterministic: bool) -> tuple[jax.Array, jax.Array]:
-        """[R, L+1, T, 2P] -> [R, T, 2P] (or [R, T, P]), and the sum of squares of the mix's raw weights."""
+        """Maps [R, L+1, T, 2P] to [R, T, 2P] or, for the token layer, [R, T, P].
+
+        Also returns the sum of the squares of the mix's raw weights, [].
+        """
         choice, norm = self.settings.layers, LayerNorm.WITHOUT_MARKS if self.settings.layer_norm else LayerNorm.NONE
         squares = jnp.zeros(())
         if choice == "token":
@@ -154,12 +160,12 @@ class ElmoMix(nn.Module):
 
 
 class Inputs(nn.Module):
-    """Arrays of a text -> `Embedded`, with the parameters that all texts of a task share."""
+    """Maps the arrays of a text to `Embedded`; all texts of a task share its parameters."""
 
     settings: InputSettings
 
     def setup(self) -> None:
-        """Makes the word table, the character CNN and the mixes."""
+        """Declares the word table, the character CNN and the mixes."""
         settings = self.settings
         if settings.word_dim:
             shape = (settings.word_rows, settings.word_dim)
@@ -184,7 +190,7 @@ class Inputs(nn.Module):
             self.output_mix = ElmoMix(settings.elmo)
 
     def __call__(self, text: Mapping[str, jax.Array], *, deterministic: bool) -> tuple[Embedded, jax.Array]:
-        """The vectors of a text, and the penalty of the mixes: the factor of regularization times their squares."""
+        """Returns the vectors of a text, and the penalty [] of the mixes: their squares times `regularization`."""
         settings, mask = self.settings, text["mask"]
         words: list[jax.Array] = []
         if settings.word_dim:
@@ -207,7 +213,7 @@ class Inputs(nn.Module):
         return embedded, settings.elmo.regularization * squares
 
     def _layers(self, text: Mapping[str, jax.Array]) -> jax.Array:
-        """[R, L+1, T, 2P], as constants."""
+        """Returns the frozen layers [R, L+1, T, 2P], through which no gradient flows."""
         bilm = self.settings.bilm
         assert bilm is not None
         if "layers" in text:

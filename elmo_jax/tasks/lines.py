@@ -1,7 +1,7 @@
-"""Reading the files of the tasks line by line, with errors that name the file and the line.
+"""Reads the files of the tasks line by line, with errors that name the file and the line.
 
 A file may be compressed (`.gz`, `.xz`, `.zst`). It is UTF-8, with or without a byte order mark. Lines end with "\\n" or
-"\\r\\n" and with nothing else: U+2028 and its like are characters of a word.
+"\\r\\n" and with nothing else: other separators, such as U+2028, are characters of a word.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
-    """A line of a file without its end; the first line has the number 1."""
+    """A line of a file without its end, and its number, which is 1 for the first line."""
 
     number: int
     text: str
@@ -52,7 +52,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a line has nothing but blanks and tabs."""
+    """Returns whether a line has nothing but blanks and tabs."""
     return not text.strip(" \t")
 
 

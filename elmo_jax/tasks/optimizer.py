@@ -1,4 +1,4 @@
-"""Updates of a task's parameters: Optax, clips, schedules and the average of weights."""
+"""Updates a task's parameters: Optax rules, clipping, learning rate schedules and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> fl
 
 
 def weight_penalty(params: Tree, factor: float) -> jax.Array:
-    """Returns the factor times the sum of squares of all matrices, biases and vectors left out."""
+    """Returns the factor times the sum of the squares of all matrices; biases and vectors are left out."""
     if not factor:
         return jnp.zeros(())
     matrices = [leaf for leaf in jax.tree.leaves(params) if leaf.ndim >= 2]

@@ -1,9 +1,9 @@
-"""How the Penn Treebank writes characters that its own notation needs."""
+"""Undoes the escapes of the Penn Treebank, which stand for characters that its own notation needs."""
 
 import re
 from typing import Literal
 
-Escapes = Literal["map", "keep"]  # whether escapes become the characters that they stand for
+Escapes = Literal["map", "keep"]  # whether escapes are replaced by the characters that they stand for
 
 _WORDS = {
     "-LRB-": "(",

@@ -1,6 +1,6 @@
-"""A task model made ready for the devices: its module, its step and its evaluation.
+"""Compiles a task model for the devices: its training step and its evaluation.
 
-Shapes: B examples of a batch.
+Shapes: B examples per batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ Arrays = Mapping[str, Any]
 
 @flax.struct.dataclass
 class BatchArrays:
-    """What a task model is given: the arrays of each text, and those of the task."""
+    """The input of a task model.
+
+    Attributes:
+      texts: the arrays of each text, as `TextEncoder` makes them.
+      arrays: the other arrays, as `Task.arrays` makes them.
+    """
 
     texts: tuple[Arrays, ...]
     arrays: Arrays
@@ -35,13 +40,15 @@ class BatchArrays:
 
 @flax.struct.dataclass
 class TaskState:
-    """All that a training needs to go on.
+    """The state of a training, from which it can be resumed.
 
     Attributes:
-      step: updates made.
-      epoch, batch: where in the data the next update is.
-      params, optimizer: of the task; nothing of the frozen biLM.
-      average: the moving average of the parameters, or an empty dict.
+      step: the number of updates made.
+      epoch: the epoch of the next update, from 0.
+      batch: the number of the next update's batch in that epoch, from 0.
+      params: the parameters of the task, without those of the frozen biLM.
+      optimizer: the state of the optimizer.
+      average: the moving average of the parameters; an empty dict if there is none.
     """
 
     step: jax.Array
@@ -53,14 +60,14 @@ class TaskState:
 
 
 class TaskModule(nn.Module):
-    """The inputs of a task and its model."""
+    """Joins the inputs of a task and its model."""
 
     settings: InputSettings
     model: nn.Module
 
     @nn.compact
     def __call__(self, batch: BatchArrays, *, deterministic: bool) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-        """The loss of the batch, the penalty of the ELMo mixes, and the predictions."""
+        """Returns the loss of the batch, the penalty of the ELMo mixes, and the predictions."""
         inputs = Inputs(self.settings, name="inputs")
         embedded, penalties = zip(*(inputs(text, deterministic=deterministic) for text in batch.texts), strict=True)
         output = self.model(*embedded, batch.arrays, deterministic=deterministic)
@@ -68,17 +75,17 @@ class TaskModule(nn.Module):
 
 
 class TaskProgram:
-    """The step and the evaluation of one task, compiled once per shape for all seeds."""
+    """The training step and the evaluation of one task, compiled once per shape for all seeds."""
 
     def __init__(self, config: TaskConfig, settings: InputSettings, model: nn.Module, mesh: Mesh, divide: bool) -> None:
-        """Makes them; nothing is compiled yet.
+        """Prepares both functions, which are compiled when they are first called.
 
         Args:
           config: the experiment.
-          settings: of the inputs.
-          model: of the task.
+          settings: the settings of the inputs.
+          model: the model of the task.
           mesh: the devices.
-          divide: whether a batch's arrays are divided over them along their first axis.
+          divide: whether a batch's arrays are divided over the devices along their first axis.
         """
         self._config, self._settings, self.mesh = config, settings, mesh
         self._module = TaskModule(settings, model)
@@ -89,7 +96,12 @@ class TaskProgram:
         self.evaluate = jax.jit(self._evaluate)
 
     def constants(self, words: np.ndarray | None, bilm: Tree | None) -> Tree:
-        """What is not trained: frozen word vectors, and the biLM where its layers are computed in the step."""
+        """Returns the arrays that are not trained, on the devices.
+
+        Args:
+          words: the frozen word vectors; None if there are none.
+          bilm: the parameters of the biLM if each step computes its layers, else None.
+        """
         found: Tree = {}
         if words is not None:
             found["words"] = words
@@ -98,12 +110,12 @@ class TaskProgram:
         return jax.device_put({"inputs": found}, self._everywhere) if found else {}
 
     def first_state(self, seed: int, batch: BatchArrays, words: np.ndarray | None) -> TaskState:
-        """The state of step 0.
+        """Returns the state before the first update.
 
         Args:
-          seed: of the initial parameters.
-          batch: any batch, for the shapes.
-          words: the first word vectors, where they are trained.
+          seed: the random seed for the initial parameters.
+          batch: any batch, of which only the shapes matter.
+          words: the initial word vectors if they are trained, else None.
         """
 
         def start(key: jax.Array, batch: BatchArrays, words: jax.Array | None) -> TaskState:
@@ -118,13 +130,13 @@ class TaskProgram:
         return state
 
     def place(self, batch: BatchArrays) -> BatchArrays:
-        """A batch of the host on the devices."""
+        """Copies a batch from the host to the devices."""
         return jax.tree.map(lambda array: jax.device_put(array, self._placement), batch)
 
     def _apply(
         self, params: Tree, batch: BatchArrays, constants: Tree, key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-        """Applies the module, with dropout if there is a key."""
+        """Applies the module, with dropout if a key is given."""
         variables = {"params": params, "constants": constants} if constants else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
@@ -134,7 +146,7 @@ class TaskProgram:
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
     ) -> tuple[TaskState, jax.Array]:
-        """One update; the loss without penalties."""
+        """Makes one update; also returns the loss without penalties."""
         settings = self._config.train.optimizer
         key = jax.random.fold_in(jax.random.key(seed), state.step)
 
@@ -152,10 +164,10 @@ class TaskProgram:
         return new, found
 
     def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The loss and the predictions of a batch, without dropout."""
+        """Returns the loss and the predictions of a batch, without dropout."""
         loss, _, predictions = self._apply(params, batch, constants, None)
         return loss, predictions
 
     def evaluated(self, state: TaskState) -> Tree:
-        """The parameters that evaluations use: the average, where there is one."""
+        """Returns the parameters that evaluations use: the moving average if there is one."""
         return state.average if self._config.train.optimizer.ema else state.params

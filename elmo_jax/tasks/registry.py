@@ -1,4 +1,4 @@
-"""Finds tasks by name and imports a task when it is asked for."""
+"""Finds tasks by name; a task is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("pos", "ner", "sst", "snli", "srl", "coref", "squad")
 
 
 def task_of(name: str) -> Task[Any, Any]:
-    """Returns the task of a name. Raises `UserError` where there is none of that name."""
+    """Returns the task of a name. Raises `UserError` if there is no such task."""
     if name not in NAMES:
         raise UserError(f"config.task: expected {' or '.join(map(repr, NAMES))}, got {name!r}")
     task: Task[Any, Any] = importlib.import_module(f"elmo_jax.tasks.{name}.task").TASK

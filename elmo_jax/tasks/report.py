@@ -1,4 +1,4 @@
-"""What a finished task leaves to read: its table, and a picture of its curves and layer weights."""
+"""Reports a finished task: a table, and a picture of its curves and of the weights of the biLM's layers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from elmo_jax.tasks.task import Task
 
 
 def statistics(values: Sequence[float]) -> dict[str, float | int | None]:
-    """The mean of some values, their standard deviation (with n - 1; None for one value), and how many there are."""
+    """Returns the `mean` of some values, their standard deviation `sd`, and their number `n`.
+
+    The deviation is that of a sample, with n - 1 in the denominator; for one value it is None.
+    """
     deviation = stdlib_statistics.stdev(values) if len(values) > 1 else None
     return {"mean": stdlib_statistics.fmean(values), "sd": deviation, "n": len(values)}
 
 
 def shown(values: dict[str, Any]) -> str:
-    """`93.40 ± 0.12 (n = 5)`."""
+    """Returns the result of `statistics` as text, such as `93.40 ± 0.12 (n = 5)`."""
     deviation = "" if values["sd"] is None else f" ± {values['sd']:.2f}"
     return f"{values['mean']:.2f}{deviation} (n = {values['n']})"
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """The end of a task's run for a person."""
+    """Returns the table that is printed at the end of a task's run."""
     metric, seeds = result["metric"], result["seeds"]
     lines = [f"{result['task']}, {metric}"]
     lines += [f"{name:<5} {shown(result[name])}" for name in ("dev", "test") if name in result]
@@ -96,7 +99,7 @@ def _line(axes: Any, records: Sequence[dict[str, Any]], name: str, label: str) -
 
 
 def _bars(axes: Any, weights: Sequence[Sequence[float]], name: str) -> None:
-    """The softmaxed weights of the layers, the mean over seeds with the standard deviation."""
+    """Draws the softmaxed weights of the layers: their means over seeds, with standard deviations."""
     layers = list(zip(*weights, strict=True))
     means = [stdlib_statistics.fmean(values) for values in layers]
     errors = [stdlib_statistics.stdev(values) if len(values) > 1 else 0.0 for values in layers]

@@ -1,12 +1,11 @@
-"""A run of a task: its examples, its biLM, a training with each seed, and what they come to together."""
+"""Runs a task: reads its examples and its biLM, trains once with each seed, and summarises the results."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,42 +14,53 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree, load_bilm
+from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.folder import check_usable, open_workdir
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped, StopSignals
-from elmo_jax.tasks import elmo_vectors, vocabulary
+from elmo_jax.tasks import vocabulary
 from elmo_jax.tasks.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.data import TaskData
-from elmo_jax.tasks.elmo_vectors import Layers
-from elmo_jax.tasks.history import History
-from elmo_jax.tasks.inputs import InputSettings, TextEncoder
-from elmo_jax.tasks.program import TaskProgram, TaskState
+from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.preparation import (
+    SPLITS,
+    layers_of,
+    make_program,
+    open_model,
+    rows_of,
+    save_inputs,
+    short_enough,
+    training_share,
+)
+from elmo_jax.tasks.program import TaskState
 from elmo_jax.tasks.registry import task_of
 from elmo_jax.tasks.report import draw, statistics
 from elmo_jax.tasks.sources import read_part
 from elmo_jax.tasks.task import Labels, Task
 from elmo_jax.tasks.trainer import Fitting, Training, elmo_mixes
-from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 from elmo_jax.training.launch import use_compilation_cache
 
-SPLITS = ("train", "dev", "test")
-_LARGEST_SEED = 0  # of the order in which training examples are taken into smaller shares
 
-
-def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished | Stopped:
+def train_task(
+    config: TaskConfig, workdir: epath.Path, title: str, devices: Sequence[jax.Device] | None = None
+) -> Finished | Stopped:
     """Trains a task with every seed of its config, to the end or until SIGTERM or SIGINT.
 
     Args:
       config: the experiment, of the task's own class.
-      workdir: the run's folder; a run that was stopped or killed there goes on.
-      title: what the run is called in its picture.
+      workdir: the run's folder; a run that was stopped or killed in it is resumed.
+      title: the title of the run's picture.
+      devices: the devices to use; all local devices unless given.
+
+    Returns:
+      The results of all seeds; or which signal stopped the training, and at which step.
 
     Raises:
-      UserError: a setting, a file or a loss that training cannot go on with.
+      UserError: a setting or a file is wrong, or the loss is not finite.
     """
     workdir = files.place(workdir)
     if files.in_bucket(workdir):
@@ -65,32 +75,23 @@ def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished 
         "bilm": bilm.fingerprint if bilm else None,
         "data": {name: _digest(task, examples) for name, examples in splits.items()},
     }
-    open_workdir(workdir, config, facts, CHANGEABLE)
-    use_compilation_cache(workdir)
-    run = TaskRun(task, config, bilm, splits, workdir)
-    with StopSignals() as signals:
-        for seed in config.seeds:
-            ended = run.train(seed, signals)
-            if isinstance(ended, Stopped):
-                return ended
-    return Finished(run.finish(title, facts), already=False)
-
-
-def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
-    """The biLM of an experiment, if it has one."""
-    if not config.bilm:
-        return None
-    bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
-    layers = bilm.config.lstm.layers
-    if config.elmo.layers.isdecimal() and not 1 <= int(config.elmo.layers) <= layers:
-        raise UserError(
-            f"config.elmo.layers: expected 1 to {layers}, the LSTM layers of the biLM, got {config.elmo.layers}"
-        )
-    return bilm
+    check_usable(workdir)
+    with locked(workdir):
+        open_workdir(workdir, config, facts, CHANGEABLE)
+        use_compilation_cache(workdir)
+        run = TaskRun(task, config, bilm, splits, workdir, make_mesh(list(devices or jax.local_devices())))
+        already = True
+        with StopSignals() as signals:
+            for seed in config.seeds:
+                ended = run.train(seed, signals)
+                if isinstance(ended, Stopped):
+                    return ended
+                already = already and ended is None
+        return Finished(run.finish(title, facts), already)
 
 
 def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
-    """What the examples say, independent of where their files lie."""
+    """Returns a digest of the examples, which does not depend on the paths of their files."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(example).encode("utf-8", "surrogatepass"))
@@ -107,14 +108,17 @@ class TaskRun:
         bilm: EmbeddingBiLM | None,
         splits: dict[str, list[Any]],
         workdir: epath.Path,
+        mesh: jax.sharding.Mesh,
     ) -> None:
         """Prepares the inputs of all examples.
 
         Args:
-          task, config: what is trained.
-          bilm: the frozen biLM; None for none.
+          task: the task.
+          config: the experiment.
+          bilm: the frozen biLM; None if the experiment has none.
           splits: the examples of `train`, `dev` and `test`.
           workdir: the run's folder.
+          mesh: the devices.
         """
         self._task, self._config, self._workdir = task, config, workdir
         chosen = training_share(splits["train"], config)
@@ -124,7 +128,6 @@ class TaskRun:
             rows_of(task, chosen), others, config.word_vectors, config.characters
         )
         self._layers = layers_of(task, config, bilm, splits, workdir)
-        mesh = make_mesh(jax.local_devices())
         self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
         devices = mesh.size if task.rows_are_examples else 1
@@ -138,7 +141,7 @@ class TaskRun:
         save_inputs(workdir, self._labels, self._vocabulary, self._table)
 
     def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped | None:
-        """Trains with one seed, and writes its result; None where that was done before."""
+        """Trains with one seed and writes its result; returns None if that was done before."""
         folder = self._workdir / f"seed_{seed}"
         if (folder / "result.json").is_file():
             return None
@@ -161,7 +164,7 @@ class TaskRun:
         )  # fmt: skip
 
     def _result(self, fitting: Fitting[Any, Any], seed: int, folder: epath.Path, state: TaskState) -> dict[str, Any]:
-        """What a finished training has come to; writes its predictions too."""
+        """Returns the results of a finished training, and writes its predictions."""
         params = fitting.program.evaluated(state)
         found: dict[str, Any] = {"seed": seed, "step": int(state.step), "epoch": int(state.epoch)}
         for name, data in (("dev", fitting.dev), ("test", fitting.test)):
@@ -185,13 +188,14 @@ class TaskRun:
         }
 
     def finish(self, title: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """Writes what all seeds have come to, and the picture."""
+        """Writes the results of all seeds and the picture, and returns the results."""
         seeds = [
             json.loads((self._workdir / f"seed_{seed}" / "result.json").read_text()) for seed in self._config.seeds
         ]
         result: dict[str, Any] = {
             "task": self._task.name,
             "metric": self._task.metric,
+            "steps": sum(seed["step"] for seed in seeds),
             **{
                 name: statistics([s[name][self._task.metric] for s in seeds])
                 for name in ("dev", "test")
@@ -211,7 +215,7 @@ class TaskRun:
         return result
 
     def _ensemble(self) -> dict[str, Any]:
-        """The metrics of all seeds' averaged predictions."""
+        """Returns the metrics of the averaged predictions of all seeds."""
         found = {}
         for name in ("dev", "test"):
             data = self._data[name]
@@ -224,7 +228,7 @@ class TaskRun:
 
 
 def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, Any]:
-    """Stacks the arrays of all examples by name, with zeros at the ends of the shorter ones."""
+    """Stacks the arrays of all examples by name; the shorter ones are padded with zeros at their ends."""
     found: dict[str, Any] = {}
     for name, values in arrays.items():
         shapes = [value.shape for value in values]
@@ -232,76 +236,3 @@ def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, Any]:
         for row, value in enumerate(values):
             found[name][(row, *map(slice, value.shape))] = value
     return found
-
-
-def training_share(examples: Sequence[Any], config: TaskConfig) -> list[Any]:
-    """The share of the training examples that is used, in their order; smaller shares are parts of larger ones."""
-    number = max(1, round(config.data.train_fraction * len(examples)))
-    order = np.random.default_rng(_LARGEST_SEED).permutation(len(examples))
-    return [examples[place] for place in sorted(order[:number].tolist())]
-
-
-def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConfig) -> list[Any]:
-    """The training examples of at most `max_length` words in each text, all of them where that is 0."""
-    most = config.train.max_length
-    found = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
-    if not found:
-        raise UserError(f"config.train.max_length: no training example has at most {most} words")
-    return found
-
-
-def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
-    """All rows of all texts of some examples."""
-    return (row for example in examples for text in task.texts(example) for row in text)
-
-
-def layers_of(
-    task: Task[Any, Any],
-    config: TaskConfig,
-    bilm: EmbeddingBiLM | None,
-    splits: dict[str, list[Any]],
-    workdir: epath.Path,
-) -> Layers | None:
-    """The frozen layers of all examples, a file for each split; None where they are computed in the step."""
-    if bilm is None or config.elmo.vectors == "computed":
-        return None
-    folder = Path(config.elmo.cache or workdir / "elmo")
-    dtype = config.elmo.dtype
-    return Layers(
-        [elmo_vectors.make(folder, bilm, rows_of(task, splits[name]), dtype) for name in SPLITS if splits[name]]
-    )
-
-
-def make_program(
-    task: Task[Any, Any],
-    config: TaskConfig,
-    labels: Labels,
-    words: Vocabulary,
-    table: WordTable,
-    bilm: EmbeddingBiLM | None,
-    mesh: jax.sharding.Mesh,
-) -> TaskProgram:
-    """The step and the evaluation of a task."""
-    settings = InputSettings(
-        word_rows=words.word_rows,
-        word_dim=table.vectors.shape[1],
-        words_trainable=config.word_vectors.trainable,
-        character_rows=words.character_rows,
-        characters=config.characters,
-        bilm=bilm.config if bilm else None,
-        elmo=config.elmo,
-    )
-    return TaskProgram(config, settings, task.module(config, labels), mesh, task.rows_are_examples)
-
-
-def save_inputs(workdir: epath.Path, labels: Labels, words: Vocabulary, table: WordTable) -> None:
-    """Writes what a trained task is loaded with, beside its parameters."""
-    files.write_json(workdir / "labels.json", labels)
-    files.write_json(workdir / "vocabulary.json", words.as_dict())
-    with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
-        np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)
-
-
-def best_step(folder: epath.Path, metric: str) -> int | None:
-    """The step of the best evaluation of a seed that has recorded some."""
-    return History.of(read_records(folder / "metrics.jsonl"), f"dev/{metric}").best

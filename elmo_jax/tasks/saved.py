@@ -1,4 +1,4 @@
-"""A trained task in use: `elmo_jax.load_task(RUN).predict(...)`, and its evaluation on other examples."""
+"""Loads a trained task, which predicts (`elmo_jax.load_task(RUN).predict(...)`) and is evaluated on other examples."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ from elmo_jax.runs.folder import read_config_file
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.preparation import make_program, open_model
 from elmo_jax.tasks.registry import task_config, task_of
-from elmo_jax.tasks.run import make_program, open_model
 from elmo_jax.tasks.sources import read_source
 from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 from elmo_jax.types import Tree
 
 
 class TrainedTask:
-    """A trained task model of one seed, or the averaged predictions of several.
+    """A trained task model of one seed, or the models of several seeds, whose predictions are averaged.
 
     Attributes:
       config: the experiment.
-      seeds: those whose models are used.
+      seeds: the seeds whose models are used.
     """
 
     def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
-        """Loads it; see `load_task`."""
+        """Loads the models; see `load_task`."""
         self._folder = files.place(run)
         written = read_config_file(self._folder)
         self.config: TaskConfig = task_config(written["config"])
         self._task = task_of(self.config.task)
         finished = [seed for seed in self.config.seeds if (self._folder / f"seed_{seed}" / "result.json").is_file()]
         if not finished:
-            raise UserError(f"{run}: no seed of this task has been trained to its end; go on with: elmo-jax task train")
+            raise UserError(f"{run}: no seed of this task is trained to its end; resume with: elmo-jax task train")
         self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
         for seed in self.seeds:
             if seed not in finished:
-                raise UserError(f"{run}: seed {seed} is not trained; there are: {', '.join(map(str, finished))}")
+                raise UserError(
+                    f"{run}: seed {seed} is not trained to its end; finished seeds: {', '.join(map(str, finished))}"
+                )
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
         self._labels = json.loads((self._folder / "labels.json").read_text())
@@ -59,8 +61,8 @@ class TrainedTask:
         expected = written["facts"].get("bilm")
         if self._bilm is not None and self._bilm.fingerprint != expected:
             raise UserError(
-                f"{run}: trained with the biLM of fingerprint {str(expected)[:12]}, and {self.config.bilm} is"
-                f" {self._bilm.fingerprint[:12]}; give the one it was trained with"
+                f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
+                f" {self._bilm.fingerprint[:12]}; give the biLM that it was trained with"
             )
         task, mesh = self._task, make_mesh(jax.local_devices())
         arguments = (self.config, self._labels, self._vocabulary, self._table, self._bilm, mesh)
@@ -69,7 +71,7 @@ class TrainedTask:
         self._models = [self._model(seed) for seed in self.seeds]
 
     def _model(self, seed: int) -> tuple[Tree, Tree]:
-        """The parameters and the constants of a seed."""
+        """Returns the parameters and the constants of a seed."""
         folder = self._folder / f"seed_{seed}"
         step = json.loads((folder / "result.json").read_text())["step"]
         part = "average" if self.config.train.optimizer.ema else "params"
@@ -91,32 +93,35 @@ class TrainedTask:
         return not self._task.rows_are_examples
 
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
-        """Predictions for texts that are tokenised already.
+        """Predicts for texts that are split into words.
 
         Args:
-          inputs: for a task with one text per example a list of sentences, each a list of words; for others a list of
+          inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of
             tuples of such sentences (premise, hypothesis; question, paragraph).
 
         Returns:
           The predictions as dicts of JSON values: one per input or, for semantic roles, one per predicate.
+
+        Raises:
+          UserError: an input has another form.
         """
         examples = self._examples(inputs)
         found = self._predictions(examples)
         return [self._task.as_json(e, p) for e, p in zip(examples, found, strict=True)]
 
     def shown(self, inputs: Sequence[Any]) -> list[str]:
-        """The same for a person to read."""
+        """Returns the predictions for a person to read; see `predict`."""
         examples = self._examples(inputs)
         found = self._predictions(examples)
         return [self._task.show(e, p) for e, p in zip(examples, found, strict=True)]
 
     def written(self, inputs: Sequence[Any]) -> str:
-        """The same in the task's own file format."""
+        """Returns the predictions in the task's own file format; see `predict`."""
         examples = self._examples(inputs)
         return self._task.write(examples, self._predictions(examples))
 
     def evaluate(self, source: str) -> dict[str, float]:
-        """The official metrics on the annotated examples of a source."""
+        """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
         examples = read_source(self._task, self.config, source, training=False)
         return self._task.score(examples, self._predictions(examples))
 
@@ -137,7 +142,7 @@ class TrainedTask:
         return found
 
     def _predictions(self, examples: Sequence[Any]) -> list[Any]:
-        """In the order of the examples; of several seeds the mean of their arrays is decoded."""
+        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
         mesh = self._program.mesh
         devices = mesh.size if self._task.rows_are_examples else 1
         train = self.config.train
@@ -158,10 +163,10 @@ def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, e
 
     Args:
       run: the folder of a run of `elmo-jax task train`.
-      seeds: whose models to use; the first finished one unless given.
-      ensemble: average the predictions of all finished seeds.
+      seeds: the seeds whose models are used; by default the first finished one.
+      ensemble: whether the predictions of all finished seeds are averaged.
 
     Raises:
-      UserError: no such run, no finished seed, or another biLM than it was trained with.
+      UserError: there is no such run, no seed is finished, or the biLM is not the one that the task was trained with.
     """
     return TrainedTask(epath.Path(run), seeds, ensemble)

@@ -1,4 +1,4 @@
-"""Scores that several tasks use, in percent."""
+"""Computes scores that several tasks use, in percent."""
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Hashable, Iterable, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How many things were predicted, how many there are, and how many of both are the same.
+    """The numbers of predicted, of gold and of correctly predicted things.
 
     Attributes:
-      correct: things that are predicted and gold.
-      predicted: things that are predicted.
-      gold: things that are in the gold annotation.
+      correct: the number of predicted things that are gold.
+      predicted: the number of predicted things.
+      gold: the number of things in the gold annotation.
     """
 
     correct: int = 0
@@ -23,18 +23,18 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """The share of the predicted things that are correct, in percent; 0 where nothing is predicted."""
+        """The share of the predicted things that are correct, in percent; 0 if nothing is predicted."""
         return percent(self.correct, self.predicted)
 
     @property
     def recall(self) -> float:
-        """The share of the gold things that are predicted, in percent; 0 where nothing is gold."""
+        """The share of the gold things that are predicted, in percent; 0 if nothing is gold."""
         return percent(self.correct, self.gold)
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall, in percent; 0 where both are 0."""
-        # multiplied and divided in the order of conlleval and srl-eval, so that their roundings come out the same
+        """The harmonic mean of precision and recall, in percent; 0 if both are 0."""
+        # This is the order of conlleval and srl-eval, so the result is rounded as theirs is.
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
@@ -44,7 +44,7 @@ class Counts:
 
 
 def percent(part: float, whole: float) -> float:
-    """Returns a share in percent, 0 of nothing."""
+    """Returns a share in percent; 0 if the whole is 0."""
     return 100 * part / whole if whole else 0.0
 
 

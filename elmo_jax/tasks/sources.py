@@ -10,7 +10,7 @@ from elmo_jax.tasks.task import Task
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
-    """Returns the examples of `data.train`, `data.dev` or `data.test`; none if no source is given.
+    """Returns the examples of `data.train`, `data.dev` or `data.test`; an empty list if no source is given.
 
     Args:
       task: the task.
@@ -32,7 +32,7 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training:
 
     Args:
       task: the task.
-      config: the experiment, whose `data` says how the files are written.
+      config: the experiment, whose `data` describes the format of the files.
       source: the path or the name.
       training: whether the examples are trained on; some tasks then read other examples from the same file.
 

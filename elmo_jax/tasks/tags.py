@@ -1,23 +1,23 @@
-"""Spans of a sentence, written as one tag per word or as brackets.
+"""Converts between spans of a sentence, tags per word and brackets.
 
 Four notations are used:
-- BIO (IOB2): a span is B-x I-x I-x, every other word is O.
-- IOB1: a span is I-x I-x I-x, and B-x only opens a span that directly follows another one of the same type.
-- BIOUL: a span of one word is U-x, a longer one is B-x I-x … L-x.
-- Brackets, of CoNLL-2005 and CoNLL-2012: `(x*`, `*`, `*)`, and `(x*)` for a span of one word.
+- BIO (IOB2): a span is B-x I-x I-x; every word outside of spans is O.
+- IOB1: a span is I-x I-x I-x; it opens with B-x only if it directly follows another span of the same type.
+- BIOUL: a span of one word is U-x; a longer one is B-x I-x … L-x.
+- Brackets (CoNLL-2005 and CoNLL-2012): a span is `(x*`, `*`, `*)`; a span of one word is `(x*)`.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-Scheme = Literal["iob1", "bio"]  # what a file may be written in
+Scheme = Literal["iob1", "bio"]  # the notations of files
 
 _BRACKET = re.compile(r"(?:\(([^()*]+))?\*(\))?")
 
 
 class Span(NamedTuple):
-    """Words `start` to `end` of a sentence, both included, counted from 0."""
+    """A span of the words `start` to `end` of a sentence, both inclusive and counted from 0, and its type."""
 
     label: str
     start: int
@@ -28,8 +28,8 @@ class TagError(ValueError):
     """A sequence of tags breaks the rules of its notation.
 
     Attributes:
-      position: the word whose tag is wrong, counted from 0.
-      reason: what is wrong with it, for a message.
+      position: the position of the word whose tag is wrong, from 0.
+      reason: what is wrong with the tag, as part of a message.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -39,7 +39,7 @@ class TagError(ValueError):
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the spans of BIO or IOB1 tags, well-formed or not, as conlleval finds them.
+    """Returns the spans of BIO or IOB1 tags as conlleval finds them, also if the tags are ill-formed.
 
     A span starts at every B, at an I after O and at an I of another type than the tag before.
 
@@ -47,7 +47,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
       TagError: a tag is none of O, B-x and I-x.
     """
     found: list[Span] = []
-    before = ""  # the type of the word before, empty where it is in no span
+    before = ""  # the type of the previous word's span; empty if it is in no span
     for position, tag in enumerate(tags):
         mark, label = _split(tag, position, "BI")
         if mark == "B" or (mark == "I" and label != before):
@@ -62,8 +62,8 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """Converts the tags of a file to BIO.
 
     Args:
-      tags: of one sentence.
-      scheme: how they are written. In "iob1", B may also open a span that follows none, as AllenNLP has it. In
+      tags: the tags of one sentence.
+      scheme: the notation of the tags. In "iob1", B may also open a span that follows no other one, as in AllenNLP. In
         "bio", every span must start with B.
 
     Raises:
@@ -92,7 +92,7 @@ def to_bioul(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
 
 def bioul_to_bio(tags: Sequence[str]) -> list[str]:
-    """Converts BIOUL tags to BIO one by one, U to B and L to I, so that ill-formed sequences stay so.
+    """Converts BIOUL tags to BIO one by one, U to B and L to I, so that ill-formed sequences stay ill-formed.
 
     Raises:
       TagError: a tag is none of O, B-x, I-x, U-x and L-x.
@@ -111,7 +111,7 @@ def bioul_spans(tags: Sequence[str]) -> list[Span]:
       TagError: a tag is none of O, B-x, I-x, U-x and L-x, or stands where BIOUL does not allow it.
     """
     found: list[Span] = []
-    open_label = ""  # the type of the span that a B opened, empty where none is open
+    open_label = ""  # the type of the open span; empty if none is open
     for position, tag in enumerate(tags):
         mark, label = _split(tag, position, "BIUL")
         if (mark in "IL") != bool(open_label) or (open_label and label != open_label):
@@ -127,7 +127,7 @@ def bioul_spans(tags: Sequence[str]) -> list[Span]:
 
 
 def brackets(tags: Sequence[str]) -> list[str]:
-    """Converts BIO or IOB1 tags, well-formed or not, to the brackets that srl-eval reads; see `spans`."""
+    """Converts BIO or IOB1 tags to the brackets that srl-eval reads; ill-formed tags are read as `spans` does."""
     cells = ["*"] * len(tags)
     for label, start, end in spans(tags):
         cells[start] = f"({label}{cells[start]}"
@@ -139,7 +139,7 @@ def brackets_to_bio(cells: Sequence[str]) -> list[str]:
     """Converts one column of brackets to BIO tags.
 
     Raises:
-      TagError: a cell is none of `*`, `(x*`, `*)` and `(x*)`, or a bracket has no partner, or brackets nest.
+      TagError: a cell is none of `*`, `(x*`, `*)` and `(x*)`, a bracket has no partner, or brackets are nested.
     """
     tags = []
     open_label = ""
@@ -165,7 +165,7 @@ def brackets_to_bio(cells: Sequence[str]) -> list[str]:
 
 
 def _split(tag: str, position: int, marks: str) -> tuple[str, str]:
-    """Returns the mark of a tag and its type, which is empty for O; a type may hold hyphens."""
+    """Returns the mark of a tag and its type, which is empty for O and may hold hyphens."""
     if tag == "O":
         return tag, ""
     mark, _, label = tag.partition("-")

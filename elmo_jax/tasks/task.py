@@ -1,6 +1,6 @@
-"""Declares what a task supplies; the trainer does everything else.
+"""Declares the interface that each task implements; the trainer does everything else.
 
-Shapes: B examples of a batch.
+Shapes: B examples per batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Task(Protocol[Example, Prediction]):
 
     Attributes:
       name: the name of the task.
-      metric: the name of the first entry of `score`, which selects the best epoch.
+      metric: the name of the first metric of `score`, which selects the best epoch.
       config_class: the settings of the task's experiments.
       averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
@@ -50,7 +50,7 @@ class Task(Protocol[Example, Prediction]):
           training: whether the examples are trained on; some tasks then read other examples from the same file.
 
         Raises:
-          UserError: names the file and the line.
+          UserError: the file is malformed; the message names the file and the line.
         """
 
     def from_tfds(
@@ -69,14 +69,14 @@ class Task(Protocol[Example, Prediction]):
         """Returns the texts of an example, each as rows of words."""
 
     def labels(self, train: Sequence[Example], config: Any) -> Labels:
-        """Returns what must be known of the training examples, such as the set of tags, as JSON values."""
+        """Returns what the model must know of the training examples, such as the set of tags, as JSON values."""
 
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
         """Returns the arrays of a batch other than those of its texts.
 
         Args:
           examples: at most `number` examples, which may lack gold annotation.
-          number: B; the places behind the examples are padding.
+          number: B; the places after the examples are padding.
           shape: for each text, the number of rows per example and the number of words per row.
           labels: the result of `labels`.
         """
@@ -90,10 +90,10 @@ class Task(Protocol[Example, Prediction]):
         """Returns the predictions of some examples from the model's arrays, whose first axis is B."""
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Returns the official metrics in percent; the first entry selects the best epoch."""
+        """Returns the official metrics in percent; the first one selects the best epoch."""
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-        """Returns the predictions, beside gold annotation, in the task's own file format."""
+        """Returns the predictions, with the gold annotation if there is one, in the task's own file format."""
 
     def from_words(self, texts: Sequence[Any], labels: Labels) -> list[Example]:
         """Returns examples without annotation for `predict`.

@@ -1,8 +1,8 @@
-"""Trains a task with one seed, from its first step or its newest checkpoint to its best epoch.
+"""Trains a task with one seed, from its first step or its newest checkpoint on, and selects the best epoch.
 
 The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (see `history`),
-and the order of examples depends on the seed and the epoch alone. A training that was killed therefore ends as one
-that was not.
+and the order of the examples depends on the seed and the epoch alone. So a training that was killed and resumed has the
+same result as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -28,19 +28,23 @@ from elmo_jax.tasks.program import TaskProgram, TaskState
 from elmo_jax.tasks.task import Example, Labels, Prediction, Task
 from elmo_jax.types import Tree
 
-KEPT = 2  # newest checkpoints, beside the best
+KEPT = 2  # the number of newest checkpoints that are kept besides the best one
 
 
 @dataclasses.dataclass(frozen=True)
 class Fitting(Generic[Example, Prediction]):
-    """All that a training of a task needs beside its seed.
+    """All that the training of a task needs besides its seed.
 
     Attributes:
-      task, config, labels: what is trained.
-      program: its step and evaluation, compiled once for all seeds.
-      train, dev, test: the examples; `test` is None where there are none.
-      constants: what is not trained, see `TaskProgram.constants`.
-      words: the first word vectors where they are trained, else None.
+      task: the task.
+      config: the experiment.
+      labels: the result of `Task.labels`.
+      program: the training step and the evaluation, compiled once for all seeds.
+      train: the training examples.
+      dev: the examples that select the best epoch.
+      test: the test examples; None if there are none.
+      constants: the arrays that are not trained; see `TaskProgram.constants`.
+      words: the initial word vectors if they are trained, else None.
     """
 
     task: Task[Example, Prediction]
@@ -54,7 +58,7 @@ class Fitting(Generic[Example, Prediction]):
     words: np.ndarray | None
 
     def predict(self, params: Tree, data: TaskData[Example]) -> tuple[list[Prediction], dict[str, list[np.ndarray]]]:
-        """The predictions of all examples, in their order, and their arrays if the task averages them."""
+        """Returns the predictions of all examples, in their order, and their arrays if the task averages them."""
         places: dict[int, Prediction] = {}
         arrays: dict[int, dict[str, np.ndarray]] = {}
         for batch, host in data.iterate(data.epoch(None)):
@@ -81,21 +85,21 @@ class Training(Generic[Example, Prediction]):
 
         Args:
           fitting: what is trained.
-          seed: of the initial parameters, dropout and the order of examples.
+          seed: the random seed for the initial parameters, dropout and the order of the examples.
           workdir: the seed's folder.
-          title: for the progress.
-          signals: that ask to stop.
+          title: the name of the training in its progress.
+          signals: the signals that ask to stop.
         """
         self._fitting, self._seed, self._workdir, self._title = fitting, seed, workdir, title
         self._signals, self._config = signals, fitting.config.train
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=KEPT)
-        self._steps = self._config.epochs * len(fitting.train.epoch(None))  # if nothing ends the training earlier
-        self._seconds = 0.0  # of training since the last evaluation
+        self._steps = self._config.epochs * len(fitting.train.epoch(None))  # the updates of all epochs
+        self._seconds = 0.0  # the time spent on training since the last evaluation
         self._words = 0
         self._losses: list[jax.Array] = []
 
     def run(self) -> TaskState | Stopped:
-        """Trains to the end and returns the state of the best evaluation; or to a signal."""
+        """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
         launched = time.perf_counter()
         try:
             state = self._first_state()
@@ -132,7 +136,7 @@ class Training(Generic[Example, Prediction]):
         return int(state.epoch) >= self._config.epochs or self._history(recorder).is_enough(self._config)
 
     def _train(self, state: TaskState, recorder: Recorder) -> TaskState:
-        """Trains epoch after epoch to the end or to a signal."""
+        """Trains epoch after epoch to the end or until a signal arrives."""
         if not recorder.log.records:
             state = self._evaluate(state, recorder)
         while not self._is_over(state, recorder) and self._signals.received is None:
@@ -140,7 +144,7 @@ class Training(Generic[Example, Prediction]):
         return state
 
     def _epoch(self, state: TaskState, recorder: Recorder) -> TaskState:
-        """Trains what is left of an epoch; evaluates at its end, or every so many steps."""
+        """Trains the rest of an epoch; evaluates at its end, or every `evaluate_every` steps if that is set."""
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self._fitting.train, self._fitting.program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
@@ -174,7 +178,7 @@ class Training(Generic[Example, Prediction]):
         return learning_rate(self._config.optimizer, step, self._steps, history.metrics)
 
     def _evaluate(self, state: TaskState, recorder: Recorder) -> TaskState:
-        """Evaluates on dev, records, shows and saves."""
+        """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint."""
         fitting = self._fitting
         predictions, _ = fitting.predict(fitting.program.evaluated(state), fitting.dev)
         metrics = fitting.task.score(fitting.dev.examples, predictions)
@@ -184,8 +188,8 @@ class Training(Generic[Example, Prediction]):
             loss = float(np.mean(jax.device_get(self._losses)))
             if not np.isfinite(loss):
                 raise UserError(
-                    f"{self._workdir}: the loss stopped being finite before step {step}; try a lower"
-                    " config.train.optimizer.learning_rate or a lower clip_norm, in a folder of its own"
+                    f"{self._workdir}: the loss became infinite or NaN before step {step}; try a lower"
+                    " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
                 )
             speed = self._words / max(self._seconds, 1e-9)
             values |= {"train/loss": loss, "train/words_per_second": speed, "epoch": epoch}
@@ -202,12 +206,12 @@ class Training(Generic[Example, Prediction]):
             recorder.progress.show(f"{self._title} · {shown}", epoch, left)
         self._seconds, self._words, self._losses = 0.0, 0, []
         recorder.log.flush()
-        is_best = self._history(recorder).best == step  # the first of equal ones
+        is_best = self._history(recorder).best == step  # of equally good evaluations, the first one
         self._checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
 
     def _best(self, state: TaskState, recorder: Recorder) -> TaskState:
-        """The state of the best evaluation."""
+        """Returns the state of the best evaluation."""
         self._checkpoints.wait()
         best = self._history(recorder).best
         if best is None or best == int(state.step):
@@ -217,7 +221,7 @@ class Training(Generic[Example, Prediction]):
 
 
 def elmo_metrics(params: Tree) -> dict[str, float]:
-    """The softmaxed weights and the scale of each mix, for the metrics: `elmo/input/weight_0` and so on."""
+    """Returns the softmaxed weights and the scale of each mix as metrics, such as `elmo/input/weight_0`."""
     found: dict[str, float] = {}
     for name, values in elmo_mixes(params).items():
         found[f"elmo/{name}/scale"] = values["scale"]
@@ -226,7 +230,7 @@ def elmo_metrics(params: Tree) -> dict[str, float]:
 
 
 def elmo_mixes(params: Tree) -> dict[str, dict[str, Any]]:
-    """For `input` and `output`, where there is such a mix: its softmaxed `weights` and its `scale`."""
+    """Returns the softmaxed `weights` and the `scale` of the mixes `input` and `output`, as far as they exist."""
     found = {}
     for name in ("input", "output"):
         mix = params.get("inputs", {}).get(f"{name}_mix", {}).get("mix")

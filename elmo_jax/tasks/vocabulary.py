@@ -1,6 +1,6 @@
-"""The words and characters that a task model has vectors of, chosen on its training text.
+"""Chooses the words and characters that a task model has vectors of, by its training text.
 
-Shapes: V words with a vector, D numbers of a vector.
+Shapes: V words with a vector, D numbers per vector.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DIGIT = re.compile(r"\d")
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """Words and characters by id; ids 0 and 1 are padding and unknown in both.
+    """The words and characters by id; in both, 0 is the id of padding and 1 that of what is unknown.
 
     Attributes:
-      words: forms of words, from id 2 on.
-      characters: characters, from id 2 on.
-      config: how a word's form is made.
+      words: the forms of words, from id 2 on.
+      characters: the characters, from id 2 on.
+      config: the settings that say how the form of a word is made.
     """
 
     words: list[str]
@@ -37,37 +37,37 @@ class Vocabulary:
     config: WordVectorsConfig
 
     def __post_init__(self) -> None:
-        """Makes the tables to look up in."""
+        """Makes the tables in which words and characters are looked up."""
         object.__setattr__(self, "_word_ids", {word: i for i, word in enumerate(self.words, _FIRST_ID)})
         object.__setattr__(self, "_character_ids", {c: i for i, c in enumerate(self.characters, _FIRST_ID)})
 
     @property
     def word_rows(self) -> int:
-        """Rows of a table of word vectors."""
+        """The number of rows of a table of word vectors."""
         return _FIRST_ID + len(self.words)
 
     @property
     def character_rows(self) -> int:
-        """Rows of a table of character vectors."""
+        """The number of rows of a table of character vectors."""
         return _FIRST_ID + len(self.characters)
 
     def word_id(self, word: str) -> int:
-        """The id of a word."""
+        """Returns the id of a word."""
         ids: dict[str, int] = self._word_ids  # type: ignore[attr-defined]
         return next((ids[form] for form in forms(word, self.config) if form in ids), UNKNOWN_ID)
 
     def character_ids(self, word: str, most: int) -> list[int]:
-        """The ids of a word's first characters."""
+        """Returns the ids of a word's first `most` characters."""
         ids: dict[str, int] = self._character_ids  # type: ignore[attr-defined]
         return [ids.get(character, UNKNOWN_ID) for character in word[:most]]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the words and the characters as a dict that is written to JSON."""
         return {"words": self.words, "characters": self.characters}
 
 
 def forms(word: str, config: WordVectorsConfig) -> list[str]:
-    """The forms under which a word is looked up, the preferred one first."""
+    """Returns the forms under which a word is looked up, the preferred one first."""
     if config.digits == "zero":
         word = _DIGIT.sub("0", word)
     if config.lowercase == "always":
@@ -77,13 +77,14 @@ def forms(word: str, config: WordVectorsConfig) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class WordTable:
-    """The first word vectors of a task model.
+    """The initial word vectors of a task model.
 
     Attributes:
-      vectors: float32 [V + 2, D]; zeros in the rows that have no pretrained vector.
-      random: bool [V + 2], rows that are drawn at random.
-      spread: the standard deviation of random numbers.
-      found: share of the training text's words, and of its tokens, that have a pretrained vector; None without any.
+      vectors: float32 [V + 2, D], zeros in the rows that have no pretrained vector.
+      random: bool [V + 2], true for the rows that are drawn at random.
+      spread: the standard deviation of the random numbers.
+      found: the fractions of the training text's distinct words and of its tokens that have a pretrained vector; None
+        if there are no pretrained vectors.
     """
 
     vectors: np.ndarray
@@ -92,7 +93,7 @@ class WordTable:
     found: tuple[float, float] | None
 
     def first_vectors(self, seed: int) -> np.ndarray:
-        """float32 [V + 2, D] with the random rows of a seed; row 0, of padding, is zeros."""
+        """Returns the vectors, float32 [V + 2, D], with the random rows of a seed; row 0, that of padding, is zero."""
         rng = np.random.default_rng([seed, 7])
         drawn = self.spread * rng.standard_normal(self.vectors.shape)
         return np.where(self.random[:, None], drawn, self.vectors).astype(np.float32)
@@ -107,12 +108,13 @@ def build(
     """Chooses the vocabulary, and reads the pretrained vectors of its words.
 
     Args:
-      train: the sentences of the training text.
-      others: those of the other texts, whose words have a vector if a pretrained one is there.
-      words, characters: the settings.
+      train: the sentences of the training examples.
+      others: the sentences of the other examples; a word of theirs has a vector only if there is a pretrained one.
+      words: the settings of the word vectors.
+      characters: the settings of the character CNN.
 
     Raises:
-      UserError: a file of word vectors that cannot be read, or one that has no word of the text.
+      UserError: the file of word vectors cannot be read, or has no word of the examples.
     """
     counts = Counter(word for sentence in train for word in sentence)
     letters: list[str] = []

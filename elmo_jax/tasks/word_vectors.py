@@ -1,4 +1,4 @@
-"""Pretrained word vectors: text files of GloVe and word2vec, and the package with GloVe's vectors of 50 numbers.
+"""Reads pretrained word vectors: text files of GloVe and word2vec, and a package with GloVe's vectors of 50 numbers.
 
 Shapes: N words found, D numbers per vector.
 """
@@ -33,10 +33,10 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
       wanted: the words to look up, as they are spelt in the file.
 
     Returns:
-      Word -> float32 [D], for the words that the file has.
+      The vectors, float32 [D], by word, for those of the words that the file has.
 
     Raises:
-      UserError: no such file, or a line that is no word with as many numbers as the others have.
+      UserError: the file does not exist, or a line is not a word followed by as many numbers as the other lines have.
     """
     if path == PACKAGED:
         return _read_package(set(wanted))
@@ -59,11 +59,11 @@ def _open(path: Path) -> BinaryIO:
             try:
                 archive = zipfile.ZipFile(path)
             except zipfile.BadZipFile as error:
-                raise UserError(f"{path}: the zip file is damaged or none ({error})") from None
+                raise UserError(f"{path}: damaged, or not a zip file ({error})") from None
             names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
             if len(names) != 1:
                 raise UserError(
-                    f"{path}: expected one text file in it, found {len(names)}; unpack the one that is meant"
+                    f"{path}: expected one text file in it, found {len(names)}; unpack the right one and give its path"
                 )
             return cast(BinaryIO, archive.open(names[0]))
         case _:
@@ -71,13 +71,13 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.ndarray]:
-    """A word may hold blanks, as some of GloVe's do: the numbers are the last D parts of a line."""
+    """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words hold blanks."""
     found: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(_lines(stream), 1):
         parts = line.rstrip(b" \r\n").split(b" ")
         if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
-            dim = int(parts[1])  # word2vec's header: words and numbers per vector
+            dim = int(parts[1])  # word2vec's header: the number of words and D
             continue
         dim = dim or len(parts) - 1
         if len(parts) <= dim or dim < 1:
@@ -88,17 +88,17 @@ def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.n
         try:
             vector = np.array(parts[-dim:], np.float32)
         except ValueError:
-            raise UserError(f"{path}, line {number}: expected {dim} numbers behind the word {word!r}") from None
+            raise UserError(f"{path}, line {number}: expected {dim} numbers after the word {word!r}") from None
         if not np.isfinite(vector).all():
             raise UserError(f"{path}, line {number}: the vector of {word!r} has numbers that are not finite")
         found[word] = vector
     if not dim:
-        raise UserError(f"{path}: no word vectors in it; the file is empty")
+        raise UserError(f"{path}: has no word vectors, since the file is empty")
     return found
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines end with a line feed only; words hold other line separators."""
+    """Yields lines, which end with a line feed only, since words may hold other line separators."""
     yield from io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20) if not hasattr(stream, "peek") else stream
 
 

@@ -1,6 +1,6 @@
-"""Tags of words as numbers, and as lines of a file; for the tasks that tag words.
+"""Converts tags of words to numbers and to lines of a file, for the tasks that tag words.
 
-Shapes: B examples of a batch, T words of the longest.
+Shapes: B examples per batch, T words of the longest example.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def tag_ids(sentences: Sequence[Sequence[str]], number: int, length: int, tags: 
     """Returns the numbers of the gold tags, int32 [B, T].
 
     Args:
-      sentences: the gold tags of at most `number` sentences; an empty sequence for a sentence without annotation.
+      sentences: the gold tags of at most `number` sentences; those of a sentence without annotation are empty.
       number: B.
       length: T.
       tags: all tags, in the order of their numbers. A gold tag that is not among them, which only happens outside of
-        the training examples, gets the number 0; only the loss sees it, and scores compare the tags themselves.
+        the training examples, gets the number 0. This affects the loss alone, since scores compare the tags themselves.
     """
     numbers = {tag: i for i, tag in enumerate(tags)}
     found = np.zeros((number, length), np.int32)
@@ -36,14 +36,14 @@ def tag_rows(numbers: np.ndarray, sentences: Sequence[Sequence[str]], tags: Sequ
     """Returns the tags of the words of some sentences.
 
     Args:
-      numbers: int [B, T], of at least as many rows as there are sentences.
-      sentences: their words.
+      numbers: int [B, T], the numbers of the tags; B is at least the number of sentences.
+      sentences: the words of the sentences.
       tags: all tags, in the order of their numbers.
     """
     return [[tags[i] for i in numbers[row, : len(words)]] for row, words in enumerate(sentences)]
 
 
 def tagged_line(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
-    """Returns a sentence as lines of word, gold tag (if there is one) and predicted tag, and a blank line."""
+    """Returns the lines of a sentence with word, gold tag (if there is one) and predicted tag, and a blank line."""
     columns = [words, gold, predicted] if gold else [words, predicted]
     return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)) + "\n"

@@ -185,6 +185,47 @@ def test_an_older_export_is_replaced_and_nothing_else_is(folder: Path, tmp_path:
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("name", ["thesis.txt", "notes/thesis.txt", "parameters/d/thesis.txt"])
+def test_a_file_that_was_put_into_an_export_is_not_deleted(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("once")
+    with pytest.raises(UserError, match=f"out: holds {name}, which is not a part of the export") as caught:
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    assert "\n" not in str(caught.value)
+    assert (folder / name).read_text() == "once"
+    assert_equal(open_bilm(folder).params, tree())
+    (folder / name).unlink()
+    export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree(1))
+
+
+def test_an_export_of_an_older_version_is_replaced(folder: Path) -> None:
+    """Its description does not list the files."""
+    description = json.loads((folder / "bilm.json").read_text())
+    assert sorted(path for path in description.pop("files") if "/" not in path) == ["bilm.json", "vocabulary.txt"]
+    (folder / "bilm.json").write_text(json.dumps(description))
+    (folder / "thesis.txt").touch()
+    with pytest.raises(UserError, match="out: holds thesis.txt"):
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    (folder / "thesis.txt").unlink()
+    export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree(1))
+
+
+def test_an_export_that_was_killed_between_its_renames_is_not_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.rename(folder.with_name(".out.old"))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(export, "_write_params", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree())
+
+
 def test_an_export_that_fails_leaves_the_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, os.strerror(28))
@@ -327,3 +368,20 @@ def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
     bilm = open_bilm(tmp_path / "out")
     assert done.stdout.strip() == bilm.fingerprint
     assert_equal(bilm.params, tree())
+
+
+def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
+    params = tree()
+    words = [f"word{i}" for i in range(len(params["softmax"]["bias"]))]
+    info = {"experiment": "mine", "steps": 12, "tokens_seen": 3456, "heldout_perplexity": {"average": 78.9}}
+    export_bilm(tmp_path / "bilm", MODEL, params, words, {**info, "corpus_sources": ["a.txt", "sotu"]})
+    shown = repr(open_bilm(tmp_path / "bilm"))
+    assert len(shown) < 500 and shown.count("\n") == 4
+    for part in (
+        f"softmax over {len(words)} words",
+        "23 cells",
+        "12 steps, 3,456 tokens",
+        "perplexity 78.9",
+        "a.txt, sotu",
+    ):
+        assert part in shown

@@ -1,4 +1,4 @@
-"""Clusters of mentions from the antecedents that a model chose."""
+"""Makes clusters of mentions from the antecedents that a model chose."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ Span = tuple[int, int]
 def clusters(
     starts: Sequence[int], ends: Sequence[int], antecedents: Sequence[int], kept: Sequence[bool]
 ) -> list[list[Span]]:
-    """The connected components of the links between spans; spans without any link are dropped.
+    """Returns the connected components of the links between spans; spans without a link are dropped.
 
     Args:
       starts: the first word of each kept span, in the order of (start, end).
-      ends: the last word of each, inclusive.
-      antecedents: the place of each span's antecedent, which is before its own, or -1.
-      kept: false on spans that only fill the arrays.
+      ends: the last word of each kept span, inclusive.
+      antecedents: the place of each span's antecedent, which is before its own place, or -1 for none.
+      kept: false for spans that only fill up the arrays.
 
     Returns:
-      Clusters in the order of their first spans, each a sorted list of (start, end).
+      The clusters in the order of their first spans, each a sorted list of (start, end).
     """
     cluster_of: dict[int, list[Span]] = {}
     found: list[list[Span]] = []

@@ -1,11 +1,12 @@
-"""The bidirectional LSTM of the coreference model, in the original's form and in AllenNLP's.
+"""Implements the bidirectional LSTM of the coreference model in the original's form and in AllenNLP's.
 
-Shapes: T steps, B rows, D input, H units; an axis of 2 holds the forward and the backward direction.
+Shapes: T steps, B rows, D numbers of input, H units per direction; an axis of 2 holds the forward and the backward
+direction.
 
-- "coupled" (original): blocks i, j, o; the forget gate is 1 - i; the first state is learned; dropout acts on the state
-  that is fed back, the first one included:
+- "coupled" (original) has the blocks i, j, o; the forget gate is 1 - i; the initial state is learned; dropout acts on
+  the state that is fed back, including the initial one:
   `c' = (1 - sigmoid(i)) * c + sigmoid(i) * tanh(j)`, `h' = tanh(c') * sigmoid(o)`.
-- "standard" (AllenNLP, that is PyTorch): blocks i, f, g, o; the first state is zero.
+- "standard" (AllenNLP, which uses PyTorch's) has the blocks i, f, g, o; the initial state is zero.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Cell = Literal["coupled", "standard"]
 
 
 class State(NamedTuple):
-    """What both directions carry from step to step."""
+    """The state that both directions hand from step to step."""
 
     cell: jax.Array  # [2, B, H]
     hidden: jax.Array  # [2, B, H]
@@ -39,12 +40,12 @@ def bidirectional_lstm(
     """Runs both directions in one scan.
 
     Args:
-      params: `kernel` [2, D + H, 3H or 4H] with rows input, state; `bias` [2, 3H or 4H]; of a coupled cell also
-        `initial_cell` and `initial_hidden` [2, H].
+      params: `kernel` [2, D + H, 3H or 4H], whose rows are those of the input and then those of the state; `bias`
+        [2, 3H or 4H]; and for a coupled cell `initial_cell` and `initial_hidden` [2, H].
       inputs: [B, T, D].
       mask: [B, T], true on words; rows are padded at their end.
-      cell: which LSTM.
-      dropout: [2, B, H], a mask on the state that is fed back, scaled already; None for no dropout.
+      cell: the form of the LSTM.
+      dropout: [2, B, H], an already scaled mask on the state that is fed back; None for no dropout.
 
     Returns:
       [B, T, 2H], zero at padding.
@@ -88,15 +89,16 @@ def _standard(z: jax.Array, c: jax.Array) -> State:
 class BiLSTM(nn.Module):
     """A bidirectional LSTM.
 
-    A coupled cell's weights start with orthonormal columns in each block, input and state together; its biases and
-    first states are Glorot-uniform, TensorFlow's default. A standard cell starts as in AllenNLP's coreference config:
-    Glorot-normal on the input, one orthogonal matrix on the state; biases as PyTorch's.
+    The weights of a coupled cell start with orthonormal columns in each block, input and state together; its biases and
+    initial states are Glorot-uniform, which is TensorFlow's default. A standard cell starts as in AllenNLP's
+    coreference config: the input's weights are Glorot-normal, those of the state are one orthogonal matrix, and the
+    biases are PyTorch's.
 
     Attributes:
-      units: H of each direction.
-      cell: which LSTM.
-      dropout: rate on the state that is fed back, one mask per row and direction; needs a `dropout` key when not
-        deterministic.
+      units: H.
+      cell: the form of the LSTM.
+      dropout: the fraction of the state that is dropped before it is fed back, with one mask per row and direction; it
+        needs a `dropout` key unless the call is deterministic.
     """
 
     units: int
@@ -132,7 +134,7 @@ class BiLSTM(nn.Module):
 
 
 def _each(initializer: Any) -> nn.initializers.Initializer:
-    """An initializer that draws the two directions on their own."""
+    """Returns an initializer that draws the values of each direction independently."""
 
     def initialize(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
         return jnp.stack([initializer(each, tuple(shape[1:]), dtype) for each in jax.random.split(key)])
@@ -141,7 +143,7 @@ def _each(initializer: Any) -> nn.initializers.Initializer:
 
 
 def _row(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-    """Glorot-uniform values of a matrix of one row, as which the original keeps its first states."""
+    """Returns Glorot-uniform values of a matrix of one row, the form of the initial states in the original."""
     return glorot_uniform(key, (1, *shape), dtype)[0]
 
 
@@ -157,6 +159,6 @@ def _standard_kernel(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.floa
 
 
 def _torch_bias(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-    """The sum of PyTorch's two biases, each uniform within 1 / sqrt(H)."""
+    """Returns the sum of PyTorch's two biases, each uniform between -1 / sqrt(H) and 1 / sqrt(H)."""
     bound = (shape[-1] // 4) ** -0.5
     return jax.random.uniform(key, (2, *shape), dtype, -bound, bound).sum(0)

@@ -1,11 +1,11 @@
-"""Span vectors, and how likely a span is a mention.
+"""Computes the vectors of spans and their scores as mentions.
 
-Shapes: N words of the document, W words of the widest span, k spans, H features of a word behind the LSTM, V features
-of a word that the head is made of, F of a width.
+Shapes: N words of the document, W words of the widest span, k spans, H features per word after the LSTM, V features per
+word from which heads are made, F features of a width.
 
-A span's vector is [first word; last word; width; head], where the head is a weighted mean of its words. The score of
-a mention needs no such vector of all candidates: the first layer's product is taken per word and per width, and the
-mean of products is the product of the mean.
+A span's vector is [first word; last word; width; head], where the head is a weighted mean of its words. To score
+mentions, these vectors are not made for all candidates: the product of the first layer is computed per word and per
+width, since the mean of the products is the product of the mean.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from elmo_jax.types import Tree
 
 
 class Words(NamedTuple):
-    """What spans are made of.
+    """The vectors and weights from which spans are made.
 
     Attributes:
-      hidden: [N, H], of the LSTM.
-      heads: [N, V], what the head is a mean of.
-      weights: [N, W, W], of the words from a candidate's first one on, by its width: they add up to 1.
-      widths: [N, W, F], the vectors of the candidates' widths, each dropped on its own.
+      hidden: [N, H], the outputs of the LSTM.
+      heads: [N, V], the vectors whose mean is the head.
+      weights: [N, W, W], the weights of the words from a candidate's first one on, by its width; they add up to 1.
+      widths: [N, W, F], the vectors of the candidates' widths, with independent dropout.
     """
 
     hidden: jax.Array
@@ -38,39 +38,39 @@ class Words(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """The features of the parts of a span's vector, in order."""
+        """The number of features of each part of a span's vector, in order."""
         hidden = self.hidden.shape[-1]
         return hidden, hidden, self.widths.shape[-1], self.heads.shape[-1]
 
 
 def windows(words: jax.Array, widest: int) -> jax.Array:
-    """Each word of `words` [N, ...] with those behind it, [N, W, ...]; past the end the last one is repeated."""
+    """Returns each word of `words` [N, ...] and those after it, [N, W, ...]; the last word is repeated past the end."""
     places = jnp.arange(words.shape[0])[:, None] + jnp.arange(widest)
     return words[jnp.minimum(places, words.shape[0] - 1)]
 
 
 def head_weights(scores: jax.Array, widest: int) -> jax.Array:
-    """The softmax of the words' scores inside each candidate.
+    """Returns the softmax of the words' scores inside each candidate.
 
     Args:
-      scores: [N], of each word.
+      scores: [N], the score of each word.
       widest: W.
 
     Returns:
-      [N, W, W], zero past a candidate's last word.
+      The weights [N, W, W], zero past a candidate's last word.
     """
     inside = jnp.arange(widest) <= jnp.arange(widest)[:, None]  # [W, W], width and word
     return jax.nn.softmax(jnp.where(inside, windows(scores, widest)[:, None], -jnp.inf))
 
 
 def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | None) -> jax.Array:
-    """The scores of all candidates, [N, W]; of no meaning where there is no candidate.
+    """Returns the scores [N, W] of all candidates; elsewhere the values are arbitrary.
 
     Args:
-      params: of a `Scorer`.
-      words: of the document.
-      rate: dropout of the hidden units.
-      key: of the dropout; None for no dropout.
+      params: the parameters of a `Scorer`.
+      words: the words of the document.
+      rate: the fraction of the hidden units that is dropped.
+      key: the random key for dropout; None for no dropout.
     """
     widest = words.widths.shape[1]
     first = params["hidden_0"]
@@ -85,11 +85,11 @@ def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | Non
 
 
 def span_vectors(words: Words, kept: Kept) -> jax.Array:
-    """The vectors of kept spans, [k, 2 H + F + V].
+    """Returns the vectors [k, 2 H + F + V] of the kept spans.
 
     Args:
-      words: of the document.
-      kept: k spans.
+      words: the words of the document.
+      kept: the k spans.
     """
     widest = words.widths.shape[1]
     inside = jnp.minimum(kept.starts[:, None] + jnp.arange(widest), words.heads.shape[0] - 1)  # [k, W]

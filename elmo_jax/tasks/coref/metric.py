@@ -1,6 +1,7 @@
-"""The scores of coreference resolution, as the reference scorer 8.01 gives them: MUC, B-cubed, CEAFe and their mean.
+"""Computes MUC, B-cubed, CEAFe and their mean as the reference coreference scorer 8.01 does.
 
-All clusters count, those of one mention too. Where neither side has such clusters, other programs give the same.
+All clusters count, including those of one mention. If neither side has such clusters, other scorers give the same
+result.
 """
 
 import dataclasses
@@ -38,17 +39,17 @@ class Fractions:
 
     @property
     def recall(self) -> float:
-        """Between 0 and 1; 0 where there is nothing to find."""
+        """The recall between 0 and 1; 0 if there is nothing to find."""
         return self.recall_sum / self.gold if self.gold else 0.0
 
     @property
     def precision(self) -> float:
-        """Between 0 and 1; 0 where nothing is predicted."""
+        """The precision between 0 and 1; 0 if nothing is predicted."""
         return self.precision_sum / self.predicted if self.predicted else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of recall and precision, between 0 and 1; 0 where both are 0."""
+        """The harmonic mean of recall and precision, between 0 and 1; 0 if both are 0."""
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
@@ -63,7 +64,7 @@ class Scores:
 
     @property
     def average_f1(self) -> float:
-        """The mean of the three F1s, between 0 and 1: the number that is reported for CoNLL-2012."""
+        """The mean of the three F1 scores, between 0 and 1, which is reported for CoNLL-2012."""
         return (self.muc.f1 + self.b_cubed.f1 + self.ceafe.f1) / 3
 
 
@@ -71,8 +72,8 @@ def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
     """Scores the clusters of documents.
 
     Args:
-      gold: the clusters of each document. A mention is in one cluster only.
-      predicted: the same.
+      gold: the gold clusters of each document; a mention is in one cluster only.
+      predicted: the predicted clusters of each document, in the same form.
 
     Raises:
       ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
@@ -88,7 +89,7 @@ def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str,
     """Scores the clusters of documents; see `evaluate`.
 
     Returns:
-      In percent: `average_f1`, and `f1`, `precision` and `recall` of each score, such as `muc_f1`.
+      The metrics in percent: `average_f1`, and `f1`, `precision` and `recall` of each score, such as `muc_f1`.
     """
     scores = evaluate(gold, predicted)
     metrics = {"average_f1": percent(scores.average_f1, 1)}
@@ -101,7 +102,7 @@ def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str,
 
 def as_printed(fraction: float) -> float:
     """Returns a fraction in percent as the reference scorer prints it: cut off after two decimals, not rounded."""
-    return int(fraction * 10000) / 100  # multiplied by 10000 at once: other orders round otherwise
+    return int(fraction * 10000) / 100  # A single product by 10000, since other orders round differently.
 
 
 def muc(gold: Clusters, predicted: Clusters) -> Fractions:
@@ -136,19 +137,19 @@ def ceafe(gold: Clusters, predicted: Clusters) -> Fractions:
 
 
 def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
-    """Returns how many links the clusters keep when they are divided as the others are, and how many they have."""
+    """Returns the number of links that the clusters keep when the others divide them, and the number of all links."""
     index = _cluster_of_mention(others)
     kept = total = 0
     for cluster in clusters:
         known = [index[mention] for mention in cluster if mention in index]
-        parts = len(set(known)) + len(cluster) - len(known)  # a mention that the others lack is a part of its own
+        parts = len(set(known)) + len(cluster) - len(known)  # each mention that the others lack is a separate part
         kept += len(cluster) - parts
         total += len(cluster) - 1
     return kept, total
 
 
 def _overlaps(clusters: Clusters, others: Clusters) -> tuple[float, int]:
-    """Returns the share of each mention's cluster that its other cluster has, summed; and the number of mentions."""
+    """Returns the sum over mentions of the share of a cluster that the other one has, and the number of mentions."""
     index = _cluster_of_mention(others)
     total = 0.0
     mentions = 0

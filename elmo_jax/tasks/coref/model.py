@@ -1,7 +1,8 @@
-"""The coreference model: spans, their mention scores, and the antecedents of the kept ones (Lee et al. 2017).
+"""Implements the coreference model: spans, their mention scores, and the antecedents of kept spans (Lee et al. 2017).
 
-Shapes: S sentences, T words of the longest, N words of the document at most, W words of the widest span, D input of a
-word, V features of a word that the head is made of, H units of both directions, k kept spans at most, K antecedents.
+Shapes: S sentences, T words of the longest sentence, N largest number of words of the document, W words of the widest
+span, D numbers of input per word, V features per word from which heads are made, H units of both directions, k largest
+number of kept spans, K antecedents per span.
 """
 
 from __future__ import annotations
@@ -32,54 +33,54 @@ from elmo_jax.tasks.embedded import Embedded, TaskOutput
 from elmo_jax.tasks.layers.initial_values import glorot_uniform
 from elmo_jax.types import Tree
 
-DISTANCES = 10  # buckets
+DISTANCES = 10  # the number of buckets of distances
 
 
 @dataclasses.dataclass(frozen=True)
 class CorefModel:
-    """The coreference model without its words and ELMo; defaults of Lee et al. (2017)."""
+    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017)."""
 
     variant: Literal["original", "allennlp"] = setting(
         "original",
-        "Whose model: AllenNLP's has one row per document and a standard LSTM, finds heads from the words alone, lets"
-        " kept spans cross, and knows neither speaker nor genre.",
+        "The model: the original one or AllenNLP's, which has one row per document and a standard LSTM, finds heads"
+        " from the words alone, lets kept spans cross, and knows neither speaker nor genre.",
     )
-    units: int = setting(200, "Units of each direction of the LSTM.", least=1)
-    hidden: int = setting(150, "Units of each hidden layer of the two scorers.", least=1)
-    depth: int = setting(2, "Hidden layers of the two scorers.", least=1)
-    feature_dim: int = setting(20, "Numbers in the vector of a width, a distance, a speaker and a genre.", least=1)
-    widest: int = setting(10, "Words of the widest span.", least=1)
-    spans_per_word: float = setting(0.4, "Spans kept per word of the document.", above=0)
-    antecedents: int = setting(250, "Kept spans that are looked back to; AllenNLP has 100.", least=1)
+    units: int = setting(200, "The number of units per direction of the LSTM.", least=1)
+    hidden: int = setting(150, "The number of units per hidden layer of the two scorers.", least=1)
+    depth: int = setting(2, "The number of hidden layers of the two scorers.", least=1)
+    feature_dim: int = setting(20, "The dimension of the vectors of widths, distances, speakers and genres.", least=1)
+    widest: int = setting(10, "The number of words of the widest span.", least=1)
+    spans_per_word: float = setting(0.4, "The number of spans kept per word of the document.", above=0)
+    antecedents: int = setting(250, "The number of antecedents considered per span; AllenNLP has 100.", least=1)
     head: Literal["words", "input"] = setting(
-        "words", "What a span's head is a mean of: the words' vectors without ELMo, or the whole input."
+        "words", "The vectors whose mean is a span's head: those of the words without ELMo, or the whole input."
     )
     lexical_dropout: float = setting(
-        0.5, "Share of the input's numbers dropped in training, ELMo's included.", least=0, below=1
+        0.5, "The fraction of the input's units, including ELMo's, dropped in training.", least=0, below=1
     )
     lstm_dropout: float = setting(
         0.2,
-        "Share of the LSTM's units dropped in training, fed back and at its output; AllenNLP has 0.",
+        "The fraction of the LSTM's units dropped in training, as they are fed back and at its output; AllenNLP has 0.",
         least=0,
         below=1,
     )
     dropout: float = setting(
         0.2,
-        "Share of the scorers' hidden units and, in the original, of the features dropped in training.",
+        "The fraction of the scorers' hidden units and, in the original, of the features dropped in training.",
         least=0,
         below=1,
     )
 
 
 class Ranking(NamedTuple):
-    """Scores of a document's spans.
+    """The scores of a document's spans.
 
     Attributes:
-      mentions: [N, W], scores of the candidates.
-      candidates: bool [N, W], which of them there are.
+      mentions: [N, W], the mention scores of the candidates.
+      candidates: bool [N, W], true for candidates that exist.
       kept: the k kept spans.
-      antecedents: [k, K + 1], scores of the dummy and of the antecedents, the nearest first; minus infinity where
-        there is none.
+      antecedents: [k, K + 1], the scores of the dummy and of the antecedents, the nearest first; minus infinity where
+        there is no antecedent.
     """
 
     mentions: jax.Array
@@ -92,7 +93,7 @@ class Coref(nn.Module):
     """Links the mentions of one document.
 
     Attributes:
-      config: settings of the model.
+      config: the settings of the model.
     """
 
     config: CorefModel
@@ -101,17 +102,18 @@ class Coref(nn.Module):
         """Finds the antecedents of a document's spans and compares them with the gold clusters.
 
         Args:
-          sentences: the document, a sentence per row; `vectors` and `words` without dropout. With `output`,
-            its ELMo is joined after the LSTM.
-          arrays: of one document, so their first size is 1. `clusters` int32 [1, N, W], the gold cluster, from 1 on,
-            of the span that begins at a word of the document and has a width, 0 for none; `speakers` int32 [1, N], of
-            each word; `genre` int32 [1], a place in `GENRES`. N is at least the number of words. AllenNLP's model
-            uses `clusters` only.
+          sentences: the document with one sentence per row; `vectors` and `words` without dropout. With `output`, its
+            ELMo is joined after the LSTM.
+          arrays: the arrays of one document, so their first size is 1. `clusters` int32 [1, N, W], the number of the
+            gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N],
+            the speaker of each word; `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
+            AllenNLP's model uses `clusters` only.
           deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          The loss, and int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive, `antecedents`
-          [1, k], the place of the chosen antecedent among the kept spans or -1, and bool `kept` [1, k], false on fill.
+          The loss and the predictions: int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive;
+          `antecedents` int32 [1, k], the place of the chosen antecedent among the kept spans, or -1 for none; and
+          `kept` bool [1, k], false for places without a span.
         """
         ranking = self.rank(sentences, arrays, deterministic=deterministic)
         kept = ranking.kept
@@ -147,7 +149,7 @@ class Coref(nn.Module):
         return Ranking(mentions, valid, kept, scores)
 
     def _words(self, sentences: Embedded, document: Document, deterministic: bool) -> Words:
-        """The document's words behind the LSTM, and what heads and widths are made of."""
+        """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
         config, original = self.config, self.config.variant == "original"
         drop = nn.Dropout(config.lexical_dropout, deterministic=deterministic)
         inputs = drop(sentences.vectors)  # [S, T, D]
@@ -185,7 +187,10 @@ class Coref(nn.Module):
 
     @property
     def _initial(self) -> tuple[nn.initializers.Initializer, nn.initializers.Initializer]:
-        """Of weights and embeddings, and of biases: TensorFlow's default for both, or AllenNLP's config and zero."""
+        """Returns the initializers of weights and embeddings and of biases.
+
+        The original has TensorFlow's default for both; AllenNLP has that of its config and zero.
+        """
         if self.config.variant == "original":
             return glorot_uniform, glorot_uniform
         return nn.initializers.glorot_normal(), nn.initializers.zeros_init()

@@ -1,12 +1,12 @@
-"""Scores of antecedents, the loss over them, and the choice among them.
+"""Computes the scores of antecedents and the loss over them.
 
-Shapes: k kept spans, K antecedents of each, C spans of a chunk, L = K + C - 1 spans that are antecedents in a chunk,
-G features of a span's vector, F of each of the pair's features, H hidden units.
+Shapes: k kept spans, K antecedents of each, C spans per chunk, L = K + C - 1 antecedents of a chunk, G features of a
+span's vector, F numbers per feature of a pair, H hidden units.
 
 The antecedents of span i are the K kept spans right before it, so those of a chunk of spans are one window. The
-product of the pairs' elementwise products g_i * g_j with their rows of the kernel is taken as one matrix product of
-the window with `g_i * kernel` of all spans of the chunk: no vector of a pair is ever made. Chunks run one after the
-other and are computed again in the backward pass, so that memory does not grow with k * K * G.
+elementwise products g_i * g_j enter the first layer as one matrix product of the window with `g_i * kernel` of all
+spans of the chunk, so the vectors of pairs are never made. Chunks run one after the other and are computed again in the
+backward pass, so memory does not grow with k * K * G.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from jax import lax
 from elmo_jax.tasks.coref.scorer import dropped, finish, product, split_rows
 from elmo_jax.types import Tree
 
-CHUNK = 32  # kept spans; g_i * kernel of a chunk is then 25 MB at the paper's sizes
+CHUNK = 32  # the number of kept spans per chunk, for which g_i * kernel takes 25 MB at the paper's sizes
 
-# the smallest distances of buckets 1, 2, ... (original): 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+
+# The smallest distances of buckets 1, 2, ... (original); the buckets are 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 
 
@@ -30,9 +30,9 @@ class Spans(NamedTuple):
     """The kept spans in their order.
 
     Attributes:
-      vectors: [k, G].
-      scores: [k], of the mentions.
-      speakers: int32 [k], of the first words; None for a model without speakers.
+      vectors: [k, G], the vectors of the spans.
+      scores: [k], the mention scores.
+      speakers: int32 [k], the speakers of the first words; None for a model without speakers.
     """
 
     vectors: jax.Array
@@ -41,12 +41,12 @@ class Spans(NamedTuple):
 
 
 class PairFeatures(NamedTuple):
-    """The vectors of what is known of a pair beside its spans.
+    """The vectors of the features of a pair besides its spans.
 
     Attributes:
-      speaker: [2, F], of another and of the same speaker; None for a model without speakers.
-      genre: [F], of the document's genre; None for a model without genres.
-      distance: [10, F], of the buckets of distances.
+      speaker: [2, F], the vectors of different speakers and of the same speaker; None for a model without speakers.
+      genre: [F], the vector of the document's genre; None for a model without genres.
+      distance: [10, F], the vectors of the buckets of distances.
     """
 
     speaker: jax.Array | None
@@ -55,11 +55,11 @@ class PairFeatures(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Shares of numbers that are dropped in training.
+    """The fractions of units that are dropped in training.
 
     Attributes:
-      features: of the vectors of what is known of a pair.
-      hidden: of the hidden units.
+      features: the fraction of the features of a pair.
+      hidden: the fraction of the hidden units.
     """
 
     features: float
@@ -67,30 +67,30 @@ class Rates(NamedTuple):
 
 
 def distance_bucket(distance: jax.Array) -> jax.Array:
-    """The bucket, 0 to 9, of a distance in kept spans."""
+    """Returns the bucket, 0 to 9, of a distance in kept spans."""
     return (distance[..., None] >= jnp.asarray(BUCKETS)).sum(-1)
 
 
 def antecedent_scores(
     params: Tree, features: PairFeatures, spans: Spans, antecedents: int, rates: Rates, key: jax.Array | None
 ) -> jax.Array:
-    """The scores s_m(i) + s_m(j) + s_a(i, j) of the nearest antecedents, [k, K], the nearest first.
+    """Returns the scores s_m(i) + s_m(j) + s_a(i, j), [k, K], of each span's antecedents, the nearest first.
 
-    Where there is no antecedent the number is of no meaning.
+    Where there is no antecedent, the value is arbitrary.
 
     Args:
-      params: of a `Scorer` over [g_i; g_j; g_i * g_j; features].
-      features: of pairs.
-      spans: the kept ones.
+      params: the parameters of a `Scorer` over [g_i; g_j; g_i * g_j; features].
+      features: the features of pairs.
+      spans: the kept spans.
       antecedents: K.
-      rates: of dropout.
-      key: of the dropout; None for no dropout.
+      rates: the rates of dropout.
+      key: the random key for dropout; None for no dropout.
     """
     number, size = spans.vectors.shape
     chunk = min(CHUNK, number)
     chunks = -(-number // chunk)
 
-    def padded(x: jax.Array) -> jax.Array:  # row i holds span i - K, so that a chunk's window begins at its own number
+    def padded(x: jax.Array) -> jax.Array:  # row i holds span i - K, so a chunk's window begins at its number
         return jnp.pad(x, [(antecedents, chunks * chunk - number)] + [(0, 0)] * (x.ndim - 1))
 
     first = params["hidden_0"]
@@ -130,28 +130,28 @@ def antecedent_scores(
 
 
 def antecedent_places(number: int, antecedents: int) -> jax.Array:
-    """The number of each antecedent among the kept spans, int32 [k, K], the nearest first; negative where none is."""
+    """Returns the places [k, K] of antecedents among the kept spans, the nearest first; negative if there is none."""
     return jnp.arange(number)[:, None] - 1 - jnp.arange(antecedents)
 
 
 def nearest_first(window: jax.Array) -> jax.Array:
-    """The antecedents of each span of a chunk out of the chunk's window.
+    """Returns the antecedents of each span of a chunk from the chunk's window.
 
     Args:
-      window: [C, L, ...], where span c has its antecedents at c, ..., c + K - 1, the farthest first.
+      window: [C, L, ...], in which the antecedents of span c are at c, ..., c + K - 1, the farthest first.
 
     Returns:
-      [C, K, ...].
+      The antecedents [C, K, ...], the nearest first.
     """
     chunk, size = window.shape[:2]
-    # rows that are longer by one shift each row by its number; no gather, whose gradient would be a scatter
+    # Reshaping to rows that are longer by one shifts each row by its number. A gather would have a scatter as gradient.
     flat = window.reshape(chunk * size, *window.shape[2:])
     flat = jnp.pad(flat, [(0, chunk)] + [(0, 0)] * (window.ndim - 2))
     return flat.reshape(chunk, size + 1, *window.shape[2:])[:, : size - chunk + 1][:, ::-1]
 
 
 def _pair_vectors(features: PairFeatures, same: jax.Array | None, chunk: int, antecedents: int) -> jax.Array:
-    """What is known of the pairs of a chunk, [C, K, F or 3 F]: speaker, genre, distance."""
+    """Returns the features of the pairs of a chunk, [C, K, F or 3 F]: speaker, genre and distance."""
     distance = features.distance[distance_bucket(1 + jnp.arange(antecedents))]  # [K, F]
     parts = [] if same is None or features.speaker is None else [features.speaker[same.astype(jnp.int32)]]
     shape = (chunk, antecedents, distance.shape[-1])
@@ -160,12 +160,12 @@ def _pair_vectors(features: PairFeatures, same: jax.Array | None, chunk: int, an
 
 
 def antecedent_loss(scores: jax.Array, clusters: jax.Array, real: jax.Array) -> jax.Array:
-    """The sum over spans of -log P(gold antecedents), where a span without one has the dummy (paper: Lee et al. 2017).
+    """Returns the sum over spans of -log P(gold antecedents); a span without any has the dummy (Lee et al. 2017).
 
     Args:
-      scores: [k, K + 1], the dummy first; minus infinity where there is no antecedent.
+      scores: [k, K + 1], the scores with the dummy first; minus infinity where there is no antecedent.
       clusters: int32 [k], the gold cluster of each span, 0 for none.
-      real: bool [k], true on kept spans.
+      real: bool [k], true for kept spans.
     """
     number, columns = scores.shape
     places = antecedent_places(number, columns - 1)

@@ -1,4 +1,4 @@
-"""Documents with coreference in the columns of CoNLL-2012."""
+"""Reads documents with coreference in the columns of CoNLL-2012."""
 
 import dataclasses
 import re
@@ -10,27 +10,27 @@ from typing import Literal
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.lines import Line, cells, error_at, is_blank, read_lines
 
-GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # how the names of CoNLL-2012's documents begin
+GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # the first letters of the names of CoNLL-2012's documents
 
-Mention = tuple[int, int]  # the first and the last word, counted from 0 through the document
-Singletons = Literal["keep", "drop"]  # clusters of one mention, which OntoNotes has none of
+Mention = tuple[int, int]  # the first and the last word, counted from 0 over the document
+Singletons = Literal["keep", "drop"]  # what happens to clusters of one mention, which OntoNotes does not have
 
 _WORD, _SPEAKER, _COLUMNS = 3, 9, 12
 _BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]+)\s*")
 _REFERENCE = re.compile(r"(\()?([0-9]+)(\))?")
-_SLASHED = {"/.": ".", "/?": "?"}  # how some transcripts in CoNLL-2012 write these words
+_SLASHED = {"/.": ".", "/?": "?"}  # the spellings of these words in some transcripts of CoNLL-2012
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A part of a document, which is annotated on its own.
+    """A part of a document, which is annotated independently.
 
     Attributes:
-      name: of the document.
-      part: its number.
-      genre: the first two letters of the name where they are one of `GENRES`, else None.
-      sentences: their words.
-      speakers: the speaker of each word, as the file has it.
+      name: the name of the document.
+      part: the number of the part.
+      genre: the first two letters of the name if they are one of `GENRES`, else None.
+      sentences: the words of each sentence.
+      speakers: the speaker of each word as in the file.
       clusters: the mentions of each entity in the order of the text, and the entities in the order of their first
         mention. No mention is in two clusters.
     """
@@ -47,16 +47,16 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     """Reads a file of documents, each between `#begin document (name); part n` and `#end document`.
 
     The last column has the coreference: `-` or nothing, or `(12`, `12)` and `(12)` with `|` between them. Mentions of
-    one entity may nest: what closes is the last one that was opened. Where two entities have a mention in common, they
-    are one.
+    one entity may be nested: `12)` closes the last one that was opened. Two entities that have a mention in common are
+    merged.
 
     Args:
       path: the file, decompressed by its suffix.
-      singletons: whether entities of one mention are gold.
+      singletons: whether entities of one mention are kept.
 
     Raises:
-      UserError: a word stands outside of a document, a document does not begin or end, a line has too few columns or
-        others than the first line of its sentence, or a mention is not opened or not closed.
+      UserError: a word is outside of a document, a document has no begin or no end, a line has too few columns or
+        another number than the first line of its sentence, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
     reading: _Reading | None = None
@@ -70,7 +70,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
             reading = _Reading(path, match[1], int(match[2]))
         elif line.text.startswith("#end document"):
             if not reading:
-                raise error_at(path, line.number, "no document was begun before its end")
+                raise error_at(path, line.number, "#end document without a #begin document before it")
             documents.append(reading.finish(singletons))
             reading = None
         elif is_blank(line.text):
@@ -86,17 +86,19 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
 
 
 class _Reading:
-    """A document while it is read."""
+    """A document that is being read."""
 
     def __init__(self, path: Path, name: str, part: int) -> None:
         self.path = path
         self.name = name
         self.part = part
-        self.rows: list[list[str]] = []  # of the sentence that is being read
+        self.rows: list[list[str]] = []  # the rows of the sentence that is being read
         self.sentences: list[list[str]] = []
         self.speakers: list[list[str]] = []
         self.words = 0
-        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # first word and line, by entity
+        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(
+            list
+        )  # the first word and the line of open mentions, by entity
         self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
 
     def add(self, line: Line) -> None:
@@ -127,14 +129,14 @@ class _Reading:
             self.entities[entity].append((start, self.words))
 
     def end_sentence(self) -> None:
-        """Ends the sentence, if one was begun."""
+        """Ends the sentence if one has begun."""
         if self.rows:
             self.sentences.append([_SLASHED.get(row[_WORD], row[_WORD]) for row in self.rows])
             self.speakers.append([row[_SPEAKER] for row in self.rows])
             self.rows = []
 
     def finish(self, singletons: Singletons) -> Document:
-        """Ends the document."""
+        """Ends the document and returns it."""
         self.end_sentence()
         unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
         if unclosed:
@@ -151,7 +153,7 @@ class _Reading:
 
 
 def _merge(entities: Iterable[Iterable[Mention]]) -> list[list[Mention]]:
-    """Makes one cluster of entities that have a mention in common, also over several steps."""
+    """Merges entities that have a mention in common, directly or through other entities."""
     cluster_of: dict[Mention, set[Mention]] = {}
     for mentions in entities:
         together = set(mentions)

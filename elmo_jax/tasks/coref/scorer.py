@@ -1,9 +1,9 @@
-"""The feed-forward networks that give a mention or a pair its score.
+"""Implements the feed-forward networks that score mentions and pairs.
 
-Shapes: F features, H hidden units.
+Shapes: F features, H hidden units per layer.
 
-The first layer's input is a concatenation. It is never made for all candidates or pairs: the caller multiplies each
-part with its rows of the kernel, which is far less work where parts are shared.
+The first layer's input is a concatenation, which is never made for all candidates or pairs: the caller multiplies each
+part by its rows of the kernel, which is far less work since parts are shared.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Scorer(nn.Module):
 
     Attributes:
       features: F.
-      hidden: H of every hidden layer.
-      depth: hidden layers.
-      weights: initial values of the matrices.
-      biases: initial values of the biases.
+      hidden: H.
+      depth: the number of hidden layers.
+      weights: the initializer of the matrices.
+      biases: the initializer of the biases.
     """
 
     features: int
@@ -37,7 +37,7 @@ class Scorer(nn.Module):
 
     @nn.compact
     def __call__(self) -> Tree:
-        """`hidden_0` to `hidden_{depth - 1}` and `output`, each with `kernel` and `bias`."""
+        """Returns `hidden_0` to `hidden_{depth - 1}` and `output`, each with `kernel` and `bias`."""
         sizes = [self.features, *[self.hidden] * self.depth, 1]
         names = [*(f"hidden_{number}" for number in range(self.depth)), "output"]
         return {
@@ -50,27 +50,27 @@ class Scorer(nn.Module):
 
 
 def split_rows(kernel: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
-    """The rows of `kernel` [F, H] that belong to the parts of its input, which have `sizes` features."""
+    """Returns the rows of `kernel` [F, H] for each part of its input; the parts have `sizes` features."""
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     return [kernel[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """`a @ b` at full precision on accelerators too."""
+    """Returns `a @ b` at full precision on accelerators too."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """The scores, from what the first layer's product and bias gave.
+    """Computes the scores from the first layer's product and bias.
 
     Args:
-      params: of a `Scorer`.
-      first: [..., H], before the ReLU.
-      rate: share of the hidden units dropped.
-      key: of the dropout; None for no dropout.
+      params: the parameters of a `Scorer`.
+      first: [..., H], the first layer before the ReLU.
+      rate: the fraction of the hidden units that is dropped.
+      key: the random key for dropout; None for no dropout.
 
     Returns:
-      [...].
+      The scores [...].
     """
     depth = len(params) - 1
     keys = [None] * depth if key is None else [*jax.random.split(key, depth)]
@@ -82,7 +82,7 @@ def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -
 
 
 def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """`x` with a share `rate` of its numbers dropped and the others scaled up; `x` itself without a key."""
+    """Returns `x` with the fraction `rate` of its elements dropped and the others scaled; `x` itself without a key."""
     if key is None or not rate:
         return x
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0.0)

@@ -1,10 +1,10 @@
-"""The candidate spans of a document, and which of them are kept.
+"""Finds the candidate spans of a document and selects those that are kept.
 
-Shapes: S sentences, T words of the longest, N words of the document at most, W words of the widest span, k spans kept
-at most.
+Shapes: S sentences, T words of the longest sentence, N largest number of words of the document, W words of the widest
+span, k largest number of kept spans.
 
 A candidate is a pair of a first word and a width, so candidates form an array [N, W]; its flat order is that of
-(start, end). Nothing here grows with the square of the words.
+(start, end). Neither time nor memory grows with the square of the number of words.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Crossing = Literal["forbidden", "allowed"]
 
 
 class Document(NamedTuple):
-    """Where the words of a document stand among its padded sentences.
+    """The places of a document's words among its padded sentences.
 
     Attributes:
       places: int32 [N], the flat index in [S, T] of each word; S * T past the document's end.
-      real: bool [N], true on words.
+      real: bool [N], true for words.
       sentences: int32 [N], the sentence of each word.
     """
 
@@ -33,13 +33,13 @@ class Document(NamedTuple):
     sentences: jax.Array
 
     def flat(self, array: jax.Array) -> jax.Array:
-        """`array` [S, T, D] as one row of the document's words, [N, D], zero past its end."""
+        """Returns `array` [S, T, D] as one row of the document's words, [N, D], zero past the document's end."""
         words = array.reshape(-1, array.shape[-1])[jnp.minimum(self.places, array.shape[0] * array.shape[1] - 1)]
         return jnp.where(self.real[:, None], words, 0.0)
 
 
 def document_of(mask: jax.Array, words: int) -> Document:
-    """Finds a document's words.
+    """Returns the places of a document's words.
 
     Args:
       mask: [S, T], true on words.
@@ -50,10 +50,10 @@ def document_of(mask: jax.Array, words: int) -> Document:
 
 
 def candidates(document: Document, widest: int) -> jax.Array:
-    """Which pairs of a first word and a width are spans inside one sentence, bool [N, W].
+    """Returns which pairs of a first word and a width are spans inside one sentence, bool [N, W].
 
     Args:
-      document: the words.
+      document: the places of the words.
       widest: W.
     """
     last = jnp.arange(len(document.places))[:, None] + jnp.arange(widest)  # [N, W]
@@ -63,12 +63,12 @@ def candidates(document: Document, widest: int) -> jax.Array:
 
 
 class Kept(NamedTuple):
-    """Kept spans in the order of (start, end), followed by fill.
+    """The kept spans in the order of (start, end), followed by empty places.
 
     Attributes:
-      starts: int32 [k].
-      widths: int32 [k], words minus one.
-      real: bool [k], false on fill.
+      starts: int32 [k], the first words.
+      widths: int32 [k], the numbers of words minus one.
+      real: bool [k], false for empty places.
     """
 
     starts: jax.Array
@@ -77,7 +77,12 @@ class Kept(NamedTuple):
 
 
 def most_kept(words: int, ratio: float) -> int:
-    """How many spans are kept of a document of `words` words, in float32 as the originals compute it; at least 1."""
+    """Returns the number of spans to keep, at least 1, computed in float32 as in the originals.
+
+    Args:
+      words: the number of words of the document.
+      ratio: the number of kept spans per word.
+    """
     return max(int(np.float32(words) * np.float32(ratio)), 1)
 
 
@@ -85,11 +90,12 @@ def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: flo
     """Keeps the best `ratio` * `words` candidates.
 
     Args:
-      scores: [N, W], of each candidate.
-      valid: bool [N, W], what is a candidate.
+      scores: [N, W], the score of each candidate.
+      valid: bool [N, W], true for candidates.
       words: [], the number of words of the document.
-      ratio: spans kept per word.
-      crossing: whether a candidate is skipped that crosses one with a higher score (original), or kept (AllenNLP).
+      ratio: the number of kept spans per word.
+      crossing: whether a candidate that crosses a kept one with a higher score is skipped ("forbidden", original) or
+        kept ("allowed", AllenNLP).
     """
     size, widest = scores.shape
     most = min(most_kept(size, ratio), size * widest)
@@ -105,20 +111,20 @@ def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: flo
 
 
 class _Search(NamedTuple):
-    """What is known when some candidates have been looked at."""
+    """The state of the search after some candidates."""
 
-    place: jax.Array  # [], in the order, of the next candidate
-    kept: jax.Array  # [], their number so far
-    reach: jax.Array  # int32 [N + W], the last word of the longest kept span that begins at a word; -1 for none
-    begin: jax.Array  # int32 [N + W], the first word of the longest kept span that ends at a word; N for none
-    chosen: jax.Array  # bool [N * W]
+    place: jax.Array  # [], the place of the next candidate in the order
+    kept: jax.Array  # [], the number of kept candidates so far
+    reach: jax.Array  # int32 [N + W], the last word of the longest kept span that begins at each word; -1 for none
+    begin: jax.Array  # int32 [N + W], the first word of the longest kept span that ends at each word; N for none
+    chosen: jax.Array  # bool [N * W], true for kept candidates
 
 
 def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> jax.Array:
-    """The first `number` candidates in `order` that cross none before them, bool [N * W].
+    """Returns the first `number` candidates in `order` that cross no kept one before them, bool [N * W].
 
-    Two spans cross if they overlap and neither contains the other. To see that, it is enough to know, per word, how far
-    spans that begin there reach, and how early spans that end there begin.
+    Two spans cross if they overlap and neither contains the other. To find that out, it is enough to know for each word
+    the end of the longest kept span that begins there, and the beginning of the longest one that ends there.
     """
     size, widest = valid.shape
     total = valid.sum()
@@ -130,7 +136,7 @@ def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> 
         place, kept, reach, begin, chosen = state
         start, width = order[place] // widest, order[place] % widest
         end = start + width
-        word = jnp.arange(widest)  # from the first word of the candidate on
+        word = jnp.arange(widest)  # the words of the candidate, from its first one on
         reaches = lax.dynamic_slice(reach, (start,), (widest,))
         begins = lax.dynamic_slice(begin, (start,), (widest,))
         crosses = ((word > 0) & (word <= width) & (reaches > end)) | ((word < width) & (begins < start))

@@ -84,7 +84,7 @@ ROW = "nw/a 0 0 a X * - - - Ann * "
     ("text", "expected"),
     [
         ("\n" + ROW + "-\n", f"line 2: expected '#begin document (name); part 0', found {ROW + '-'!r}"),
-        ("#end document\n", "line 1: no document was begun before its end"),
+        ("#end document\n", "line 1: #end document without a #begin document before it"),
         (
             "#begin document nw/a\n",
             "line 1: expected '#begin document (name); part 0', found '#begin document nw/a'",
