@@ -194,13 +194,11 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
         total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, disable=hidden
     ) as bar:
         for number, (first, window) in enumerate(_windows(sentences)):
-            if number % jax.process_count() != jax.process_index():
-                bar.update(len(window))
-                continue
             part = _part(parts, first)
-            if part.exists():
-                bar.initial += len(window)  # written by an earlier process, so excluded from the speed
-                bar.n += len(window)
+            if part.exists() or number % jax.process_count() != jax.process_index():
+                if not bar.disable:
+                    bar.initial += len(window)  # not written by this process, so excluded from the speed
+                    bar.n += len(window)
                 carry = None
                 continue
             if settings.state is CarryState.CARRY:
