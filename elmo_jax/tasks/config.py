@@ -33,7 +33,9 @@ class ElmoConfig:
         "input", "Where ELMo enters: at the input of the task's RNN, at its output, or both, each with its own mix."
     )
     layers: str = setting("all", "Layers used: all (mixed), top, token (no mix), or the number of one LSTM layer.")
-    regularization: float = setting(0.0, "The factor of the sum of squares of each mix's raw weights.", least=0)
+    regularization: float = setting(
+        0.0, "The factor of the sum of squares of each mix's raw weights.", least=0, most=1e6
+    )
     layer_norm: bool = setting(False, "Whether layers are normalised over the batch before they are mixed.")
     dropout: float = setting(0.5, "Share of the mixes' numbers that is dropped in training.", least=0, below=1)
     vectors: Literal["cached", "computed"] = setting(
@@ -76,7 +78,9 @@ class CharactersConfig:
     """A small character CNN of the task's own; none where there are no filters."""
 
     embedding_dim: int = setting(16, "Numbers in a character's vector.", least=1, most=4096)
-    filters: tuple[tuple[int, int], ...] = setting((), "Pairs of a filter's width and how many there are of it.")
+    filters: tuple[tuple[int, int], ...] = setting(
+        (), "Pairs of a filter's width and how many there are of it.", least=1, most=2**20
+    )
     max_characters: int = setting(40, "Characters of a word that are read.", least=1, most=1000)
     min_count: int = setting(1, "Rarer characters of the training text share one vector.", least=1)
     dropout: float = setting(0.0, "Share of the characters' numbers that is dropped in training.", least=0, below=1)
@@ -101,8 +105,8 @@ class TaskOptimizerConfig:
     b2: float = setting(0.999, "Adam's decay of the mean of squared gradients.", least=0, below=1)
     rho: float = setting(0.95, "Adadelta's decay.", least=0, below=1)
     eps: float = setting(1e-8, "What is added to roots of squares.", above=0, most=1)
-    clip_norm: float = setting(5.0, "Bound of the gradient's global norm; 0 for none.", least=0)
-    clip_value: float = setting(0.0, "Bound of each number of the gradient; 0 for none.", least=0)
+    clip_norm: float = setting(5.0, "Bound of the gradient's global norm; 0 for none.", least=0, most=1e9)
+    clip_value: float = setting(0.0, "Bound of each number of the gradient; 0 for none.", least=0, most=1e9)
     weight_decay: float = setting(
         0.0, "Factor of the sum of squares of all matrices, added to the loss.", least=0, most=1
     )
@@ -142,7 +146,7 @@ class TaskConfig:
     elmo: ElmoConfig = ElmoConfig()
     word_vectors: WordVectorsConfig = WordVectorsConfig()
     characters: CharactersConfig = CharactersConfig()
-    seeds: tuple[int, ...] = setting((0,), "Random seeds; the task is trained once with each.")
+    seeds: tuple[int, ...] = setting((0,), "Random seeds; the task is trained once with each.", least=0, most=2**31 - 1)
     train: TaskTrainConfig = TaskTrainConfig()
 
     def check(self, where: str = "config") -> None:

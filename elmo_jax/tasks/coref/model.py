@@ -49,7 +49,7 @@ class CorefModel:
     depth: int = setting(2, "Hidden layers of the two scorers.", least=1)
     feature_dim: int = setting(20, "Numbers in the vector of a width, a distance, a speaker and a genre.", least=1)
     widest: int = setting(10, "Words of the widest span.", least=1)
-    spans_per_word: float = setting(0.4, "Spans kept per word of the document.", above=0)
+    spans_per_word: float = setting(0.4, "Spans kept per word of the document.", above=0, most=100)
     antecedents: int = setting(250, "Kept spans that are looked back to; AllenNLP has 100.", least=1)
     head: Literal["words", "input"] = setting(
         "words", "What a span's head is a mean of: the words' vectors without ELMo, or the whole input."

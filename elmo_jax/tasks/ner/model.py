@@ -26,7 +26,9 @@ from elmo_jax.tasks.layers.lstm import BiLSTMStack
 class NERModel:
     """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
 
-    layers: tuple[int, ...] = setting((200, 100), "Units of each direction of each LSTM layer, the lowest first.")
+    layers: tuple[int, ...] = setting(
+        (200, 100), "Units of each direction of each LSTM layer, the lowest first.", least=1, most=2**20
+    )
     dropout: float = setting(
         0.5,
         "Share of the units dropped at the input of every LSTM layer; the paper does not give it.",

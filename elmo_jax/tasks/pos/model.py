@@ -25,7 +25,9 @@ from elmo_jax.tasks.layers.lstm import BiLSTMStack
 class POSModel:
     """The sizes and the dropout of the tagger."""
 
-    layers: tuple[int, ...] = setting((100,), "Units of each direction of each LSTM layer, the lowest first.")
+    layers: tuple[int, ...] = setting(
+        (100,), "Units of each direction of each LSTM layer, the lowest first.", least=1, most=2**20
+    )
     dropout: float = setting(
         0.5,
         "Share of the units dropped in word vectors, between LSTM layers and at their output; elmo.dropout is ELMo's.",

@@ -44,7 +44,10 @@ class SNLIModel:
         0.5, "Share of the units dropped behind the attention; the baseline without ELMo has 0.", least=0, below=1
     )
     matrix_penalty: float = setting(
-        1e-4, "What the sum of the squares of all matrices is multiplied with in training; 0 without ELMo.", least=0
+        1e-4,
+        "What the sum of the squares of all matrices is multiplied with in training; 0 without ELMo.",
+        least=0,
+        most=1,
     )
 
 

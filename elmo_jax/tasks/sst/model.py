@@ -44,8 +44,12 @@ class SSTModel:
     output: Literal["feedforward", "maxout"] = setting(
         "feedforward", "The layers behind the pooling: dense ones with ReLU, as the paper's, or maxout, as AllenNLP's."
     )
-    output_layers: tuple[int, ...] = setting((1200, 600), "Units of the output layers below the one of the classes.")
-    output_dropout: tuple[float, ...] = setting((0.2, 0.3), "Share of the units of each of these layers dropped.")
+    output_layers: tuple[int, ...] = setting(
+        (1200, 600), "Units of the output layers below the one of the classes.", least=1, most=_WIDEST
+    )
+    output_dropout: tuple[float, ...] = setting(
+        (0.2, 0.3), "Share of the units of each of these layers dropped.", least=0, below=1
+    )
     maxout_pool: int = setting(4, "Linear functions whose maximum is a unit of a maxout layer.", least=1, most=1000)
 
     def check(self, where: str = "config") -> None:
