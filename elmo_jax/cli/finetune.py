@@ -67,8 +67,8 @@ def _finetune(options: argparse.Namespace) -> int:
     config = None
     if options.config is not None:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
-    if options.epochs is not None and not 0 <= options.epochs < float("inf"):
-        raise UserError(f"--epochs: expected a number of at least 0, got {options.epochs:g}")
+    if options.epochs is not None and not 0 <= options.epochs <= 1e6:  # as of train.epochs
+        raise UserError(f"--epochs: expected a number of at least 0 and at most 1,000,000, got {options.epochs:g}")
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.report import table
