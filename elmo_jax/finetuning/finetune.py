@@ -158,9 +158,7 @@ def check_original(workdir: epath.Path, original: Corpus | str) -> None:
     if ORIGINAL not in facts or facts[ORIGINAL] == now:  # an older version did not record it
         return
     was = f"on the text of fingerprint {str(facts[ORIGINAL])[:12]}" if facts[ORIGINAL] else "on no text"
-    here = (
-        f"there is none ({original})" if isinstance(original, str) else f"{original.path} is {now[:12] if now else now}"
-    )
+    here = f"there is none ({original})" if isinstance(original, str) else f"{original.path} is {str(now)[:12]}"
     raise UserError(
         f"--original: {workdir} measures what is forgotten {was}, and now {here}; give the text that it was started"
         " with, or start anew in a folder of its own"
