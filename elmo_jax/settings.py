@@ -126,11 +126,21 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
         return _tuple(value, expected, where)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)  # JSON and command lines may write 1 for 1.0
+    if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+        raise UserError(f"{where}: expected text in UTF-8, got {value!r}")
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
     if isinstance(value, int | float) and not isinstance(value, bool) and value not in field.metadata["range"]:
         raise UserError(f"{where}: expected {field.metadata['range']}, got {value:,}")
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as Python has bytes of file names that are not UTF-8
+        return False
+    return True
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
