@@ -95,6 +95,8 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
       UserError: a key is unknown (the message suggests the nearest key), or a value has the wrong type or is outside
         its range.
     """
+    if not hasattr(values, "items"):
+        raise UserError(f"{where}: expected settings, got {str(values)[:80]!r}")
     types = typing.get_type_hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}
     arguments = {}

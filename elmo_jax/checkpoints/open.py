@@ -78,6 +78,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         return bilm
     if is_export(folder / "export"):  # the export of a run whose other files have been deleted
         return read_export(folder / "export")
+    if folder.is_file() and folder.suffix in (".hdf5", ".h5"):
+        raise UserError(f"{os.fspath(source)}: published weights; give --options options.json too (in Python a pair)")
     what = "no such file or folder" if not folder.exists() else "a file" if folder.is_file() else "no biLM here"
     raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED % ' or '.join(packaged_names())}")
 

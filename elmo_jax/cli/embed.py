@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from elmo_jax.cli.options import Commands, add_model_options, model_source
+from elmo_jax.cli.options import Commands, add_model_options, add_process_options, model_source
 from elmo_jax.cli.values import local, number
+from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
 
@@ -14,8 +15,9 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "embed",
         help="vectors of sentences, or of words",
-        description="Writes the vectors of sentences, one tokenised sentence a line. Dataset '0' of the HDF5 file"
-        " is the first line's. The same command goes on where an interrupted one stopped.",
+        description="Writes the vectors of sentences, one tokenised sentence per line. Dataset '0' of the HDF5 file"
+        " is the first line's. All local devices share the work; of several processes, which must share the folder of"
+        " the output, each takes its part of the lines. The same command resumes an interrupted one.",
         allow_abbrev=False,
     )
     add_model_options(parser)
@@ -46,6 +48,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         default="float32",
         help="of the operands of matrix products (%(default)s)",
     )
+    add_process_options(parser)
     parser.set_defaults(run=_embed)
 
 
@@ -62,14 +65,22 @@ def _embed(options: argparse.Namespace) -> int:
         except ValueError:
             raise UserError(f"--weights: expected numbers with commas between, got {options.weights!r}") from None
     settings = Settings(Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state))
-    if options.words:
-        if settings != Settings():
-            raise UserError(
-                "--words writes one vector a word; --layers, --weights, --gamma, --dtype, --state do not apply"
-            )
-        words = embed_words(load_bilm(model_source(options), options.precision), options.text, options.out)
-        print(f"{words:,} words in {options.out}")
-    else:
-        lines = embed_file(load_bilm(model_source(options), options.precision), options.text, options.out, settings)
-        print(f"{lines:,} lines in {options.out}")
+    if options.words and settings != Settings():
+        raise UserError(
+            "--words writes one vector per word; --layers, --weights, --gamma, --dtype, --state do not apply"
+        )
+    with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        import jax
+
+        from elmo_jax.distributed.collectives import is_first
+
+        bilm = load_bilm(model_source(options), options.precision)
+        if options.words:
+            if jax.process_count() > 1:
+                raise UserError("--words: a word list is embedded by one process; give --processes 1")
+            print(f"{embed_words(bilm, options.text, options.out):,} words in {options.out}")
+            return 0
+        lines = embed_file(bilm.on(jax.local_devices()), options.text, options.out, settings)
+        if is_first():
+            print(f"{lines:,} lines in {options.out}")
     return 0

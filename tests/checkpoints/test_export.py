@@ -156,7 +156,7 @@ def test_the_fingerprint_sees_every_difference() -> None:
 def test_an_export_in_a_run_folder(folder: Path, tmp_path: Path) -> None:
     run_folder = tmp_path / "run"
     (run_folder / "checkpoints").mkdir(parents=True)
-    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected a run's folder, an export, or"):
+    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected the name of a packaged biLM"):
         open_bilm(run_folder)
     shutil.move(folder, run_folder / "export")
     assert open_bilm(run_folder).vocabulary == WORDS
@@ -305,14 +305,21 @@ def rewritten(key: str, value: Any) -> Callable[[Path], None]:
         (rewritten("model.lstm.cell", 24), "bilm.json: model.lstm.cell: no such setting; did you mean"),
         (rewritten("shapes/softmax/kernel", [7, 11]), r"'softmax/bias' has shape \(6,\), expected \(7,\)"),
         (rewritten("info", None), "bilm.json: 'info' is missing or damaged"),
+        (rewritten("shapes.softmax/bias", 3), "bilm.json: 'shapes' is damaged"),
+        # a few bytes that would make lists of gigabytes
+        (rewritten("model.lstm.layers", 3_000_000), "bilm.json: model.lstm.layers: .* at least 1 and at most 1,000"),
+        (rewritten("model.char_cnn.highways", 3_000_000), "bilm.json: model.char_cnn.highways: .* at most 1,000"),
+        (rewritten("model.char_cnn.filters", [[1, 1]] * 1001), "model.char_cnn.filters: expected 1 to 1000 pairs"),
+        (lambda f: (f / "bilm.json").write_text(" " * (1 << 24) + "{}"), "bilm.json: cannot be read .larger than 16"),
+        (lambda f: (f / "bilm.json").write_text("[" * 100_000), "bilm.json: cannot be read"),
         (rewritten("fingerprint", "0"), "the parameters are not those that were exported"),
         (lambda f: (f / "bilm.json").write_text("{"), "bilm.json: cannot be read"),
         (lambda f: (f / "bilm.json").write_text("[]"), "bilm.json: layout version None"),
-        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected a run's folder, an export, or"),
+        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected the name of a packaged biLM"),
         (lambda f: (f / "vocabulary.txt").unlink(), "vocabulary.txt: no such file"),
         (lambda f: (f / "vocabulary.txt").write_text("<S>\n"), "vocabulary.txt: not the vocabulary that was exported"),
         (lambda f: shutil.rmtree(f / "parameters"), "parameters: no such folder"),
-        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected a run's folder, an export, or"),
+        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected the name of a packaged biLM"),
     ],
 )
 def test_a_folder_that_is_wrong(folder: Path, change: Callable[[Path], Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""The loss of models that give a text one class.
+"""Computes the loss of models that give a text one class.
 
 Shapes: B rows, C classes.
 """
@@ -10,17 +10,17 @@ import jax.numpy as jnp
 
 
 def mean_cross_entropy(logits: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
-    """The mean cross-entropy over rows that exist.
+    """Returns the mean cross-entropy over the rows that exist.
 
     Args:
       logits: [B, C].
-      labels: int [B]; anything in the other rows.
-      real: [B], true on rows that exist; the others only fill a batch up.
+      labels: int [B], arbitrary in the other rows.
+      real: [B], true for rows that exist; the others only fill up the batch.
 
     Returns:
-      []; zero in a batch without rows.
+      The loss []; zero for a batch without rows.
     """
-    # zeros before the softmax, so that whatever stands in the other rows leaves no trace in a gradient
+    # The other rows are zeroed before the softmax, so that even NaN in them does not reach a gradient.
     logits = jnp.where(real[:, None], logits, 0.0)
     labels = jnp.where(real, labels, 0)
     losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]  # [B]

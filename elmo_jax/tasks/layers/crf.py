@@ -1,8 +1,8 @@
-"""The linear-chain conditional random field and Viterbi decoding (Lafferty et al. 2001; Lample et al. 2016).
+"""Implements the linear-chain CRF and Viterbi decoding (Lafferty et al. 2001; Lample et al. 2016).
 
-Shapes: B rows, T words of the longest, N tags. All masks are [B, T], true on words; rows are padded at their end.
+Shapes: B rows, T words of the longest row, N tags. All masks are [B, T], true on words; rows are padded at their end.
 
-The likelihood is over all sequences of tags. What a tag encoding forbids acts in decoding only.
+The likelihood is over all sequences of tags; the transitions that a tag encoding forbids are excluded in decoding only.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from jax import lax
 
 Encoding = Literal["BIOUL", "BIO", "IOB1"]
 Boundaries = Literal["none", "learned"]
-"""Whether a CRF has scores of a row's first and last tags."""
+"""Whether a CRF has scores for a row's first and last tags."""
 ViterbiScores = Literal["log_probabilities", "probabilities"]
-"""What a decoder without a CRF sums over a row; "probabilities" is what AllenNLP's semantic role labeller does."""
+"""The scores that a decoder without a CRF adds up; AllenNLP's semantic role labeller has "probabilities"."""
 StartRule = Literal["enforced", "free"]
 """Whether a row may begin inside a span; "free" is the original semantic role labeller's (He et al. 2017)."""
 
 FORBIDDEN = -10000.0  # AllenNLP's score of a transition that the encoding forbids
 
-# what may follow what, by the letters of the tags: (anything, then any type) and (inside a span, then the same type)
+# The allowed transitions by the letters of the tags: first those to any type, then those inside a span of one type.
 _Rules = dict[tuple[str, ...], tuple[str, ...]]  # letters before, letters after
 _ANY_TYPE: dict[Encoding, _Rules] = {
     "BIOUL": {("O", "L", "U", "START"): ("O", "B", "U"), ("O", "L", "U"): ("END",)},
@@ -41,12 +41,12 @@ _SAME_TYPE: dict[Encoding, _Rules] = {
 
 
 class Transitions(NamedTuple):
-    """The scores of a chain beside those of its tags.
+    """The scores of a chain besides those of its tags.
 
     Attributes:
-      between: [N, N], of tag j after tag i.
-      start: [N], of a row's first tag; None for zeros.
-      end: [N], of a row's last tag; None for zeros.
+      between: [N, N], the score of tag j after tag i.
+      start: [N], the score of a row's first tag; None for zeros.
+      end: [N], the score of a row's last tag; None for zeros.
     """
 
     between: jax.Array
@@ -55,11 +55,11 @@ class Transitions(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The best sequences.
+    """The best sequences of tags.
 
     Attributes:
-      tags: int32 [B, T], -1 past a row's end.
-      scores: [B], of these sequences; zero in a row without words.
+      tags: int32 [B, T], the tags, -1 past a row's end.
+      scores: [B], the scores of the sequences; zero for a row without words.
     """
 
     tags: jax.Array
@@ -67,23 +67,23 @@ class Decoded(NamedTuple):
 
 
 def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
-    """The log-probabilities of the given sequences among all sequences of tags.
+    """Returns the log-probabilities of the given sequences among all sequences of tags.
 
     Args:
       logits: [B, T, N].
-      tags: int [B, T]; anything past a row's end.
+      tags: int [B, T], arbitrary past a row's end.
       mask: [B, T].
-      transitions: of the chain.
+      transitions: the scores of the chain.
 
     Returns:
-      [B]; zero in a row without words.
+      The log-probabilities [B]; zero for a row without words.
     """
     rows = path_scores(logits, tags, mask, transitions) - log_partition(logits, mask, transitions)
     return jnp.where(mask.any(1), rows, 0.0)
 
 
 def path_scores(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
-    """The scores [B] of the given sequences; arguments as `log_likelihood` takes them."""
+    """Returns the scores [B] of the given sequences; the arguments are those of `log_likelihood`."""
     tags = jnp.where(mask, tags, 0)
     scores = jnp.where(mask, jnp.take_along_axis(logits, tags[..., None], 2)[..., 0], 0.0).sum(1)
     scores += jnp.where(mask[:, 1:], transitions.between[tags[:, :-1], tags[:, 1:]], 0.0).sum(1)
@@ -96,7 +96,7 @@ def path_scores(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions
 
 
 def log_partition(logits: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
-    """The logarithms [B] of the sums of exp(score) over all sequences; arguments as `log_likelihood` takes them."""
+    """Returns the logarithms [B] of the sums of exp(score) over all sequences; see `log_likelihood`."""
     start = logits[:, 0] if transitions.start is None else logits[:, 0] + transitions.start  # [B, N]
 
     def step(total: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -109,15 +109,15 @@ def log_partition(logits: jax.Array, mask: jax.Array, transitions: Transitions) 
 
 
 def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """The sequences of the highest sums of scores.
+    """Returns the sequences with the highest sums of scores.
 
     Args:
-      scores: [B, T, N], of each tag at each word.
+      scores: [B, T, N], the score of each tag at each word.
       mask: [B, T].
-      transitions: of the chain; -inf where a step must not be taken.
+      transitions: the scores of the chain; minus infinity for forbidden transitions.
 
     Returns:
-      The tags and the sums. Between equal sums the tag of the lower number wins.
+      The tags and the sums; of equal sums, the tag with the lower number wins.
     """
     number = scores.shape[-1]
     start = scores[:, 0] if transitions.start is None else transitions.start + scores[:, 0]  # [B, N]
@@ -126,7 +126,7 @@ def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions)
         score, real = at
         reached = best[:, :, None] + transitions.between  # [B, N from, N to]
         value, source = reached.max(1) + score, reached.argmax(1)
-        # past the end of a row, its best sums stand still and point at themselves
+        # Past the end of a row, the best sums do not change and point at themselves.
         return jnp.where(real[:, None], value, best), jnp.where(real[:, None], source, jnp.arange(number))
 
     best, sources = lax.scan(step, start, (scores.swapaxes(0, 1)[1:], mask.T[1:]))  # sources [T - 1, B, N]
@@ -144,14 +144,15 @@ def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions)
 
 
 def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray:
-    """Which tags may follow which in an encoding.
+    """Returns which tags may follow which in an encoding.
 
     Args:
       labels: the N tags, such as "O" and "B-PER", in the order of their numbers.
-      encoding: how spans are written as tags.
+      encoding: the notation of spans as tags.
 
     Returns:
-      bool [N + 2, N + 2], from row to column; N is a row's start and N + 1 its end.
+      Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
+      row of words and N + 1 its end.
     """
     parts = [_letter_and_type(label) for label in labels] + [("START", ""), ("END", "")]
     allowed = np.zeros((len(parts), len(parts)), bool)
@@ -169,11 +170,11 @@ def _letter_and_type(label: str) -> tuple[str, str]:
 
 
 def constrained(transitions: Transitions, allowed: np.ndarray) -> Transitions:
-    """The scores for decoding, with -10000 in the place of what is forbidden.
+    """Returns the scores for decoding, in which forbidden transitions have -10000.
 
     Args:
-      transitions: of the chain.
-      allowed: [N + 2, N + 2], see `allowed_transitions`.
+      transitions: the scores of the chain.
+      allowed: [N + 2, N + 2]; see `allowed_transitions`.
     """
     number = len(allowed) - 2
     zeros = jnp.zeros((number,), transitions.between.dtype)
@@ -187,7 +188,7 @@ def constrained(transitions: Transitions, allowed: np.ndarray) -> Transitions:
 
 
 def bio_transitions(labels: Sequence[str], start_rule: StartRule = "enforced") -> Transitions:
-    """The scores of a chain that has nothing but the rules of BIO: zero, and -inf where I-x follows no B-x or I-x.
+    """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero.
 
     Args:
       labels: the N tags in the order of their numbers.
@@ -206,13 +207,13 @@ def decode_bio(
     scores: ViterbiScores = "log_probabilities",
     start_rule: StartRule = "enforced",
 ) -> Decoded:
-    """The best sequences of BIO tags of a model that labels every word by itself.
+    """Returns the best sequences of BIO tags for a model that scores every word independently.
 
     Args:
       log_probabilities: [B, T, N].
       mask: [B, T].
       labels: the N tags in the order of their numbers.
-      scores: what is summed over a row. Sums of probabilities are rounded as AllenNLP's, so that the tags are the same.
+      scores: the scores that are added up. Sums of probabilities are rounded as AllenNLP's, so the tags are equal.
       start_rule: whether a row's first tag may be I-x.
     """
     chain = bio_transitions(labels, start_rule)
@@ -222,10 +223,10 @@ def decode_bio(
 
 
 def _decode_as_allennlp(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """`viterbi_decode` with the choices of AllenNLP's function of that name among nearly equal sums.
+    """Does what `viterbi_decode` does, but chooses among nearly equal sums as AllenNLP's function of that name.
 
-    With a rule for the first tag, its paths start from 100,000, so in float32 all sums are multiples of 1/128. Between
-    equal sums the tag of the higher number wins there.
+    With a rule for the first tag, AllenNLP's sums start from 100,000, so in float32 they are multiples of 1/128. Of
+    equal sums, the tag with the higher number wins there.
     """
     base = 0.0 if transitions.start is None else 100_000.0
     start = None if transitions.start is None else transitions.start[::-1] + base
@@ -235,12 +236,12 @@ def _decode_as_allennlp(scores: jax.Array, mask: jax.Array, transitions: Transit
 
 
 class CRF(nn.Module):
-    """The parameters of a CRF: `transitions` [N, N] and, with learned boundaries, `start` and `end` [N] each.
+    """Declares the parameters of a CRF: `transitions` [N, N] and, with learned boundaries, `start` and `end` [N] each.
 
     Attributes:
       labels: the N tags in the order of their numbers.
-      encoding: how spans are written as tags.
-      boundaries: whether the first and the last tag of a row have scores of their own.
+      encoding: the notation of spans as tags.
+      boundaries: whether the first and the last tag of a row have their own scores.
     """
 
     labels: Sequence[str]
@@ -249,7 +250,7 @@ class CRF(nn.Module):
 
     @nn.compact
     def __call__(self) -> Transitions:
-        """The scores of the chain, for `log_likelihood` and, `constrained`, for `viterbi_decode`."""
+        """Returns the scores of the chain, for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
         number = len(self.labels)
         between = self.param("transitions", nn.initializers.xavier_normal(), (number, number))
         if self.boundaries == "none":

@@ -1,6 +1,6 @@
-"""Dense layers with the initial values of the programs that the task models follow.
+"""Implements dense layers with the initial values of the programs that the task models follow.
 
-Shapes: D input, F features of the output.
+Shapes: D numbers of input, F features of the output.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import jax.numpy as jnp
 from jax import lax
 
 Initial = Literal["torch", "xavier"]
-"""Initial values of a layer.
+"""The initial values of a layer.
 
-"torch": the defaults of PyTorch, which AllenNLP's task models keep where they name nothing else.
-"xavier": those of AllenNLP's ESIM: Xavier-uniform input matrices, orthogonal recurrent ones, zero biases.
+"torch" stands for the defaults of PyTorch, which AllenNLP's task models keep unless they say otherwise. "xavier" stands
+for those of AllenNLP's ESIM: Xavier-uniform input matrices, orthogonal recurrent matrices and zero biases.
 """
 
 
 def uniform(bound: float) -> nn.initializers.Initializer:
-    """An initializer that draws from [-bound, bound]."""
+    """Returns an initializer that draws uniformly from [-bound, bound]."""
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
@@ -30,7 +30,7 @@ def uniform(bound: float) -> nn.initializers.Initializer:
 
 
 class Dense(nn.Module):
-    """The product with a matrix, plus a bias, in float32 at full precision.
+    """Computes the product with a matrix plus a bias, in float32 at full precision.
 
     The parameters are `kernel` [D, F] and `bias` [F].
 

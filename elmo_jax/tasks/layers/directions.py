@@ -1,9 +1,9 @@
-"""Both directions of a recurrent layer in one scan, so that a step is one product for the two of them.
+"""Arranges both directions of a recurrent layer for one scan, in which each step is one product for both.
 
-Shapes: T steps, B rows, H units; an axis of 2 holds the forward and the backward direction.
+Shapes: T steps, B rows, H units per direction; an axis of 2 holds the forward and the backward direction.
 
-The backward direction reads its steps in reverse order. Rows are padded at their end, so it meets a row's padding
-first, where its state has to stand still.
+The backward direction reads the steps in reverse order. Rows are padded at their end, so it reads a row's padding
+first, where its state must not change.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import jax.numpy as jnp
 
 
 def turn_backward(x: jax.Array) -> jax.Array:
-    """`x` [T, 2, ...] with the backward direction's steps in reverse order; the function is its own inverse."""
+    """Returns `x` [T, 2, ...] with the backward direction's steps reversed; the function is its own inverse."""
     return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
 
 
 def real_steps(mask: jax.Array) -> jax.Array:
-    """Where each direction reads a word, bool [T, 2, B, 1], in the order in which it reads.
+    """Returns whether each direction reads a word, bool [T, 2, B, 1], in the order in which it reads.
 
     Args:
       mask: [B, T], true on words.
@@ -27,10 +27,10 @@ def real_steps(mask: jax.Array) -> jax.Array:
 
 
 def side_by_side(hidden: jax.Array, mask: jax.Array) -> jax.Array:
-    """The outputs of both directions per word, [B, T, 2H], zero at padding.
+    """Concatenates the outputs of both directions to [B, T, 2H], zero at padding.
 
     Args:
-      hidden: [T, 2, B, H], in the order in which each direction read.
+      hidden: [T, 2, B, H], the outputs in the order in which each direction reads.
       mask: [B, T], true on words.
     """
     both = turn_backward(hidden)

@@ -1,6 +1,6 @@
-"""Dropout of the task models: plain, or with one mask per row for all its time steps.
+"""Implements the dropout of the task models: plain, or with one mask per row for all time steps.
 
-Shapes: B rows, T steps, D features.
+Shapes: B rows, T steps, D features per step.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ DropoutKind = Literal["plain", "variational"]
 
 
 class Dropout(nn.Module):
-    """Sets units to zero and divides the others by the share that is kept (inverted scaling).
+    """Sets units to zero and divides the others by the fraction that is kept (inverted scaling).
 
     Attributes:
-      rate: the share of the units that is dropped.
+      rate: the fraction of the units that is dropped.
       kind: "variational" draws one mask per row and feature, the same at every time step (Gal and Ghahramani 2016).
     """
 
@@ -31,7 +31,10 @@ class Dropout(nn.Module):
 
         Args:
           inputs: the units.
-          deterministic: returns `inputs` unchanged; otherwise the apply needs a `dropout` key.
+          deterministic: whether `inputs` are returned unchanged; otherwise a `dropout` key is needed.
+
+        Raises:
+          ValueError: the kind is "variational" and the inputs have no axis of steps.
         """
         if self.kind == "variational" and inputs.ndim != 3:
             raise ValueError(f"variational dropout needs inputs [B, T, D], got {inputs.shape}")

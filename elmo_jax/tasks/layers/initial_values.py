@@ -1,4 +1,4 @@
-"""Initial values of parameters that Flax has no initializer for."""
+"""Defines initializers that Flax does not have."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 
 def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
-    """An initializer of matrices [D, blocks * H] whose blocks [D, H] are orthogonal, each drawn on its own.
+    """Returns an initializer of matrices [D, blocks * H] whose blocks [D, H] are independent orthogonal matrices.
 
     Args:
-      blocks: how many matrices stand side by side, such as the gates of an LSTM.
+      blocks: the number of blocks, such as the gates of an LSTM.
     """
     orthogonal = nn.initializers.orthogonal()
 
@@ -29,12 +29,12 @@ def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
 
 
 def glorot_uniform(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-    """Glorot-uniform values of a matrix or a vector; a vector of n has n inputs and n outputs, as in TensorFlow.
+    """Returns Glorot-uniform values of a matrix or a vector; a vector of n has n inputs and n outputs (TensorFlow).
 
     Args:
-      key: of the random numbers.
+      key: the random key.
       shape: one or two sizes.
-      dtype: of the result.
+      dtype: the type of the result.
     """
     inputs, outputs = (shape[0], shape[0]) if len(shape) == 1 else shape
     bound = math.sqrt(6 / (inputs + outputs))

@@ -1,10 +1,11 @@
-"""Plain LSTMs over padded batches, in one and in both directions.
+"""Implements plain LSTMs over padded batches, in one and in both directions.
 
-Shapes: B rows, T steps of the longest, D input, H units of one direction.
+Shapes: B rows, T steps of the longest row, D numbers of input, H units per direction.
 
-A layer is the projected LSTM of `elmo_jax.model.lstm` without projection and clips: its input products are one product
-before the scan, and its backward pass is written out, so the gradient of the weights is one product after it. The
-gates stand as there: i, g, f, o along 4H (PyTorch stores i, f, g, o), and `kernel` has the rows of the input first.
+A layer is the projected LSTM of `elmo_jax.model.lstm` without projection and clipping. The products of all inputs are
+computed as one before the scan, and the gradient of the weights as one after the backward scan. The order of the gates
+along 4H is the one of that module: i, g, f, o (PyTorch's is i, f, g, o). The rows of `kernel` are those of the input
+and then those of the state.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ _SETTINGS = LSTMSettings(0.0, 0.0, Precision.FLOAT32, InputProducts.BEFORE_SCAN)
 def lstm(params: Tree, inputs: jax.Array, mask: jax.Array, direction: Direction) -> jax.Array:
     """Runs one layer in one direction, each row from a zero state.
 
-    The backward direction starts at a row's own last step: on the padding before it, the state stays zero.
+    The backward direction starts at the last step of a row, since the state stays zero on padding.
 
     Args:
-      params: `kernel` [D + H, 4H] with rows input, hidden; `bias` [4H], the whole bias of the gates.
+      params: `kernel` [D + H, 4H], and `bias` [4H], which is the whole bias of the gates.
       inputs: [B, T, D].
       mask: [B, T], true on steps that exist; rows are padded at their end.
       direction: the order in which the steps are read.
 
     Returns:
-      [B, T, H], zero at padding.
+      The outputs [B, T, H], zero at padding.
     """
     size = params["bias"].shape[0] // 4
-    # the projected LSTM adds its forget bias at run time; here it is among the parameters
+    # The projected LSTM adds its forget bias at run time, but here it is part of the parameters.
     bias = params["bias"].at[2 * size : 3 * size].add(-FORGET_BIAS)
     steps, real = inputs.swapaxes(0, 1), mask.T  # [T, B, D], [T, B]
     if direction == "backward":
@@ -56,14 +57,14 @@ def lstm(params: Tree, inputs: jax.Array, mask: jax.Array, direction: Direction)
 
 
 class LSTM(nn.Module):
-    """One layer in one direction: the parameters of `lstm` and their initial values.
+    """One layer in one direction; declares the parameters of `lstm`.
 
     Attributes:
       size: H.
       direction: the order in which the steps are read.
-      initial: "torch" draws everything from U(±1/sqrt(H)), the bias as the sum of two such numbers, since PyTorch has
-        two bias vectors that add. "xavier" has Xavier-uniform input weights, an orthogonal recurrent matrix (one for
-        all four gates), and biases of zero, of one for the forget gate.
+      initial: "torch" draws all values from U(±1/sqrt(H)), and each bias as the sum of two of them, since PyTorch adds
+        two bias vectors. "xavier" has Xavier-uniform input weights, one orthogonal recurrent matrix for all four gates,
+        and biases of zero, except those of the forget gate, which are one.
     """
 
     size: int
@@ -72,7 +73,7 @@ class LSTM(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """Maps [B, T, D], with a mask [B, T] that is true on steps that exist, to [B, T, H], zero at padding."""
+        """Maps inputs [B, T, D] and a mask [B, T], true on steps that exist, to [B, T, H], zero at padding."""
         rows = inputs.shape[-1] + self.size
         params = {
             "kernel": self.param("kernel", self._kernel, (rows, 4 * self.size)),
@@ -96,10 +97,10 @@ class LSTM(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """One layer in both directions: `forward` and `backward`, each an `LSTM` of its own.
+    """One layer in both directions, the `LSTM`s `forward` and `backward`.
 
     Attributes:
-      size: H, units of each direction.
+      size: H.
       initial: see `LSTM`.
     """
 
@@ -108,19 +109,19 @@ class BiLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """Maps [B, T, D], with a mask [B, T], to [B, T, 2H], forward units first, zero at padding."""
+        """Maps inputs [B, T, D] and a mask [B, T] to [B, T, 2H], forward units first, zero at padding."""
         forward = LSTM(self.size, "forward", self.initial, name="forward")(inputs, mask)
         backward = LSTM(self.size, "backward", self.initial, name="backward")(inputs, mask)
         return jnp.concatenate([forward, backward], axis=-1)
 
 
 class BiLSTMStack(nn.Module):
-    """Layers in both directions, `layer_0` and so on, each reading both directions of the one below.
+    """A stack of layers in both directions, `layer_0` and so on, each of which reads both directions of the one below.
 
     Attributes:
       sizes: H of each layer, the lowest first.
-      dropout: the share of the units dropped between two layers; neither at the bottom nor at the top.
-      dropout_kind: of that dropout.
+      dropout: the fraction of the units dropped between two layers, but neither at the bottom nor at the top.
+      dropout_kind: the kind of that dropout.
       initial: see `LSTM`.
     """
 
@@ -131,7 +132,7 @@ class BiLSTMStack(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Maps [B, T, D], with a mask [B, T], to [B, T, 2H] of the top layer, zero at padding."""
+        """Maps inputs [B, T, D] and a mask [B, T] to the top layer's outputs [B, T, 2H], zero at padding."""
         for i, size in enumerate(self.sizes):
             if i:
                 inputs = Dropout(self.dropout, self.dropout_kind)(inputs, deterministic=deterministic)

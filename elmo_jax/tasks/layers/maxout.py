@@ -1,6 +1,6 @@
-"""Maxout layers (Goodfellow et al. 2013), as the output layers of the BCN have them (McCann et al. 2017).
+"""Implements maxout layers (Goodfellow et al. 2013), the output layers of the BCN (McCann et al. 2017).
 
-Shapes: F features of a layer's output, K linear functions that compete for one of them.
+Shapes: D numbers of input, F features of a layer's output, K linear functions per feature.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from elmo_jax.tasks.layers.dropout import Dropout
 
 
 class Maxout(nn.Module):
-    """Layers whose units are the maximum of K linear functions each, with dropout behind every layer.
+    """Layers whose units are maxima of K linear functions, with dropout after every layer.
 
-    The parameters are `dense_i` with `kernel` [D, F * K], in which the K functions of a unit stand side by side.
+    The parameters are `dense_i` with `kernel` [D, F * K], in which the K functions of a unit are adjacent.
 
     Attributes:
       sizes: F of each layer.
-      dropouts: the share of a layer's outputs that is dropped, one per layer.
+      dropouts: the fraction of the outputs that is dropped, for each layer.
       pool: K.
       initial: see `Dense`.
     """

@@ -1,6 +1,6 @@
-"""Pooling over the steps of a row that exist.
+"""Implements pooling over the steps of a row that exist.
 
-Shapes: B rows, T steps, D features. All masks are [B, T], true on steps that exist.
+Shapes: B rows, T steps, D features per step. All masks are [B, T], true on steps that exist.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from jax import lax
 from elmo_jax.tasks.layers.attention import masked_softmax
 from elmo_jax.tasks.layers.dense import Dense, Initial
 
-_FILL = 1e7  # AllenNLP's: below (above) it lies no real number whose maximum (minimum) is taken
+_FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negative is for maxima
 
 
 def masked_max(vectors: jax.Array, mask: jax.Array) -> jax.Array:
-    """The maximum over steps: [B, T, D] gives [B, D]; -1e7 in a row without any."""
+    """Maps [B, T, D] to the maxima over steps [B, D]; -1e7 for a row without steps."""
     return jnp.where(mask[..., None], vectors, -_FILL).max(1)
 
 
 def masked_min(vectors: jax.Array, mask: jax.Array) -> jax.Array:
-    """The minimum over steps: [B, T, D] gives [B, D]; 1e7 in a row without any."""
+    """Maps [B, T, D] to the minima over steps [B, D]; 1e7 for a row without steps."""
     return jnp.where(mask[..., None], vectors, _FILL).min(1)
 
 
 def masked_mean(vectors: jax.Array, mask: jax.Array) -> jax.Array:
-    """The mean over steps: [B, T, D] gives [B, D]; zero in a row without any."""
+    """Maps [B, T, D] to the means over steps [B, D]; zero for a row without steps."""
     number = jnp.maximum(mask.sum(1, keepdims=True), 1)
     return jnp.where(mask[..., None], vectors, 0.0).sum(1) / number
 
 
 class SelfAttentivePooling(nn.Module):
-    """The sum over steps by weights that are the softmax of one learned linear function of each (Lin et al. 2017).
+    """Computes the sum over steps with weights that are the softmax of a learned linear function (Lin et al. 2017).
 
     Attributes:
       initial: see `Dense`.
@@ -43,7 +43,7 @@ class SelfAttentivePooling(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> jax.Array:
-        """Maps [B, T, D] to [B, D]; zero in a row without any step."""
+        """Maps [B, T, D] to the sums [B, D]; zero for a row without steps."""
         scores = Dense(1, self.initial, name="score")(vectors)[..., 0]  # [B, T]
         weights = masked_softmax(scores, mask)
         return jnp.einsum("bt,btd->bd", weights, vectors, precision=lax.Precision.HIGHEST)

@@ -1,6 +1,6 @@
-"""Variational dropout: one mask per row and feature, the same at every time step (Gal and Ghahramani 2016).
+"""Implements variational dropout, whose mask is the same at all time steps of a row (Gal and Ghahramani 2016).
 
-Shapes: B rows, T words, D features.
+Shapes: B rows, T words, D features per word.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import jax.numpy as jnp
 
 
 def variational_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
-    """A dropout mask of zeros and 1 / (1 - rate), float32, for recurrent layers that apply it at every step.
+    """Returns a float32 mask of zeros and 1 / (1 - rate), for recurrent layers that apply it at every step.
 
     Args:
-      key: of the random numbers.
-      rate: share of the units dropped, at least 0 and below 1.
-      shape: of the mask, such as [B, D].
+      key: the random key.
+      rate: the fraction of the units that is dropped, at least 0 and below 1.
+      shape: the shape of the mask, such as [B, D].
     """
     kept = jax.random.bernoulli(key, 1 - rate, shape)
     return jnp.where(kept, jnp.float32(1 / (1 - rate)), 0.0)
 
 
 class VariationalDropout(nn.Module):
-    """Dropout of whole features of a row; needs a `dropout` key when not deterministic.
+    """Drops whole features of a row; needs a `dropout` key unless the call is deterministic.
 
     Attributes:
-      rate: share of the features dropped.
+      rate: the fraction of the features that is dropped.
     """
 
     rate: float

@@ -1,4 +1,4 @@
-"""The scores of named-entity recognition, as conlleval gives them (the script of the CoNLL-2000 to 2003 tasks)."""
+"""Computes the scores of named-entity recognition as conlleval does, the script of the CoNLL-2000 to 2003 tasks."""
 
 import dataclasses
 from collections import Counter
@@ -10,13 +10,13 @@ from elmo_jax.tasks.tags import spans
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What conlleval counts.
+    """The counts of conlleval.
 
     Attributes:
-      tokens: words.
-      right_tokens: words with the right tag.
-      overall: spans of all types.
-      types: spans of each type that is gold or predicted, in alphabetical order.
+      tokens: the number of words.
+      right_tokens: the number of words with the right tag.
+      overall: the counts of spans of all types.
+      types: the counts of spans of each type that is gold or predicted, in alphabetical order.
     """
 
     tokens: int
@@ -34,11 +34,11 @@ def evaluate(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
     """Counts the spans whose type and both ends are right.
 
     Args:
-      gold: the tags of each sentence, in BIO or IOB1; `tags.bioul_to_bio` makes BIO of BIOUL.
-      predicted: the same, of the same lengths. An I that opens a span counts as B.
+      gold: the gold tags of each sentence in BIO or IOB1; `tags.bioul_to_bio` converts BIOUL to BIO.
+      predicted: the predicted tags of each sentence. An I that opens a span counts as B.
 
     Raises:
-      ValueError: the number of sentences, or of the words of a sentence, is not the same.
+      ValueError: the numbers of sentences, or of the words of a sentence, differ.
       TagError: a tag is none of O, B-x and I-x.
     """
     tokens = right = 0
@@ -59,7 +59,8 @@ def metric(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) ->
     """Scores tags; see `evaluate`.
 
     Returns:
-      In percent: `f1`, `precision` and `recall` over all types, `accuracy` of the tags, and `f1_x` of each type x.
+      The metrics in percent: `f1`, `precision` and `recall` over all types, `accuracy` of the tags, and `f1_x` of each
+        type x.
     """
     scores = evaluate(gold, predicted)
     return {

@@ -1,6 +1,7 @@
-"""The biLSTM-CRF tagger of named entities (paper, section 4, and its supplement; Lample et al. 2016).
+"""Implements the biLSTM-CRF tagger of named entities (paper, section 4, and its supplement; Lample et al. 2016).
 
-Shapes: B rows, T words of the longest, D input, H units of the top layer's directions together, E output ELMo, N tags.
+Shapes: B rows, T words of the longest row, D numbers of input per word, H units of both directions of the top layer,
+E numbers of the ELMo mix at the output, N tags.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from elmo_jax.tasks.layers.lstm import BiLSTMStack
 class NERModel:
     """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
 
-    layers: tuple[int, ...] = setting((200, 100), "Units of each direction of each LSTM layer, the lowest first.")
+    layers: tuple[int, ...] = setting((200, 100), "The number of units per direction of each LSTM layer, lowest first.")
     dropout: float = setting(
         0.5,
-        "Share of the units dropped at the input of every LSTM layer; the paper does not give it.",
+        "The fraction of the units dropped at the input of every LSTM layer; the paper does not state it.",
         least=0,
         below=1,
     )
     dropout_kind: Literal["variational", "plain"] = setting(
-        "variational", "Whether all words of a row share one dropout mask or each draws its own, as AllenNLP's."
+        "variational", "Whether all words of a row share one dropout mask, or each has its own as in AllenNLP."
     )
     output_dropout: float = setting(
-        0.0, "Share of the units dropped at the output of the top layer; AllenNLP's is 0.5.", least=0, below=1
+        0.0, "The fraction of the units dropped at the output of the top layer; AllenNLP has 0.5.", least=0, below=1
     )
-    encoding: Literal["BIOUL", "BIO", "IOB1"] = setting("BIOUL", "How spans are written as tags.")
+    encoding: Literal["BIOUL", "BIO", "IOB1"] = setting("BIOUL", "The notation of spans as tags.")
     boundaries: Literal["none", "learned"] = setting(
-        "none", "Whether the first and the last tag of a sentence have scores of their own in the CRF."
+        "none", "Whether the CRF has scores for the first and the last tag of a sentence."
     )
 
     def check(self, where: str = "config") -> None:
@@ -50,11 +51,11 @@ class NERModel:
             raise UserError(f"{where}.layers: expected one or more sizes of at least 1, got {self.layers}")
 
 
-ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)  # its configuration `ner_elmo`
+ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)  # AllenNLP's configuration `ner_elmo`
 
 
 class Tagger(nn.Module):
-    """Input, biLSTM layers, dense layer to the tags, CRF. A second mix of ELMo is joined to the top layer's output.
+    """A tagger of biLSTM layers, a dense layer and a CRF; a second mix of ELMo is joined to the top layer's output.
 
     Attributes:
       config: the sizes and the dropout.
@@ -70,12 +71,12 @@ class Tagger(nn.Module):
 
         Args:
           text: the words.
-          arrays: `tags` int [B, T], the gold tags; anything past a row's end.
-          deterministic: no dropout; otherwise the apply needs a `dropout` key.
+          arrays: `tags` int [B, T], the gold tags, arbitrary past a row's end.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          loss: minus the log-likelihood of the gold tags, summed over the batch.
-          predictions: `tags` int32 [B, T], the best that the encoding allows, -1 past a row's end.
+          The loss, which is minus the log-likelihood of the gold tags summed over the batch, and the predictions:
+          `tags` int32 [B, T], the best tags that the encoding allows, -1 past a row's end.
         """
         config, kind = self.config, self.config.dropout_kind
         inputs = Dropout(config.dropout, kind)(text.vectors, deterministic=deterministic)  # [B, T, D]

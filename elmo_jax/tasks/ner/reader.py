@@ -1,4 +1,4 @@
-"""Files of named entities with a word per line: CoNLL-2003, WNUT-17, and any others with BIO or IOB1 tags."""
+"""Reads files of named entities with one word per line: CoNLL-2003, WNUT-17, and others with BIO or IOB1 tags."""
 
 import dataclasses
 from pathlib import Path
@@ -11,11 +11,11 @@ _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A sentence.
+    """A sentence with named entities.
 
     Attributes:
-      tokens: its words.
-      tags: a tag per word, in BIO, whatever the file is written in.
+      tokens: the words.
+      tags: one tag per word, in BIO whatever the notation of the file.
     """
 
     tokens: list[str]
@@ -29,14 +29,14 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
 
     Args:
       path: the file, decompressed by its suffix.
-      scheme: how the tags are written: "iob1" for CoNLL-2003 as it was published, "bio" for WNUT-17.
+      scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17.
 
     Returns:
       The sentences in the order of the file.
 
     Raises:
-      UserError: a line has other than the file's number of columns, a word or a tag is missing, or the tags break the
-        rules of `scheme`.
+      UserError: the number of columns changes within the file, a word or a tag is missing, or the tags break the rules
+        of `scheme`.
     """
     examples = []
     columns = 0

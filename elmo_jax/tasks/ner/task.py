@@ -1,4 +1,4 @@
-"""Named entity recognition as a task of the trainer."""
+"""Implements named entity recognition as a task of the trainer."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ Prediction = list[str]  # a BIO tag per word
 
 @dataclasses.dataclass(frozen=True)
 class NERDataConfig(TaskDataConfig):
-    """The annotated sentences and how they are written."""
+    """The sources of the annotated sentences and their notation."""
 
-    scheme: Scheme = setting("iob1", "The tags of the files: iob1 as CoNLL-2003 was published, or bio as WNUT-17.")
+    scheme: Scheme = setting(
+        "iob1", "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio for WNUT-17."
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The score of part-of-speech tagging."""
+"""Computes the score of part-of-speech tagging."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ def metric(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) ->
     """Scores tags.
 
     Args:
-      gold: the tags of each sentence.
-      predicted: the same, of the same lengths.
+      gold: the gold tags of each sentence.
+      predicted: the predicted tags of each sentence.
 
     Returns:
-      `accuracy`, over all words, in percent.
+      The `accuracy` over all words, in percent.
 
     Raises:
-      ValueError: the number of sentences, or of the words of a sentence, is not the same.
+      ValueError: the numbers of sentences, or of the words of a sentence, differ.
     """
     return {"accuracy": tag_accuracy(gold, predicted)}

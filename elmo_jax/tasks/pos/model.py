@@ -1,7 +1,7 @@
-"""The tagger of parts of speech: one or more biLSTM layers under a softmax (the probe of experiment `task_pos`).
+"""Implements the tagger of parts of speech: biLSTM layers and a softmax (the probe of the experiment `task_pos`).
 
-Shapes: B rows, T words of the longest row, D input, W input without ELMo, H units of the top layer in both directions,
-E output ELMo, N tags.
+Shapes: B rows, T words of the longest row, D numbers of input per word, W numbers of input without ELMo, H units of
+both directions of the top layer, E numbers of the ELMo mix at the output, N tags.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from elmo_jax.tasks.layers.lstm import BiLSTMStack
 class POSModel:
     """The sizes and the dropout of the tagger."""
 
-    layers: tuple[int, ...] = setting((100,), "Units of each direction of each LSTM layer, the lowest first.")
+    layers: tuple[int, ...] = setting((100,), "The number of units per direction of each LSTM layer, lowest first.")
     dropout: float = setting(
         0.5,
-        "Share of the units dropped in word vectors, between LSTM layers and at their output; elmo.dropout is ELMo's.",
+        "The fraction of units dropped in word vectors and at each LSTM layer's output; ELMo has `elmo.dropout`.",
         least=0,
         below=1,
     )
@@ -40,7 +40,7 @@ class POSModel:
 
 
 class SoftmaxTagger(nn.Module):
-    """Input, biLSTM layers, softmax. A second mix of ELMo is joined to the output of the top layer.
+    """A tagger of biLSTM layers and a softmax; a second mix of ELMo is joined to the output of the top layer.
 
     Attributes:
       config: the sizes and the dropout.
@@ -56,16 +56,15 @@ class SoftmaxTagger(nn.Module):
 
         Args:
           text: the words.
-          arrays: `tags` int [B, T], the gold tags; any number past the end of a row.
-          deterministic: whether nothing is dropped; otherwise the apply needs a `dropout` key.
+          arrays: `tags` int [B, T], the gold tags, arbitrary past the end of a row.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          loss: the mean cross-entropy over the words.
-          predictions: `probabilities` [B, T, N].
+          The loss, which is the mean cross-entropy over the words, and the predictions: `probabilities` [B, T, N].
         """
         drop = Dropout(self.config.dropout)
         inputs = text.vectors  # [B, T, D]
-        if text.words is not None:  # its dropout is apart from that of ELMo, which the mix has had
+        if text.words is not None:  # ELMo's units have been dropped by the mix already
             own = drop(text.words, deterministic=deterministic)  # [B, T, W]
             inputs = jnp.concatenate([own, inputs[..., own.shape[-1] :]], axis=-1)
         stack = BiLSTMStack(self.config.layers, self.config.dropout, name="encoder")

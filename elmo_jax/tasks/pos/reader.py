@@ -1,4 +1,4 @@
-"""Files of sentences with a part-of-speech tag per word: CoNLL-U, and the `.pos` files of the Penn Treebank."""
+"""Reads sentences with one part-of-speech tag per word: CoNLL-U, and the `.pos` files of the Penn Treebank."""
 
 import dataclasses
 import re
@@ -8,25 +8,25 @@ from typing import Literal
 from elmo_jax.tasks.lines import Line, blocks, error_at, is_blank, read_lines, words
 from elmo_jax.tasks.penn import without_backslashes
 
-Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or those of the treebank itself
+Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or the treebank's own tags
 
 _UPOS, _XPOS, _COLUMNS = 3, 4, 10
 _WORD_NUMBER = re.compile(r"[1-9][0-9]*")
 _RANGE = re.compile(
     r"[1-9][0-9]*-[1-9][0-9]*"
 )  # a token of several words, such as 3-4 for "don't" before "do" and "n't"
-_EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*")  # a word that is understood but not in the text, such as 8.1
+_EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*")  # a word that is implied but not in the text, such as 8.1
 _STORY = re.compile(r"={10,}\s*")
 _CLOSERS = frozenset(["''/''", ")/)"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A sentence.
+    """A sentence with parts of speech.
 
     Attributes:
-      tokens: its words.
-      tags: a tag per word.
+      tokens: the words.
+      tags: one tag per word.
     """
 
     tokens: list[str]
@@ -36,12 +36,12 @@ class Example:
 def read_conllu(path: Path, column: Column) -> list[Example]:
     """Reads a CoNLL-U file (Universal Dependencies, version 2).
 
-    A word is a syntactic word: of a token of several words its words are read and not the token, and empty nodes are
-    left out.
+    Words are syntactic words: the words of a multiword token are read instead of the token, and empty nodes are left
+      out.
 
     Args:
       path: the file, decompressed by its suffix.
-      column: whose tags are read.
+      column: the column of the tags.
 
     Returns:
       The sentences in the order of the file.
@@ -76,10 +76,10 @@ def read_conllu(path: Path, column: Column) -> list[Example]:
 def read_penn(path: Path) -> list[Example]:
     """Reads a `.pos` file of the Penn Treebank.
 
-    Words are written `word/TAG`, with `\\/` and `\\*` for the characters alone. `[` and `]` around the noun phrases are
-    left out. Of alternative tags (`NN|JJ`) the first one is taken. Sentences are divided by blank lines and stories by
-    lines of `=`, but a blank line does not end a sentence after a line that ends with `]`, nor before a closing quote
-    or bracket.
+    Words are written `word/TAG`, with `\\/` and `\\*` for literal `/` and `*`. The marks `[` and `]` around noun
+    phrases are ignored. Of alternative tags (`NN|JJ`), the first one is taken. Sentences are separated by blank lines
+    and stories by lines of `=`, but a blank line does not end a sentence after a line that ends with `]`, nor before a
+    closing quote or bracket.
 
     Args:
       path: the file, decompressed by its suffix.
@@ -92,14 +92,14 @@ def read_penn(path: Path) -> list[Example]:
     """
     examples: list[Example] = []
     sentence: list[tuple[str, str]] = []
-    blank = False  # whether a blank line that may end the sentence stands before this one
+    blank = False  # whether a blank line that may end the sentence is before this one
 
     def finish() -> None:
         if sentence:
             examples.append(Example([word for word, _ in sentence], [tag for _, tag in sentence]))
             sentence.clear()
 
-    last = ""  # of the line before that is not blank
+    last = ""  # the end of the last line that is not blank
     for line in read_lines(path):
         if _STORY.fullmatch(line.text):
             finish()
@@ -118,7 +118,7 @@ def read_penn(path: Path) -> list[Example]:
 
 
 def _penn_word(path: Path, line: Line, item: str) -> tuple[str, str]:
-    """Returns the word and the tag of `word/TAG`; the last slash divides, since no tag has one."""
+    """Splits `word/TAG` at its last slash, since tags have none."""
     word, _, tags = item.rpartition("/")
     tag = tags.split("|")[0]
     if not word or word.endswith("\\") or not tag:

@@ -1,4 +1,4 @@
-"""Part-of-speech tagging as a task of the trainer."""
+"""Implements part-of-speech tagging as a task of the trainer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from elmo_jax.tasks.pos.reader import Column, Example, read_conllu, read_penn
 from elmo_jax.tasks.task import Labels, Shape, Text
 from elmo_jax.tasks.words import tag_ids, tag_rows, tag_set, tagged_line
 
-Prediction = list[str]  # a tag per word
+Prediction = list[str]  # one tag per word
 
 
 @dataclasses.dataclass(frozen=True)
 class POSDataConfig(TaskDataConfig):
-    """The annotated sentences and how they are written."""
+    """The sources of the annotated sentences and their format."""
 
     format: Literal["conllu", "penn"] = setting(
-        "conllu", "The files are in CoNLL-U, or are .pos files of the Penn Treebank."
+        "conllu", "The format of the files: CoNLL-U, or the .pos files of the Penn Treebank."
     )
-    column: Column = setting("upos", "The tags of CoNLL-U files: the universal ones, or those of the treebank itself.")
+    column: Column = setting("upos", "The tags of CoNLL-U files that are used: universal or treebank-specific.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class POS:
         names = features["upos"].feature.names if column == "upos" else None
         examples = []
         for record in records:
-            # TFDS keeps tokens of several words and empty nodes, which are no words and have no head
+            # TFDS keeps multiword tokens and empty nodes, which are not words and have no head.
             kept = [i for i, head in enumerate(record["head"]) if head not in (b"None", b"_")]
             tags = [names[record[column][i]] if names else record[column][i].decode() for i in kept]
             examples.append(Example([record["tokens"][i].decode() for i in kept], tags))

@@ -1,4 +1,4 @@
-"""The score of textual entailment."""
+"""Computes the score of textual entailment."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ def metric(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
     """Scores labels.
 
     Args:
-      gold: the label of each pair.
-      predicted: the same, as many.
+      gold: the gold label of each pair.
+      predicted: the predicted label of each pair.
 
     Returns:
-      `accuracy`, in percent.
+      The `accuracy` in percent.
 
     Raises:
-      ValueError: the two are not equally long.
+      ValueError: the numbers of labels differ.
     """
     return {"accuracy": accuracy(gold, predicted)}

@@ -1,7 +1,7 @@
-"""The sequence model ESIM (Chen et al. 2017), for textual entailment (paper, section 4, and its supplement).
+"""Implements the sequence model ESIM (Chen et al. 2017) for textual entailment (paper, section 4, and its supplement).
 
-Shapes: B pairs, N words of the longest premise, M of the longest hypothesis, T either, D input, H encoder units of both
-directions, E output ELMo, A = H + E.
+Shapes: B pairs, N words of the longest premise, M words of the longest hypothesis, T either of these, D numbers of
+input per word, H encoder units of both directions, E numbers of the ELMo mix at the output, A = H + E.
 """
 
 from __future__ import annotations
@@ -30,40 +30,44 @@ _WIDEST = 2**20
 class SNLIModel:
     """The sizes and the dropout of ESIM; the defaults are the paper's with ELMo (its supplement)."""
 
-    encoder: int = setting(300, "Units of each direction of the encoder of words.", least=1, most=_WIDEST)
-    projection: int = setting(300, "Units of the dense layer behind the attention.", least=1, most=_WIDEST)
-    composition: int = setting(300, "Units of each direction of the composition layer.", least=1, most=_WIDEST)
-    output: int = setting(300, "Units of the dense layer behind the pooling.", least=1, most=_WIDEST)
+    encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=_WIDEST)
+    projection: int = setting(300, "The number of units of the dense layer after the attention.", least=1, most=_WIDEST)
+    composition: int = setting(
+        300, "The number of units per direction of the composition layer.", least=1, most=_WIDEST
+    )
+    output: int = setting(300, "The number of units of the dense layer after the pooling.", least=1, most=_WIDEST)
     dropout: float = setting(
         0.5,
-        "Share of the units dropped at the input of both LSTMs, with one mask per row, and around the output layer.",
+        "The fraction of units dropped at the input of both LSTMs, with one mask per row, and around the output layer.",
         least=0,
         below=1,
     )
     attention_dropout: float = setting(
-        0.5, "Share of the units dropped behind the attention; the baseline without ELMo has 0.", least=0, below=1
+        0.5, "The fraction of units dropped after the attention; the baseline without ELMo has 0.", least=0, below=1
     )
     matrix_penalty: float = setting(
-        1e-4, "What the sum of the squares of all matrices is multiplied with in training; 0 without ELMo.", least=0
+        1e-4,
+        "The factor of the sum of the squares of all matrices in the loss; the baseline without ELMo has 0.",
+        least=0,
     )
 
 
 class ESIM(nn.Module):
-    """Encoder, attention of premise and hypothesis on each other, composition, pooling, output layers.
+    """A classifier of an encoder, attention between premise and hypothesis, composition, pooling and output layers.
 
     The encoder, the projection and the composition are shared by both texts. A second mix of ELMo is joined to the
     encoder's output, before the attention.
 
     Attributes:
       config: the sizes and the dropout.
-      classes: how many there are.
+      classes: the number of classes.
     """
 
     config: SNLIModel
     classes: int = CLASSES
 
     def setup(self) -> None:
-        """The layers that both texts share."""
+        """Declares the layers; both texts share those before the pooling."""
         config = self.config
         self.variational = Dropout(config.dropout, "variational")
         self.plain = Dropout(config.dropout)
@@ -80,13 +84,14 @@ class ESIM(nn.Module):
         """Classifies a batch of pairs.
 
         Args:
-          premise, hypothesis: the words; a pair without words fills the batch up and counts nowhere.
-          arrays: `label` int [B].
-          deterministic: no dropout; otherwise the apply needs a `dropout` key.
+          premise: the words of the premises; a pair without words only fills up the batch.
+          hypothesis: the words of the hypotheses.
+          arrays: `label` int [B], the gold labels.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          loss: the mean cross-entropy over the pairs with words, and, when not deterministic, the matrices' penalty.
-          predictions: `label` int32 [B], `probabilities` [B, classes].
+          The loss, which is the mean cross-entropy over the pairs with words plus, unless deterministic, the penalty of
+          the matrices; and the predictions: `label` int32 [B] and `probabilities` [B, classes].
         """
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
@@ -110,7 +115,7 @@ class ESIM(nn.Module):
         return TaskOutput(loss, predictions)
 
     def _encode(self, text: Embedded, deterministic: bool) -> jax.Array:
-        """Words in their context [B, T, A]."""
+        """Returns the words in their context, [B, T, A]."""
         inputs = self.variational(text.vectors, deterministic=deterministic)  # [B, T, D]
         encoded = self.encoder(inputs, text.mask)  # [B, T, H]
         self.sow("intermediates", "encoded", encoded)
@@ -119,7 +124,7 @@ class ESIM(nn.Module):
     def _compose(
         self, encoded: jax.Array, attended: jax.Array, mask: jax.Array, deterministic: bool
     ) -> tuple[jax.Array, jax.Array]:
-        """The mean and the maximum over words of a text and what it attends to."""
+        """Returns the mean and the maximum over the words of a text, composed with what they attend to."""
         joined = jnp.concatenate([encoded, attended, encoded - attended, encoded * attended], axis=-1)  # [B, T, 4A]
         joined = self.attended(joined, deterministic=deterministic)
         projected = jax.nn.relu(self.projection(joined))
@@ -130,6 +135,6 @@ class ESIM(nn.Module):
         return masked_mean(composed, mask), masked_max(composed, mask)
 
     def _squares(self) -> jax.Array:
-        """The sum of the squares of all matrices, those of the dense layers and of the LSTMs."""
+        """Returns the sum of the squares of all matrices of the dense layers and the LSTMs."""
         matrices = [leaf for leaf in jax.tree.leaves(self.variables["params"]) if leaf.ndim == 2]
         return sum((jnp.sum(matrix**2) for matrix in matrices), jnp.zeros(()))

@@ -1,4 +1,4 @@
-"""Pairs of sentences with an entailment label: the files of SNLI, and others that are laid out like them."""
+"""Reads pairs of sentences with an entailment label: the files of SNLI, and others in the same layouts."""
 
 import csv
 import dataclasses
@@ -23,12 +23,12 @@ _PREMISE_PARSE, _HYPOTHESIS_PARSE = "sentence1_binary_parse", "sentence2_binary_
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A pair of sentences.
+    """A pair of sentences with a label.
 
     Attributes:
-      premise: the words of the first one.
-      hypothesis: the words of the second one.
-      label: one of `LABELS`.
+      premise: the words of the first sentence.
+      hypothesis: the words of the second sentence.
+      label: one of `LABELS`; empty if the pair is not annotated.
     """
 
     premise: list[str]
@@ -38,11 +38,11 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
       examples: the pairs with a label, in the order of the file.
-      without_label: how many pairs were left out because their label is `-`.
+      without_label: the number of pairs that were left out because their label is `-`.
     """
 
     examples: list[Example]
@@ -59,8 +59,8 @@ def read_jsonl(path: Path) -> Pairs:
       path: the file, decompressed by its suffix.
 
     Raises:
-      UserError: a line is not a JSON object with these two fields and `gold_label`, all of them strings; a label is
-        unknown; or a sentence has no words.
+      UserError: a line is not a JSON object in which these two fields and `gold_label` are strings, a label is unknown,
+        or a sentence has no words.
     """
     rows = []
     for line in read_lines(path):
@@ -81,22 +81,22 @@ def read_jsonl(path: Path) -> Pairs:
 
 
 def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
-    """Reads a file with a pair per line and columns separated by tabs.
+    """Reads a file with one pair per line and columns separated by tabs.
 
-    Without a header line the columns are label, premise and hypothesis. A header line names the columns and has
-    `gold_label`, and either the two binary parses, whose leaves are the words then, or `sentence1` and `sentence2`.
+    Without a header line, the columns are label, premise and hypothesis. A header line names the columns: `gold_label`,
+    and either the two binary parses, whose leaves are then the words, or `sentence1` and `sentence2`.
 
-    Sentences without parses are split into words as running text is for pretraining: by the Moses tokeniser, after
-    quotes and dashes were made plain (`data.prepare.text.raw_sentences`).
+    Sentences without parses are split into words like running text for pretraining: by the Moses tokenizer, after
+    quotes and dashes have been replaced by plain ones (`data.prepare.text.raw_sentences`).
 
     Args:
       path: the file, decompressed by its suffix.
-      quoting: "csv" where a cell may stand in double quotes, with double quotes inside it doubled, as spreadsheets and
+      quoting: "csv" if cells may be in double quotes, with double quotes inside them doubled, as spreadsheets and
         pandas write them.
 
     Raises:
-      UserError: a line has another number of columns than the first one, a cell is not quoted as it should be, a label
-        is unknown, or a sentence has no words.
+      UserError: a line has another number of columns than the first one, the quotes of a cell are wrong, a label is
+        unknown, or a sentence has no words.
     """
     header = [_LABEL, _PREMISE, _HYPOTHESIS]
     rows: list[tuple[int, list[str]]] = []
@@ -123,14 +123,14 @@ def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
 
 
 def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
-    """Reads three files, whose first lines belong together, and so on, as e-SNLI and InferSent have SNLI.
+    """Reads three files whose lines of the same number belong together, the layout of SNLI in e-SNLI and InferSent.
 
     Words are separated by blanks; bracket names and quotes are mapped by `penn.unescape`.
 
     Args:
-      labels: a file with a label per line, decompressed by its suffix.
-      premises: a file with a tokenised sentence per line.
-      hypotheses: the same.
+      labels: a file with one label per line, decompressed by its suffix.
+      premises: a file with one tokenized sentence per line.
+      hypotheses: another such file.
 
     Raises:
       UserError: one file has fewer lines than another, a label is unknown, or a sentence has no words.
@@ -146,7 +146,7 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
 
 
 def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callable[[str], list[str]]) -> Pairs:
-    """Makes examples of line numbers with label, premise and hypothesis."""
+    """Makes examples from rows, each with its line number, label, premise and hypothesis."""
     split = functools.cache(split)  # most premises of SNLI occur three times
     examples = []
     without_label = 0

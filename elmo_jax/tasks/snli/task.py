@@ -1,4 +1,4 @@
-"""Textual entailment as a task of the trainer."""
+"""Implements textual entailment as a task of the trainer."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PARALLEL = "labels."  # labels.dev beside s1.dev and s2.dev, the layout of e-SN
 
 @dataclasses.dataclass(frozen=True)
 class SNLIDataConfig(TaskDataConfig):
-    """The annotated pairs and how they are written."""
+    """The sources of the annotated pairs and their format."""
 
-    quoting: Quoting = setting("none", "Whether cells of files with tabs may stand in double quotes.")
+    quoting: Quoting = setting("none", "Whether cells of tab-separated files may be in double quotes (csv).")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SNLI:
     tfds_features = ("premise", "hypothesis", "label")
 
     def read(self, source: str, config: SNLIConfig, training: bool) -> list[Example]:
-        """Reads JSON lines (`.jsonl`), `labels.PART` beside `s1.PART` and `s2.PART`, or else lines with tabs."""
+        """Reads JSON lines (`.jsonl`), `labels.PART` beside `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
         del training
         return _pairs(Path(source), config.data.quoting).examples
 

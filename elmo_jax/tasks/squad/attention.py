@@ -1,8 +1,8 @@
-"""The attentions of the SQuAD model: context over question and back, and the context over itself.
+"""Implements the attentions of the SQuAD model: between context and question, and of the context on itself.
 
-Shapes: B rows, T words of the context, J words of the question, D features.
+Shapes: B rows, T words of the context, J words of the question, D features per word.
 
-Scores are trilinear, `u . x + v . y + (w * x) . y + b` (Seo et al. 2017); nothing of size [B, T, J, D] is made.
+Scores are trilinear, `u . x + v . y + (w * x) . y + b` (Seo et al. 2017); no array [B, T, J, D] is made.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from jax import lax
 
 from elmo_jax.tasks.layers.initial_values import glorot_uniform
 
-MASKED = -1e29  # original; finite, so that a row without words has no NaN
-NULL_START = -1.0  # original
+MASKED = -1e29  # the original's score of padding; finite, so that a row without words has no NaN
+NULL_START = -1.0  # the original's initial score of attending to nothing
 
 
 class Trilinear(nn.Module):
-    """Scores of all pairs of two sequences."""
+    """Computes the scores of all pairs of elements of two sequences."""
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
-        """Scores pairs.
+        """Scores all pairs.
 
         Args:
           first: [B, T, D].
           second: [B, J, D].
 
         Returns:
-          [B, T, J].
+          The scores [B, T, J].
         """
         size = first.shape[-1]
         of_first = self.param("first", glorot_uniform, (size,))
@@ -44,7 +44,7 @@ class Trilinear(nn.Module):
 
 
 class BiDAFAttention(nn.Module):
-    """The context with what the question says about it, and about which of its words (Seo et al. 2017)."""
+    """Computes attention in both directions between context and question (Seo et al. 2017)."""
 
     @nn.compact
     def __call__(
@@ -59,8 +59,8 @@ class BiDAFAttention(nn.Module):
           question_mask: [B, J], true on words.
 
         Returns:
-          [B, T, 4D]: the context c, the question as each of its words sees it q, c * q, and c times the one vector of
-          the context that the question sees; of no meaning at padding.
+          [c; q; c * q; c * s], [B, T, 4D]: c are the words of the context, q is what each of them attends to in the
+          question, and s is the one vector that the question attends to in the context; arbitrary at padding.
         """
         scores = Trilinear(name="scores")(context, question)  # [B, T, J]
         scores = jnp.where(context_mask[:, :, None] & question_mask[:, None], scores, MASKED)
@@ -71,7 +71,7 @@ class BiDAFAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Each word with what it sees in all others, or in nothing, which has a learned score of its own."""
+    """Computes attention of each word on the others of its row, or on nothing, which has a learned score."""
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
           mask: [B, T], true on words.
 
         Returns:
-          [B, T, 3D]: the attended vector a, the input y, and a * y.
+          [a; y; a * y], [B, T, 3D]: the attended vectors a and the inputs y.
         """
         null = self.param("null", nn.initializers.constant(NULL_START), ())
         scores = Trilinear(name="scores")(inputs, inputs)  # [B, T, T]
@@ -94,7 +94,9 @@ class SelfAttention(nn.Module):
 
 
 def softmax_with_null(scores: jax.Array, null: jax.Array) -> jax.Array:
-    """A softmax over the last axis of `scores` and one more score, whose weight is left out: sums may be below 1.
+    """Returns the softmax over the last axis of `scores` and one more score, without the weight of the latter.
+
+    The weights therefore add up to less than 1.
 
     Args:
       scores: [..., N].

@@ -1,6 +1,6 @@
-"""The best answer span of a context.
+"""Finds the best answer span of a context.
 
-Shapes: B rows, T words, W widths of a span.
+Shapes: B rows, T words, W widths of spans.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import numpy as np
 
 
 def best_spans(start: jax.Array, end: jax.Array, longest: int) -> tuple[jax.Array, jax.Array]:
-    """The span with the largest sum of its first word's and its last word's score.
+    """Returns the spans with the largest sums of the scores of their first and last words.
 
-    Of equal sums the shorter span wins, then the earlier one. For an ensemble, give logarithms of averaged
-    probabilities.
+    Of equal sums, the shortest span wins, and of equally short ones the first. For an ensemble, the scores are
+    logarithms of averaged probabilities.
 
     Args:
-      start: [B, T], scores of a span that begins at a word.
-      end: [B, T], scores of a span that ends at a word.
-      longest: words of the longest span, at least 1.
+      start: [B, T], the score of each word as the first of a span.
+      end: [B, T], the score of each word as the last of a span.
+      longest: the number of words of the longest span, at least 1.
 
     Returns:
-      Spans int32 [B, 2], first and last word, both inclusive, and their scores [B].
+      The spans int32 [B, 2], first and last word, both inclusive, and their scores [B].
     """
     rows, steps = start.shape
     widths = min(longest, steps)
     ends = jnp.arange(steps) + jnp.arange(widths)[:, None]  # [W, T]
     inside = ends < steps
     scores = start[:, None] + end[:, jnp.where(inside, ends, 0)]  # [B, W, T]
-    # in this order, the first of equal scores is the shortest, and the earliest among those
+    # In this order, the first of equal scores is that of the shortest span, and of the first among equally short ones.
     flat = jnp.where(inside, scores, -jnp.inf).reshape(rows, -1)
     best = flat.argmax(-1)
     first, extra = best % steps, best // steps

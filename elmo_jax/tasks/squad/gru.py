@@ -1,12 +1,13 @@
-"""The bidirectional GRU of document-qa, in the form of cuDNN.
+"""Implements the bidirectional GRU of document-qa, which is cuDNN's.
 
-Shapes: T steps, B rows, D input, H units; an axis of 2 holds the forward and the backward direction.
+Shapes: T steps, B rows, D numbers of input, H units per direction; an axis of 2 holds the forward and the backward
+direction.
 
-The reset gate acts after the product with U:
+The reset gate is applied after the product with U:
 
     r, z = sigmoid(W x + U h + b)      n = tanh(W_n x + b_n + r * (U_n h + c))      h' = (1 - z) * n + z * h
 
-A row's state stands still at padding, which both directions start or end with, so a row is read as if it were alone.
+A row's state does not change at padding, so its outputs do not depend on the padding.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.A
     """Runs both directions in one scan.
 
     Args:
-      params: `kernel` [2, D, 3H] and `recurrent` [2, H, 3H] with columns r, z, n; `bias` [2, 3H]; `recurrent_bias`
-        [2, H], the c above.
+      params: `kernel` [2, D, 3H] and `recurrent` [2, H, 3H] with columns r, z, n; `bias` [2, 3H]; and `recurrent_bias`
+        [2, H], which is c in the equations of this module.
       inputs: [B, T, D].
       mask: [B, T], true on words; rows are padded at their end.
 
@@ -50,10 +51,10 @@ def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.A
 
 
 class BiGRU(nn.Module):
-    """A bidirectional GRU; weights start truncated-normal with a deviation of 0.05, biases zero (original).
+    """A bidirectional GRU; weights start truncated normal with standard deviation 0.05, biases at zero (original).
 
     Attributes:
-      units: H of each direction.
+      units: H.
     """
 
     units: int

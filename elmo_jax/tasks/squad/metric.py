@@ -1,4 +1,4 @@
-"""The scores of question answering, as the official script of SQuAD 1.1 gives them."""
+"""Computes the scores of question answering as the official script of SQuAD 1.1 does."""
 
 import re
 import string
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 
 from elmo_jax.tasks.scores import percent
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII punctuation only
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise(answer: str) -> str:
     """Returns an answer in the form in which answers are compared.
 
-    The order counts: "an-the" loses its hyphen first, so that it is one word and no article.
+    The order of the steps matters: "an-the" loses its hyphen first, so it becomes one word, which is not an article.
     """
     without_punctuation = answer.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> bool:
-    """Whether a prediction is one of the gold answers, both normalised."""
+    """Returns whether a prediction equals one of the gold answers after normalisation."""
     return any(normalise(predicted) == normalise(answer) for answer in answers)
 
 
 def f1(predicted: str, answers: Sequence[str]) -> float:
     """Returns the best F1 of a prediction against any gold answer, between 0 and 1.
 
-    The words of two normalised answers are compared as multisets. Where no word is common it is 0, even where both are
-    empty and match exactly.
+    The words of two normalised answers are compared as multisets. Without a common word it is 0, even if both are empty
+    and match exactly.
 
     Raises:
       ValueError: there is no gold answer.
@@ -41,14 +41,14 @@ def metric(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str,
     """Scores answers.
 
     Args:
-      gold: the texts of the gold answers to each question, at least one.
-      predicted: a text per question.
+      gold: the texts of the gold answers to each question, at least one per question.
+      predicted: the text of the predicted answer to each question.
 
     Returns:
-      `f1` and `exact_match`, the means over questions in percent.
+      The means of `f1` and `exact_match` over questions, in percent.
 
     Raises:
-      ValueError: the two are not equally long, or a question has no gold answer.
+      ValueError: the numbers of questions differ, or a question has no gold answer.
     """
     pairs = list(zip(predicted, gold, strict=True))
     return {

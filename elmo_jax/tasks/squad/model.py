@@ -1,7 +1,7 @@
-"""The SQuAD model: BiDAF with residual self-attention (document-qa; Clark and Gardner 2018).
+"""Implements the SQuAD model: BiDAF with residual self-attention (document-qa; Clark and Gardner 2018).
 
-Shapes: B questions with their contexts, T words of the context, J words of the question, D input of a word, E ELMo,
-H units of each direction.
+Shapes: B questions with their contexts, T words of the context, J words of the question, D numbers of input per word,
+E numbers of the ELMo mix at the output, H units per direction.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from elmo_jax.tasks.squad.gru import BiGRU
 
 @dataclasses.dataclass(frozen=True)
 class SquadModel:
-    """The SQuAD model without its words, characters and ELMo; defaults of document-qa's ELMo script."""
+    """The settings of the model without words, characters and ELMo; defaults are those of document-qa's ELMo script."""
 
-    units: int = setting(90, "Units of each direction of every GRU.", least=1)
+    units: int = setting(90, "The number of units per direction of every GRU.", least=1)
     dropout: float = setting(
-        0.2, "Share of the features dropped in training, the same ones at all words of a row.", least=0, below=1
+        0.2, "The fraction of features dropped in training, with one mask for all words of a row.", least=0, below=1
     )
-    longest_answer: int = setting(17, "Words of the longest span that is given as an answer.", least=1)
+    longest_answer: int = setting(17, "The largest number of words of a predicted answer.", least=1)
 
 
 class Squad(nn.Module):
     """Finds the words of the context that answer the question.
 
     Attributes:
-      config: settings of the model.
+      config: the settings of the model.
     """
 
     config: SquadModel
@@ -48,14 +48,14 @@ class Squad(nn.Module):
         """Scores each word of the context as the first and as the last word of the answer.
 
         Args:
-          context: with `output`, its ELMo is joined after the first GRU.
-          question: with `output` if and only if the context has one.
+          context: the words of the contexts; `output` is joined to the output of the first GRU.
+          question: the words of the questions; `output` is None if and only if that of the context is.
           arrays: `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive.
           deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          The loss, and `start_logits` and `end_logits` [B, T], -1e29 at padding, `spans` int32 [B, 2], the best answer,
-          and its score `scores` [B].
+          The loss and the predictions: `start_logits` and `end_logits` [B, T], -1e29 at padding; `spans` int32 [B, 2],
+          the first and the last word of the best answer; and `scores` [B], the scores of these answers.
         """
         units, mask = self.config.units, context.mask
         encoder = BiGRU(units, name="encoder")
@@ -73,14 +73,14 @@ class Squad(nn.Module):
         return TaskOutput(answer_loss(start, end, arrays["answers"], mask), predictions)
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
-        """What the context and the question have in common: the first GRU and the output ELMo, [B, T, 2H + E]."""
+        """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""
         dropout = self.config.dropout
         hidden = encoder(VariationalDropout(dropout)(text.vectors, deterministic=deterministic), text.mask)
         hidden = VariationalDropout(dropout)(hidden, deterministic=deterministic)
         return hidden if text.output is None else jnp.concatenate([hidden, text.output], axis=-1)
 
     def _attended(self, joined: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
-        """What the residual self-attention adds, [B, T, 2H]."""
+        """Returns what the residual self-attention adds to `joined`, [B, T, 2H]."""
         dropout, units = self.config.dropout, self.config.units
         hidden = VariationalDropout(dropout)(joined, deterministic=deterministic)
         hidden = BiGRU(units, name="self_encoder")(hidden, mask)
@@ -94,12 +94,12 @@ class Squad(nn.Module):
 
 
 def answer_loss(start: jax.Array, end: jax.Array, answers: jax.Array, mask: jax.Array) -> jax.Array:
-    """The mean cross-entropy of the first words plus that of the last words, over rows that have words.
+    """Returns the mean cross-entropy of the first words plus that of the last words over rows that have words.
 
     Args:
-      start: [B, T], logits of the first word.
-      end: [B, T], logits of the last word.
-      answers: int32 [B, 2].
+      start: [B, T], the logits of the first word.
+      end: [B, T], the logits of the last word.
+      answers: int32 [B, 2], the first and the last words of the gold answers.
       mask: [B, T], true on words.
     """
     losses = jnp.zeros(start.shape[0])

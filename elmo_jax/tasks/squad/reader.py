@@ -1,4 +1,4 @@
-"""SQuAD 1.1: questions about paragraphs, whose answers are spans of the paragraph."""
+"""Reads SQuAD 1.1: questions about paragraphs, whose answers are spans of the paragraphs."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.lines import error_at, read_lines
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
 
-Missing = Literal["error", "skip"]  # what to do about a question whose answer is not in the paragraph
+Missing = Literal["error", "skip"]  # what happens to a question whose answer is not in its paragraph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Paragraph:
     """A paragraph that questions are about.
 
     Attributes:
-      title: of its article.
-      text: as it is in the file.
-      tokens: its words and where they stand in the text.
+      title: the title of the article.
+      text: the text as in the file.
+      tokens: the words and their positions in the text.
     """
 
     title: str
@@ -34,11 +34,11 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A question.
+    """A question about a paragraph.
 
     Attributes:
-      id: its name in the file, by which the official script finds a prediction.
-      paragraph: what it is about; questions share it.
+      id: the name of the question in the file, by which the official script finds a prediction.
+      paragraph: the paragraph, which several questions share.
       tokens: the words of the question.
       answers: the texts of the gold answers.
       span: the first and the last word of the first gold answer in the paragraph.
@@ -53,12 +53,12 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Questions:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
       examples: the questions, in the order of the file.
-      moved: how many first answers are elsewhere in the paragraph than the file says.
-      missing: how many questions were left out because their first answer is not in the paragraph.
+      moved: the number of first answers that are elsewhere in the paragraph than the file says.
+      missing: the number of questions that were left out because their first answer is not in the paragraph.
     """
 
     examples: list[Example]
@@ -84,18 +84,18 @@ def read(path: Path, missing: Missing = "error", part: slice = slice(None)) -> Q
 def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> Questions:
     """Returns the questions of articles in the form of SQuAD 1.1.
 
-    The span of an answer has the words with a character of the answer. Where the paragraph has another text at
-    `answer_start`, which counts in code points, the occurrence of the answer that is nearest to it is taken, of two
+    The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
+    at `answer_start`, which is counted in code points, the nearest occurrence of the answer is taken, and of two
     equally near ones the first.
 
     Args:
-      path: where they come from, for messages.
-      articles: with `title` and `paragraphs`.
-      missing: what to do about a question whose first answer is nowhere in its paragraph.
+      path: the file of the articles, for messages.
+      articles: the articles, each with `title` and `paragraphs`.
+      missing: "error" to refuse a question whose first answer is nowhere in its paragraph, "skip" to leave it out.
       numbers: the number of each article, for messages.
 
     Raises:
-      UserError: a field is missing or has another type, a question has no answer or no words, or with "error" an
+      UserError: a field is missing or has another type, a question has no answer or no words, or, with "error", an
         answer is not in its paragraph.
     """
     counts = {"moved": 0, "missing": 0}
@@ -116,7 +116,7 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
 def _example(
     path: Path, question: Any, about: Paragraph, where: str, missing: Missing, counts: dict[str, int]
 ) -> Example | None:
-    """Returns one question, or None where its answer is missing; counts what was moved or is missing."""
+    """Returns one question, or None if its answer is missing, and counts moved and missing answers."""
     name = _field(path, question, "id", str, where)
     tokens = tokenise(_field(path, question, "question", str, where)).words
     answers = _items(path, question, "answers", where)
@@ -136,7 +136,7 @@ def _example(
 
 
 def nearest(text: str, part: str, position: int) -> int | None:
-    """Returns where a text has a part, as near to a position as may be; None where it does not have it."""
+    """Returns the occurrence of a part in a text that is nearest to a position; None if there is none."""
     if text.startswith(part, max(position, 0)) and position >= 0:
         return position
     places = []
@@ -161,7 +161,7 @@ def _items(path: Path, value: Any, key: str, where: str) -> list[Any]:
 
 
 def _field(path: Path, value: Any, key: str, kind: type, where: str) -> Any:
-    """Returns the field of a JSON object, which must be of a kind."""
+    """Returns the field of a JSON object. Raises `UserError` if it is missing or has another type."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or isinstance(found, bool):
         names = {str: "a string", int: "a whole number", list: "a list"}

@@ -1,4 +1,4 @@
-"""Words of running text that know where they stand in it."""
+"""Splits running text into words and records their positions in it."""
 
 import dataclasses
 import itertools
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 _CHUNK = re.compile(r"\S+")
-# What is a word of its own: the punctuation that the Penn Treebank splits off, and, since answers begin and end there,
-# dashes, slashes, single quotes and currency signs (original: document-qa). A comma or a colon before a digit and
-# underscores in a row stay in their word.
+# These are words: the punctuation that the Penn Treebank splits off, and, since answers begin and end there, dashes,
+# slashes, single quotes and currency signs (original: document-qa). A comma or a colon before a digit and consecutive
+# underscores stay in their word.
 _SEPARATOR = re.compile(
     r"""\.\.\. | `` | ''
     | [,:](?![0-9])
@@ -19,7 +19,7 @@ _SEPARATOR = re.compile(
     re.VERBOSE,
 )
 _NEGATION = re.compile(r"(?<=\w)(?=n['’]t(?!\w))", re.IGNORECASE)  # "didn't" is "did" and "n't" in the Penn Treebank
-_FULL_STOP = re.compile(r"""(?<=[^.])\.(?=[])}>"'’”]*\Z)""")  # at the end of a sentence only
+_FULL_STOP = re.compile(r"""(?<=[^.])\.(?=[])}>"'’”]*\Z)""")  # only at the end of a sentence
 _DOUBLE_QUOTES = frozenset(["``", "''", "“", "”"])
 
 
@@ -28,7 +28,7 @@ class Tokens:
     """The words of a text.
 
     Attributes:
-      words: the words; double quotes of every kind are `"`.
+      words: the words, in which double quotes of every kind are `"`.
       starts: the position of each word's first character in the text, counted in code points.
       ends: the position after each word's last character.
     """
@@ -38,7 +38,7 @@ class Tokens:
     ends: list[int]
 
     def overlapping(self, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the first and the last word with a character from `start` to before `end`; None where none has."""
+        """Returns the first and the last word with a character from `start` to before `end`; None if there is none."""
         found = [i for i, (a, b) in enumerate(zip(self.starts, self.ends, strict=True)) if a < end and b > start]
         return (found[0], found[-1]) if found else None
 
@@ -46,10 +46,10 @@ class Tokens:
 def tokenise(text: str) -> Tokens:
     """Splits English text into words.
 
-    Sentences are found first, since a full stop is split off at their ends only: "Mr." and "U.S." stay whole inside.
+    Sentences are found first, since a full stop is split off only at their ends: "Mr." and "U.S." stay whole elsewhere.
 
     Args:
-      text: of any number of sentences.
+      text: a text of any number of sentences.
     """
     starts: list[int] = []
     ends: list[int] = []
@@ -69,11 +69,11 @@ def tokenise(text: str) -> Tokens:
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yields what stands between blanks: its position, its text, and whether it ends a sentence."""
+    """Yields the pieces between blanks: their positions, their texts, and whether they end a sentence."""
     from sentencex import segment
 
     start = 0
-    for sentence in segment("en", text):  # side by side, these are the text
+    for sentence in segment("en", text):  # concatenated, the sentences are the text
         chunks = list(_CHUNK.finditer(sentence))
         for i, chunk in enumerate(chunks):
             yield start + chunk.start(), chunk.group(), i == len(chunks) - 1

@@ -1,9 +1,9 @@
-"""The best tag sequence under the hard rules of BIO tags.
+"""Finds the best sequences of tags under the rules of BIO.
 
 Shapes: B rows, T words, N tags.
 
-Nothing is learned here: a forbidden transition scores minus infinity, an allowed one nothing. An I-x stands only behind
-B-x or I-x, and, with the start rule, not at the beginning; deep_srl has no start rule.
+Transitions have no learned scores: an allowed one has zero, a forbidden one minus infinity. An I-x follows only B-x or
+I-x and, with the start rule, is not the first tag; deep_srl has no start rule.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ StartRule = Literal["enforced", "ignored"]
 
 
 class Rules(NamedTuple):
-    """The scores of transitions, zero where allowed and minus infinity where not.
+    """The scores of transitions, zero if allowed and minus infinity if forbidden.
 
     Attributes:
-      transitions: float32 [N, N], from the row's tag to the column's.
-      starts: float32 [N], of the first tag.
+      transitions: float32 [N, N], the scores from the row's tag to the column's.
+      starts: float32 [N], the scores of the first tag.
     """
 
     transitions: np.ndarray
@@ -35,18 +35,18 @@ class Rules(NamedTuple):
 
 
 def bio_rules(tags: Sequence[str], start_rule: StartRule = "enforced") -> Rules:
-    """The rules of BIO tags.
+    """Returns the rules of BIO tags.
 
     Args:
       tags: the N tags in the order of their ids, each `O`, `B-…` or `I-…`.
-      start_rule: whether an I-x at the beginning is forbidden.
+      start_rule: whether the first tag may be I-x ("free") or not ("enforced").
 
     Raises:
-      UserError: something that is no BIO tag.
+      UserError: a tag is not a BIO tag.
     """
     for tag in tags:
         if tag != "O" and tag[:2] not in ("B-", "I-"):
-            raise UserError(f"tags: {tag!r} is no BIO tag; expected 'O', 'B-…' or 'I-…'")
+            raise UserError(f"tags: {tag!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")
     inside = np.array([tag[:2] == "I-" for tag in tags])
     joined = np.array([[old != "O" and old[2:] == new[2:] for new in tags] for old in tags])
     starts = np.where(inside & (start_rule == "enforced"), -np.inf, 0.0)
@@ -54,16 +54,16 @@ def bio_rules(tags: Sequence[str], start_rule: StartRule = "enforced") -> Rules:
 
 
 def viterbi(scores: jax.Array, mask: jax.Array, rules: Rules) -> tuple[jax.Array, jax.Array]:
-    """The best allowed tag sequence of each row.
+    """Returns the best allowed sequence of tags of each row.
 
     Args:
-      scores: [B, T, N] of each tag at each word. Log-probabilities give the most probable sequence; AllenNLP's SRL
-        model gives probabilities, which decode differently.
+      scores: [B, T, N], the score of each tag at each word. Log-probabilities give the most probable sequence;
+        AllenNLP's SRL model has probabilities, which give other sequences.
       mask: [B, T], true on words; rows are padded at their end.
-      rules: of the tags.
+      rules: the rules of the tags.
 
     Returns:
-      Tags int32 [B, T], 0 at padding, and the sums of the chosen scores [B].
+      The tags int32 [B, T], 0 at padding, and the sums of the chosen scores [B].
     """
     transitions, starts = jnp.asarray(rules.transitions), jnp.asarray(rules.starts)
     rows, steps, number = scores.shape

@@ -1,4 +1,4 @@
-"""The scores of semantic role labelling, as srl-eval.pl gives them (the script of the CoNLL-2005 task)."""
+"""Computes the scores of semantic role labelling as srl-eval.pl does, the script of the CoNLL-2005 task."""
 
 import dataclasses
 from collections import Counter
@@ -16,8 +16,8 @@ class Argument(NamedTuple):
     """An argument of a predicate.
 
     Attributes:
-      label: its role, such as ARG0, ARGM-TMP or R-ARG1; also V, the predicate itself.
-      pieces: the first and the last word of each of its pieces.
+      label: the role, such as ARG0, ARGM-TMP or R-ARG1; also V, the predicate itself.
+      pieces: the first and the last word of each piece of the argument.
     """
 
     label: str
@@ -26,11 +26,11 @@ class Argument(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What srl-eval counts.
+    """The counts of srl-eval.
 
     Attributes:
-      overall: arguments of all labels other than V.
-      labels: arguments of each label that is gold or predicted, V too, in alphabetical order.
+      overall: the counts of arguments of all labels other than V.
+      labels: the counts of arguments of each label that is gold or predicted, including V, in alphabetical order.
     """
 
     overall: Counts
@@ -40,16 +40,16 @@ class Scores:
 def arguments(tags: Sequence[str]) -> list[Argument]:
     """Returns the arguments of one predicate.
 
-    A span C-x is a further piece of the last argument x before it; without one it is an argument x of its own.
+    A span C-x is a further piece of the last argument x before it or, if there is none, a new argument x.
 
     Args:
-      tags: in BIO, well-formed or not; an I that opens a span counts as B.
+      tags: the tags in BIO, which may be ill-formed; an I that opens a span counts as B.
 
     Raises:
       TagError: a tag is none of O, B-x and I-x.
     """
     found: list[Argument] = []
-    last: dict[str, int] = {}  # where in `found` the last argument of each label is
+    last: dict[str, int] = {}  # the place in `found` of the last argument of each label
     for label, start, end in spans(tags):
         whole = label.removeprefix(_CONTINUATION)
         if label.startswith(_CONTINUATION) and whole in last:
@@ -65,11 +65,11 @@ def evaluate(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
     """Counts the arguments whose label and pieces are all right.
 
     Args:
-      gold: the tags of each predicate, in BIO.
-      predicted: the same, of the same lengths.
+      gold: the gold tags of each predicate, in BIO.
+      predicted: the predicted tags of each predicate.
 
     Raises:
-      ValueError: the number of predicates, or of the words of one, is not the same.
+      ValueError: the numbers of predicates, or of the words of a predicate's sentence, differ.
       TagError: a tag is none of O, B-x and I-x.
     """
     of_both: dict[str, Counter[str]] = {"correct": Counter(), "predicted": Counter(), "gold": Counter()}
@@ -89,7 +89,7 @@ def metric(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) ->
     """Scores tags; see `evaluate`.
 
     Returns:
-      In percent: `f1`, `precision` and `recall` over all labels other than V, and `f1_x` of each label x.
+      The metrics in percent: `f1`, `precision` and `recall` over all labels other than V, and `f1_x` of each label x.
     """
     scores = evaluate(gold, predicted)
     return {**scores.overall.metrics(), **{f"f1_{label}": counts.f1 for label, counts in scores.labels.items()}}
@@ -99,16 +99,17 @@ def proposition_lines(words: Sequence[str], predicates: Sequence[int], tags: Seq
     """Returns the lines of one sentence in a file for srl-eval.
 
     Args:
-      words: of the sentence.
-      predicates: the position of each predicate, each another one.
-      tags: of each predicate, in BIO.
+      words: the words of the sentence.
+      predicates: the distinct positions of the predicates.
+      tags: the tags of each predicate, in BIO.
 
     Returns:
-      A line per word, with the predicate or `-` in the first column and a column of brackets per predicate, in the
+      One line per word, with the predicate or `-` in the first column and one column of brackets per predicate, in the
       order of their positions; and an empty line.
 
     Raises:
-      ValueError: two predicates have the same position, which the format cannot say, or tags are not as many as words.
+      ValueError: two predicates have the same position, which the format cannot express, or the numbers of tags and
+        words differ.
     """
     if len(set(predicates)) != len(predicates):
         raise ValueError(f"predicates {list(predicates)} have a position in common")

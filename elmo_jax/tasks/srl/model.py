@@ -1,6 +1,7 @@
-"""The SRL model: eight interleaved highway LSTM layers over words and a predicate flag (He et al. 2017).
+"""Implements the SRL model: eight interleaved highway LSTM layers over words and a predicate flag (He et al. 2017).
 
-Shapes: B sentences, one per predicate, T words, D input of a word, F flag embedding, H units, E ELMo, N tags.
+Shapes: B sentences, one per predicate, T words, D numbers of input per word, F numbers of the flag's embedding, H
+units, E numbers of the ELMo mix at the output, N tags.
 """
 
 from __future__ import annotations
@@ -15,35 +16,36 @@ from jax import lax
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
-from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM, HighwaySettings
+from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
+from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
 from elmo_jax.tasks.srl.decode import bio_rules, viterbi
 
 
 @dataclasses.dataclass(frozen=True)
 class SRLModel:
-    """The SRL model without its words and ELMo; defaults of He et al. (2017) and of the ELMo paper."""
+    """The settings of the model without words and ELMo; defaults are those of He et al. (2017) and the ELMo paper."""
 
-    flag_dim: int = setting(100, "Numbers in the vector of the predicate flag.", least=1)
-    layers: int = setting(8, "Highway LSTM layers; even ones run forward, odd ones backward.", least=1)
-    units: int = setting(300, "Units of a layer.", least=1)
+    flag_dim: int = setting(100, "The dimension of the embedding of the predicate flag.", least=1)
+    layers: int = setting(8, "The number of highway LSTM layers; even ones run forward, odd ones backward.", least=1)
+    units: int = setting(300, "The number of units per layer.", least=1)
     dropout: float = setting(
-        0.1, "Share of the units dropped in training, with one mask per layer and sentence.", least=0, below=1
+        0.1, "The fraction of units dropped in training, with one mask per layer and sentence.", least=0, below=1
     )
     form: Literal["original", "allennlp"] = setting(
         "original", "Whether dropout acts on a layer's output, as in deep_srl, or only on the state that is fed back."
     )
     bias: Literal["all", "gates"] = setting(
-        "all", "Whether the input that bypasses a layer has a bias; AllenNLP's ELMo configs have none ('gates')."
+        "all", "Whether the input that bypasses a layer has a bias (all) or not (gates, AllenNLP's ELMo configs)."
     )
     loss: Literal["token_mean", "token_sum"] = setting(
         "token_mean",
-        "What is averaged over sentences: the mean of a sentence's tokens, as AllenNLP, or their sum, as deep_srl.",
+        "Whether a sentence's loss is the mean over its tokens, as in AllenNLP, or their sum, as in deep_srl.",
     )
     viterbi_scores: Literal["log_probabilities", "probabilities"] = setting(
-        "log_probabilities", "What decoding adds up; AllenNLP adds probabilities, which prefers other sequences."
+        "log_probabilities", "The scores that decoding adds up; AllenNLP adds up probabilities."
     )
     start_rule: Literal["enforced", "ignored"] = setting(
-        "enforced", "Whether a sentence may not begin with an I- tag; deep_srl ignores this rule."
+        "enforced", "Whether the rule that a sentence does not begin with an I- tag holds; deep_srl has free."
     )
 
 
@@ -51,7 +53,7 @@ class SRL(nn.Module):
     """Tags the arguments of one predicate per row.
 
     Attributes:
-      config: settings of the model.
+      config: the settings of the model.
       tags: the BIO tags in the order of their ids.
     """
 
@@ -63,13 +65,13 @@ class SRL(nn.Module):
         """Scores the tags of every word and compares them with the gold ones.
 
         Args:
-          sentence: with `output`, its ELMo is joined after the last layer.
-          arrays: `flags` int32 [B, T], 1 on the predicate; `tags` int32 [B, T], any id at padding.
+          sentence: the words; `output` is joined to the output of the last layer.
+          arrays: `flags` int32 [B, T], 1 for the predicate; `tags` int32 [B, T], the gold tags, arbitrary at padding.
           deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          The loss, and `log_probabilities` [B, T, N] and `tags` int32 [B, T], the best sequence that the rules of BIO
-          tags allow.
+          The loss and the predictions: `log_probabilities` [B, T, N], and `tags` int32 [B, T], the best sequences that
+          the rules of BIO allow.
         """
         config = self.config
         flags = nn.Embed(2, config.flag_dim, embedding_init=nn.initializers.glorot_uniform(), name="flag")
@@ -102,13 +104,13 @@ class SRL(nn.Module):
 def tagging_loss(
     log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array, form: Literal["token_mean", "token_sum"]
 ) -> jax.Array:
-    """The cross-entropy of a batch, averaged over its sentences that have words.
+    """Returns the cross-entropy of a batch, averaged over the sentences that have words.
 
     Args:
       log_probabilities: [B, T, N].
-      tags: int32 [B, T].
+      tags: int32 [B, T], the gold tags.
       mask: [B, T], true on words.
-      form: whether a sentence counts with the mean or the sum of its tokens.
+      form: whether the loss of a sentence is the mean or the sum over its tokens.
     """
     chosen = jnp.take_along_axis(log_probabilities, jnp.where(mask, tags, 0)[..., None], axis=-1)[..., 0]  # [B, T]
     losses = -jnp.where(mask, chosen, 0.0).sum(-1)  # [B]

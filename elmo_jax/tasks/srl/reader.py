@@ -1,4 +1,4 @@
-"""Files of predicates with their arguments: CoNLL-2012, PropBank's own columns, and lines of BIO tags."""
+"""Reads predicates with their arguments: the columns of CoNLL-2012 and of PropBank, and lines of BIO tags."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from elmo_jax.tasks.tags import TagError, brackets_to_bio, to_bio
 Layout = Literal["conll2012", "propbank"]
 
 _WORD = 3
-_ARGUMENTS = {  # the columns of the arguments: the first of them, and how many columns stand behind the last
+_ARGUMENTS = {  # the first column of the arguments, and the number of columns after the last one
     "conll2012": (11, 1),
     "propbank": (8, 0),
 }
@@ -23,10 +23,11 @@ class Example:
     """A predicate in its sentence.
 
     Attributes:
-      sentence: the number of the sentence in the file, from 0; predicates of one sentence share it.
+      sentence: the number of the sentence in the file, from 0, which its predicates share.
       tokens: the words of the sentence.
-      predicate: which of them is the predicate, from 0; of a predicate of several words, the first.
-      tags: a tag per word, in BIO: B-V at the predicate, B-ARG0 and its like, B-C-x where an argument x is continued.
+      predicate: the position of the predicate, from 0; for a predicate of several words, that of the first.
+      tags: one tag per word, in BIO: B-V for the predicate, such as B-ARG0 for arguments, and B-C-x for a continuation
+        of the argument x.
     """
 
     sentence: int
@@ -37,13 +38,13 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Propositions:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
       examples: the predicates, in the order of the file.
-      sentences: how many sentences the file has.
-      without_predicate: how many of them were left out because they have none (original: deep_srl leaves them out).
-      columns_without_predicate: how many columns of arguments were left out because they mark no predicate.
+      sentences: the number of sentences of the file.
+      without_predicate: the number of sentences that were left out because they have no predicate, as in deep_srl.
+      columns_without_predicate: the number of columns of arguments that were left out because they mark no predicate.
     """
 
     examples: list[Example]
@@ -53,18 +54,18 @@ class Propositions:
 
 
 def read_columns(path: Path, layout: Layout) -> Propositions:
-    """Reads a file with a word per line and a column of brackets per predicate.
+    """Reads a file with one word per line and one column of brackets per predicate.
 
-    A predicate is a word with `(V` in a column of arguments. A lemma in the column of lemmas does not make one.
+    A predicate is a word with `(V` in a column of arguments. The column of lemmas is ignored.
 
     Args:
       path: the file, decompressed by its suffix.
-      layout: "conll2012" has eleven columns before those of the arguments and one, coreference, behind them;
-        "propbank" (the files that PropBank releases as `gold_conll`) has eight before them and none behind.
+      layout: "conll2012" has eleven columns before those of the arguments and one, coreference, after them; "propbank"
+        (the files that PropBank releases as `gold_conll`) has eight before them and none after them.
 
     Raises:
-      UserError: a line has too few columns or others than the first line of its sentence, a cell is no bracket, or
-        brackets nest or have no partner.
+      UserError: a line has too few columns or another number than the first line of its sentence, a cell is not a
+        bracket, or brackets are nested or have no partner.
     """
     before, behind = _ARGUMENTS[layout]
     examples: list[Example] = []
@@ -90,17 +91,17 @@ def read_columns(path: Path, layout: Layout) -> Propositions:
 
 
 def read_bio(path: Path) -> Propositions:
-    """Reads a file with a predicate per line: its position, the words, `|||` and their tags, separated by blanks.
+    """Reads a file with one predicate per line: its position, the words, `|||` and their tags, separated by blanks.
 
-    Positions count from 0. A line is of the same sentence as the one before if it has the same words and a later
+    Positions are counted from 0. A line belongs to the sentence of the line before if it has the same words and a later
     predicate.
 
     Args:
       path: the file, decompressed by its suffix.
 
     Raises:
-      UserError: a line is laid out otherwise, its numbers of words and tags differ, the tags are not BIO, or the tag
-        at the predicate is not `B-V`.
+      UserError: a line has another layout, its numbers of words and tags differ, the tags are not BIO, or the tag of
+        the predicate is not `B-V`.
     """
     examples: list[Example] = []
     for line in read_lines(path):

@@ -1,4 +1,4 @@
-"""The score of sentiment classification."""
+"""Computes the score of sentiment classification."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ def metric(gold: Sequence[int], predicted: Sequence[int]) -> dict[str, float]:
     """Scores sentiments.
 
     Args:
-      gold: the label of each phrase.
-      predicted: the same, as many.
+      gold: the gold label of each phrase.
+      predicted: the predicted label of each phrase.
 
     Returns:
-      `accuracy`, in percent.
+      The `accuracy` in percent.
 
     Raises:
-      ValueError: the two are not equally long.
+      ValueError: the numbers of labels differ.
     """
     return {"accuracy": accuracy(gold, predicted)}

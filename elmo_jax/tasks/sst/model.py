@@ -1,7 +1,7 @@
-"""The biattentive classification network with one input (McCann et al. 2017), for sentiment (paper, section 4).
+"""Implements the biattentive classification network (BCN) with one input (McCann et al. 2017; paper, section 4).
 
-Shapes: B rows, T words of the longest, D input, X encoder units of both directions, Z integrator units of both
-directions, E output ELMo, P = Z + E pooled numbers of a word.
+Shapes: B rows, T words of the longest row, D numbers of input per word, X encoder units of both directions, Z
+integrator units of both directions, E numbers of the ELMo mix at the output, P = Z + E pooled numbers per word.
 """
 
 from __future__ import annotations
@@ -31,22 +31,26 @@ _WIDEST = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class SSTModel:
-    """The sizes and the dropout of the BCN; sizes and rates are AllenNLP's, the output layers the paper's."""
+    """The sizes and the dropout of the BCN; the output layers are the paper's, all other defaults AllenNLP's."""
 
     input_dropout: float = setting(
-        0.5, "Share of the input's numbers dropped; AllenNLP's is 0.5 with ELMo and 0.25 without.", least=0, below=1
+        0.5, "The fraction of the input's units dropped; AllenNLP has 0.5 with ELMo and 0.25 without.", least=0, below=1
     )
-    pre_encoder: int = setting(300, "Units of the dense layer at the bottom.", least=1, most=_WIDEST)
-    pre_encoder_dropout: float = setting(0.25, "Share of that layer's units dropped.", least=0, below=1)
-    encoder: int = setting(300, "Units of each direction of the encoder.", least=1, most=_WIDEST)
-    integrator: int = setting(300, "Units of each direction of the integrator.", least=1, most=_WIDEST)
-    pooled_dropout: float = setting(0.1, "Share of the pooled numbers dropped.", least=0, below=1)
+    pre_encoder: int = setting(300, "The number of units of the lowest dense layer.", least=1, most=_WIDEST)
+    pre_encoder_dropout: float = setting(
+        0.25, "The fraction of the lowest dense layer's units dropped.", least=0, below=1
+    )
+    encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=_WIDEST)
+    integrator: int = setting(300, "The number of units per direction of the integrator.", least=1, most=_WIDEST)
+    pooled_dropout: float = setting(0.1, "The fraction of the pooled units dropped.", least=0, below=1)
     output: Literal["feedforward", "maxout"] = setting(
-        "feedforward", "The layers behind the pooling: dense ones with ReLU, as the paper's, or maxout, as AllenNLP's."
+        "feedforward", "The layers after the pooling: dense layers with ReLU as in the paper, or maxout as in AllenNLP."
     )
-    output_layers: tuple[int, ...] = setting((1200, 600), "Units of the output layers below the one of the classes.")
-    output_dropout: tuple[float, ...] = setting((0.2, 0.3), "Share of the units of each of these layers dropped.")
-    maxout_pool: int = setting(4, "Linear functions whose maximum is a unit of a maxout layer.", least=1, most=1000)
+    output_layers: tuple[int, ...] = setting(
+        (1200, 600), "The number of units of each output layer below that of the classes."
+    )
+    output_dropout: tuple[float, ...] = setting((0.2, 0.3), "The fraction of units dropped in each output layer.")
+    maxout_pool: int = setting(4, "The number of linear functions per unit of a maxout layer.", least=1, most=1000)
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a model that cannot be built."""
@@ -64,13 +68,13 @@ class SSTModel:
 
 
 class BCN(nn.Module):
-    """Encoder, attention of the sentence on itself, integrator, four poolings, output layers.
+    """A classifier of an encoder, attention of the sentence on itself, an integrator, four poolings and output layers.
 
     A second mix of ELMo is joined to the integrator's output, before the pooling.
 
     Attributes:
       config: the sizes and the dropout.
-      classes: how many there are.
+      classes: the number of classes.
     """
 
     config: SSTModel
@@ -81,20 +85,20 @@ class BCN(nn.Module):
         """Classifies a batch.
 
         Args:
-          text: the words; a row without words fills the batch up and counts nowhere.
-          arrays: `label` int [B].
-          deterministic: no dropout; otherwise the apply needs a `dropout` key.
+          text: the words; a row without words only fills up the batch.
+          arrays: `label` int [B], the gold labels.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          loss: the mean cross-entropy over the rows with words.
-          predictions: `label` int32 [B], `probabilities` [B, classes].
+          The loss, which is the mean cross-entropy over the rows with words, and the predictions: `label` int32 [B] and
+          `probabilities` [B, classes].
         """
         config, mask = self.config, text.mask
         inputs = Dropout(config.input_dropout)(text.vectors, deterministic=deterministic)  # [B, T, D]
         inputs = jax.nn.relu(Dense(config.pre_encoder, name="pre_encoder")(inputs))
         inputs = Dropout(config.pre_encoder_dropout)(inputs, deterministic=deterministic)
         encoded = BiLSTM(config.encoder, name="encoder")(inputs, mask)  # [B, T, X]
-        # a text attends to itself; a word is among its own keys
+        # Each word attends to all words of its sentence, including itself.
         weights = masked_softmax(dot_product_scores(encoded, encoded), mask[:, None, :])  # [B, T, T]
         context = attend(weights, encoded)
         joined = jnp.concatenate([encoded, encoded - context, encoded * context], axis=-1)  # [B, T, 3X]
@@ -114,7 +118,7 @@ class BCN(nn.Module):
         return TaskOutput(mean_cross_entropy(logits, arrays["label"], mask.any(1)), predictions)
 
     def _output(self, vectors: jax.Array, deterministic: bool) -> jax.Array:
-        """[B, 4P] -> logits [B, classes]."""
+        """Maps the pooled vectors [B, 4P] to logits [B, classes]."""
         config = self.config
         if config.output == "maxout":
             sizes, dropouts = (*config.output_layers, self.classes), (*config.output_dropout, 0.0)

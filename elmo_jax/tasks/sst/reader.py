@@ -1,4 +1,4 @@
-"""The Stanford Sentiment Treebank: bracketed trees with a sentiment at every node."""
+"""Reads the Stanford Sentiment Treebank: bracketed trees with a sentiment at every node."""
 
 import dataclasses
 import re
@@ -8,9 +8,9 @@ from typing import Literal
 from elmo_jax.tasks.lines import Line, error_at, is_blank, read_lines
 from elmo_jax.tasks.penn import Escapes, unescape
 
-LABELS = ("very negative", "negative", "neutral", "positive", "very positive")  # of 0 to 4
+LABELS = ("very negative", "negative", "neutral", "positive", "very positive")  # the names of the labels 0 to 4
 
-Phrases = Literal["all", "sentences"]  # every subtree is an example, or only the whole trees
+Phrases = Literal["all", "sentences"]  # whether every subtree is an example, or only whole trees
 
 _DIGITS = ("0", "1", "2", "3", "4")
 _PIECE = re.compile(r"[()]|[^ \t()]+")
@@ -18,11 +18,11 @@ _PIECE = re.compile(r"[()]|[^ \t()]+")
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A phrase.
+    """A phrase with a sentiment.
 
     Attributes:
-      tokens: its words.
-      label: its sentiment, 0 to 4; `LABELS` has the names.
+      tokens: the words.
+      label: the sentiment, 0 to 4, whose names are in `LABELS`; -1 if the phrase is not annotated.
     """
 
     tokens: list[str]
@@ -35,16 +35,16 @@ def read(path: Path, phrases: Phrases, shortest: int = 1, escapes: Escapes = "ma
     Args:
       path: the file, decompressed by its suffix.
       phrases: "all" for training, "sentences" for the dev and test sets.
-      shortest: the number of words that a phrase must have to be an example; for training 4 in the paper's supplement
-        and 1 in AllenNLP.
-      escapes: whether `-LRB-`, `\\/` and their like become the characters that they stand for; see `penn.unescape`.
+      shortest: the least number of words of a phrase; for training it is 4 in the paper's supplement and 1 in AllenNLP.
+      escapes: whether escapes such as `-LRB-` and `\\/` are replaced by the characters that they stand for; see
+        `penn.unescape`.
 
     Returns:
-      The phrases of each tree, from the whole tree to its leaves and from left to right. A phrase that occurs again
-      is there again.
+      The phrases of each tree, from the whole tree to its leaves and from left to right. A phrase that occurs twice is
+      returned twice.
 
     Raises:
-      UserError: a line is not one tree, or a label is not 0 to 4.
+      UserError: a line is not a tree, or a label is not 0 to 4.
     """
     examples: list[Example] = []
     for line in read_lines(path):
@@ -59,7 +59,7 @@ def read(path: Path, phrases: Phrases, shortest: int = 1, escapes: Escapes = "ma
 
 @dataclasses.dataclass
 class _Node:
-    """A tree while it is read: its words are the leaves from `start` to before `end`."""
+    """A tree that is being read; its words are the leaves from `start` to before `end`."""
 
     start: int
     end: int = 0
@@ -71,7 +71,7 @@ def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[Example]:
     """Returns the subtrees of a line's tree in the order of their opening brackets."""
     leaves: list[str] = []
     nodes: list[_Node] = []
-    inside: list[_Node] = []  # those that are not closed yet
+    inside: list[_Node] = []  # the trees that are not closed yet
     for match in _PIECE.finditer(line.text):
         piece = match.group()
         node = inside[-1] if inside else None
@@ -95,13 +95,13 @@ def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[Example]:
 
 
 def _problem(node: _Node | None, piece: str, nodes: int, leaves: int) -> str:
-    """Returns what was expected in place of a piece of the line; empty where the piece may stand there.
+    """Returns what was expected instead of a piece of the line; empty if the piece is allowed there.
 
     Args:
       node: the innermost tree that is not closed yet.
       piece: a bracket, a label or a word.
-      nodes: how many trees were opened so far.
-      leaves: how many words were read so far.
+      nodes: the number of trees opened so far.
+      leaves: the number of words read so far.
     """
     if node is None:
         if nodes:

@@ -1,4 +1,4 @@
-"""Sentiment classification as a task of the trainer."""
+"""Implements sentiment classification as a task of the trainer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
 
 @dataclasses.dataclass(frozen=True)
 class SSTDataConfig(TaskDataConfig):
-    """The files of trees and what is read of them."""
+    """The files of trees and the examples that are taken from them."""
 
-    phrases: Phrases = setting("all", "What is trained on: all phrases of the trees, or only whole sentences.")
+    phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(
-        4, "Words of the shortest phrase that is trained on: 4 in the paper's supplement, 1 in AllenNLP.", least=1
+        4, "The least number of words of a training phrase: 4 in the paper's supplement, 1 in AllenNLP.", least=1
     )
-    escapes: Escapes = setting("map", "Whether -LRB- and its like become the characters that they stand for.")
+    escapes: Escapes = setting("map", "Whether escapes such as -LRB- are replaced by their characters (map) or kept.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers.highway_lstm import HighwayLayer, HighwayLSTM, HighwaySettings, highway_layer, highway_stack
+from elmo_jax.tasks.layers.highway_lstm import HighwayLayer, HighwayLSTM, highway_layer, highway_stack
+from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
 from tests.tasks.oracle_cases import read_case
 from tests.tasks.quick_jit import quick_jit
 

@@ -52,5 +52,5 @@ def test_no_allowed_sequence_is_better():
 
 
 def test_a_tag_of_another_scheme_is_refused():
-    with pytest.raises(UserError, match="tags: 'U-ARG0' is no BIO tag; expected"):
+    with pytest.raises(UserError, match="tags: 'U-ARG0' is not a BIO tag; expected"):
         bio_rules(["O", "B-V", "U-ARG0"])

@@ -1,0 +1,171 @@
+"""Runs the recurrence of one highway LSTM layer, with the written backward pass and for JAX's autodiff.
+
+Shapes: T steps, B rows, H units per layer.
+
+The equations are those of `highway_lstm`. The written backward pass keeps the gates and makes the gradient of U one
+product after the reverse scan, while autodiff adds up a matrix of U's size at every step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+FORGET_BIAS = 1.0
+
+Form = Literal["original", "allennlp"]
+Direction = Literal["forward", "backward"]
+
+ORDERS = {"original": "iforj", "allennlp": "ifjor"}  # the orders of the blocks that read the state; k follows them
+
+
+class State(NamedTuple):
+    """The state that a layer hands from step to step."""
+
+    cell: jax.Array  # [B, H]
+    hidden: jax.Array  # [B, H]
+
+
+@dataclasses.dataclass(frozen=True)
+class HighwaySettings:
+    """The settings of a highway LSTM layer.
+
+    Attributes:
+      form: the program whose layer this is; see `highway_lstm`.
+      highway: "gated", or "none" for a plain LSTM without the blocks r and k.
+      backward_pass: "written" for the one of this module, or "autodiff" for JAX's; their gradients are equal up to
+        rounding.
+    """
+
+    form: Form = "original"
+    highway: Literal["gated", "none"] = "gated"
+    backward_pass: Literal["written", "autodiff"] = "written"
+
+    @property
+    def order(self) -> str:
+        """The letters of the blocks that read the state, in the order of their columns."""
+        order = ORDERS[self.form]
+        return order if self.highway == "gated" else order.replace("r", "")
+
+    @property
+    def carries_input(self) -> bool:
+        """Whether there is a block k, the projected input that bypasses the LSTM."""
+        return self.highway == "gated"
+
+
+def run(
+    read: jax.Array,
+    carried: jax.Array | None,
+    recurrent: jax.Array,
+    real: jax.Array,
+    dropout: jax.Array | None,
+    settings: HighwaySettings,
+    direction: Direction,
+) -> tuple[jax.Array, State]:
+    """Runs one layer over all steps from a zero state; JAX's autodiff makes the backward pass.
+
+    Args:
+      read: [T, B, 5H], the input's products with the kernel plus the bias, of the blocks that read the state.
+      carried: [T, B, H], those of the block k; None without a highway.
+      recurrent: [H, 5H], the matrix U.
+      real: [T, B, 1], 1 on words and 0 at padding.
+      dropout: [B, H], an already scaled mask; None for no dropout.
+      settings: the settings of the layer.
+      direction: the order of the steps.
+
+    Returns:
+      The outputs [T, B, H], zero at padding, and the state after the last step.
+    """
+    return _run_forward(read, carried, recurrent, real, dropout, settings, direction)[0]
+
+
+def _run_forward(
+    read: jax.Array,
+    carried: jax.Array | None,
+    recurrent: jax.Array,
+    real: jax.Array,
+    dropout: jax.Array | None,
+    settings: HighwaySettings,
+    direction: Direction,
+) -> Any:
+    fed, emitted = _places(dropout, settings)
+    runtime_bias = FORGET_BIAS if settings.form == "original" else 0.0
+
+    def step(state: State, at: tuple[jax.Array, jax.Array | None, jax.Array]) -> tuple[State, Any]:
+        x, k, word = at
+        z = x + jnp.matmul(state.hidden * fed, recurrent, precision=lax.Precision.HIGHEST)  # [B, 5H]
+        gates = _split(z, settings)
+        gates = {
+            name: jnp.tanh(gate) if name == "j" else jax.nn.sigmoid(gate + runtime_bias if name == "f" else gate)
+            for name, gate in gates.items()
+        }
+        cell = gates["i"] * gates["j"] + gates["f"] * state.cell
+        hidden = gates["o"] * jnp.tanh(cell)
+        if k is not None:
+            hidden = gates["r"] * hidden + (1 - gates["r"]) * k
+        new = State(cell, hidden * emitted)
+        new = State(*(jnp.where(word > 0, n, old) for n, old in zip(new, state, strict=True)))
+        return new, (new, gates)
+
+    zero = jnp.zeros((read.shape[1], recurrent.shape[0]), read.dtype)  # [B, H]
+    last, (states, gates) = lax.scan(step, State(zero, zero), (read, carried, real), reverse=direction == "backward")
+    return (states.hidden * real, last), (carried, recurrent, real, dropout, states, gates)
+
+
+def _run_backward(settings: HighwaySettings, direction: Direction, residuals: Any, gradients: Any) -> Any:
+    carried, recurrent, real, dropout, states, gates = residuals
+    d_outputs, d_last = gradients
+    fed, emitted = _places(dropout, settings)
+    before = State(*(_shifted(sequence, direction) for sequence in states))
+
+    def step(d_state: State, at: Any) -> tuple[State, Any]:
+        d_output, g, cell, cell_before, k, word = at
+        stay = State(d_state.cell * (1 - word), d_state.hidden * (1 - word))
+        d_hidden = (d_output + d_state.hidden) * word * emitted
+        squashed = jnp.tanh(cell)
+        d_gates, d_k = {}, None
+        if k is not None:
+            d_gates["r"] = d_hidden * (g["o"] * squashed - k) * g["r"] * (1 - g["r"])
+            d_hidden, d_k = d_hidden * g["r"], d_hidden * (1 - g["r"])
+        d_cell = d_state.cell * word + d_hidden * g["o"] * (1 - squashed**2)
+        d_gates["o"] = d_hidden * squashed * g["o"] * (1 - g["o"])
+        d_gates["i"] = d_cell * g["j"] * g["i"] * (1 - g["i"])
+        d_gates["f"] = d_cell * cell_before * g["f"] * (1 - g["f"])
+        d_gates["j"] = d_cell * g["i"] * (1 - g["j"] ** 2)
+        d_z = jnp.concatenate([d_gates[name] for name in settings.order], axis=-1)  # [B, 5H]
+        d_before = fed * lax.dot_general(d_z, recurrent, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+        return State(d_cell * g["f"] + stay.cell, d_before + stay.hidden), (d_z, d_k)
+
+    at = (d_outputs, gates, states.cell, before.cell, carried, real)
+    _, (d_read, d_carried) = lax.scan(step, State(*d_last), at, reverse=direction == "forward")
+    d_recurrent = jnp.einsum("tbh,tbz->hz", before.hidden * fed, d_read, precision=lax.Precision.HIGHEST)
+    return d_read, d_carried, d_recurrent, None, None
+
+
+# `run` with the written backward pass.
+run_written = partial(jax.custom_vjp, nondiff_argnums=(5, 6))(run)
+run_written.defvjp(_run_forward, _run_backward)
+
+
+def _places(dropout: jax.Array | None, settings: HighwaySettings) -> tuple[Any, Any]:
+    """Returns the factors of the state before the product with U and of h', one of which is the dropout mask."""
+    if dropout is None:
+        return 1.0, 1.0
+    return (1.0, dropout) if settings.form == "original" else (dropout, 1.0)
+
+
+def _split(z: jax.Array, settings: HighwaySettings) -> dict[str, jax.Array]:
+    """Returns the blocks of `z` by their letters."""
+    return dict(zip(settings.order, jnp.split(z, len(settings.order), axis=-1), strict=True))
+
+
+def _shifted(sequence: jax.Array, direction: Direction) -> jax.Array:
+    """Returns the element before each step, [T, B, H]; zero before the first step."""
+    first = jnp.zeros_like(sequence[:1])
+    parts = [first, sequence[:-1]] if direction == "forward" else [sequence[1:], first]
+    return jnp.concatenate(parts)
