@@ -97,6 +97,8 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
       UserError: a key is unknown (the message suggests the nearest key), or a value has the wrong type or is outside
         its range.
     """
+    if not hasattr(values, "items"):
+        raise UserError(f"{where}: expected settings, got {str(values)[:80]!r}")
     types = typing.get_type_hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}
     arguments = {}
@@ -133,6 +135,8 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
                     raise UserError(f"{where}: expected each to be {allowed}, got {number:,}")
         return items
     value = _number(value, expected)
+    if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+        raise UserError(f"{where}: expected text in UTF-8, got {value!r}")
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
     if isinstance(value, int | float) and not isinstance(value, bool) and value not in allowed:
@@ -148,6 +152,14 @@ def _number(value: Any, expected: Any) -> Any:
         except OverflowError:  # out of every range
             return math.inf if value > 0 else -math.inf
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as Python has bytes of file names that are not UTF-8
+        return False
+    return True
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ export, the model is its newest checkpoint that is intact.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pathlib
@@ -27,6 +26,7 @@ from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.folder import read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import of_record
+from elmo_jax.runs.report import read_result
 
 if TYPE_CHECKING:  # not imported otherwise, since an export can be opened without the data packages
     from elmo_jax.data.corpus import Corpus
@@ -102,8 +102,7 @@ def is_run(path: Path) -> bool:
 def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
     """Warns if a run has been trained further since its export, because its last launch has not finished."""
     steps = Checkpoints(run / "checkpoints").steps()
-    done = run / "result.json"
-    finished = json.loads(done.read_text())["steps"] if done.is_file() else 0
+    finished = (read_result(run) or {}).get("steps", 0)
     if exported is not None and steps and steps[-1] > max(exported, finished):
         _log.warning(
             "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import local, output, whole
 from elmo_jax.files import write_json
 
 # the words of the paper's 1 Billion Word model; its lexicon has more, all of which every device can spell
@@ -24,17 +24,20 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         epilog="every setting can be overridden: --config.train.batch_size=1024 --config.train.precision=bfloat16",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment, a Python file")
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the experiment, a Python file")
     parser.add_argument(
         "--topology", required=True, metavar="CHIP:SHAPE", help="v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:8x8, …, or cpu:8"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
     corpus = "default: as the experiment's corpus, or, where that is not prepared here,"
     parser.add_argument(
-        "--vocab-size", type=int, metavar="V", help=f"words of the softmax ({corpus} {VOCABULARY_SIZE:,}, the paper's)"
+        "--vocab-size",
+        type=whole(4),
+        metavar="V",
+        help=f"words of the softmax ({corpus} {VOCABULARY_SIZE:,}, the paper's)",
     )
     parser.add_argument(
-        "--word-types", type=int, metavar="N", help=f"words of the lexicon ({corpus} V or {WORD_TYPES:,})"
+        "--word-types", type=whole(4), metavar="N", help=f"words of the lexicon ({corpus} V or {WORD_TYPES:,})"
     )
     parser.set_defaults(run=_compile, takes_settings=True)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from elmo_jax.cli.options import Commands, add_model_options, add_process_options, model_source
+from elmo_jax.cli.values import local, number
 from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
@@ -21,8 +21,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument("text", type=Path, metavar="sentences.txt", help="with --words: vocab.txt, one word a line")
-    parser.add_argument("out", type=Path, metavar="vectors.hdf5", help="the file to make")
+    parser.add_argument("text", type=local, metavar="sentences.txt", help="with --words: vocab.txt, one word a line")
+    parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file to make")
     parser.add_argument(
         "--words", action="store_true", help="the context-free vectors of a word list: dataset 'embedding' [words, dim]"
     )
@@ -33,7 +33,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         help="all: [layers + 1, T, dim]; else [T, dim] (%(default)s)",
     )
     parser.add_argument("--weights", metavar="W,W,…", help="with --layers mix: each layer's weight before the softmax")
-    parser.add_argument("--gamma", type=float, default=1.0, metavar="X", help="with --layers mix: the scale (1)")
+    parser.add_argument("--gamma", type=number(), default=1.0, metavar="X", help="with --layers mix: the scale (1)")
     parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the file (%(default)s)")
     parser.add_argument(
         "--state",

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from elmo_jax.cli.options import SOURCES, Commands, add_model_options, add_text_options, model_source, text_options
+from elmo_jax.cli.values import local, source, whole
 from elmo_jax.errors import UserError
 
 
@@ -20,27 +21,27 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument("text", metavar="TEXT", help=SOURCES)
+    parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
     parser.add_argument("--word", required=True, metavar="WORD", help="the word, as it is spelt in the text")
     parser.add_argument(
         "--sentence", metavar="TEXT", help="a tokenised sentence with the word (default: sentences of the text)"
     )
     parser.add_argument(
         "--occurrences",
-        type=int,
+        type=whole(1),
         default=3,
         metavar="N",
         help="without --sentence: for so many occurrences of the word in the text (%(default)s)",
     )
-    parser.add_argument("--number", type=int, default=10, metavar="N", help="neighbours of each (%(default)s)")
+    parser.add_argument("--number", type=whole(1), default=10, metavar="N", help="neighbours of each (%(default)s)")
     parser.add_argument(
-        "--layer", type=int, default=2, metavar="J", help="whose vectors; 0: the token layer (%(default)s)"
+        "--layer", type=whole(0), default=2, metavar="J", help="whose vectors; 0: the token layer (%(default)s)"
     )
     parser.add_argument(
-        "--around", type=int, default=12, metavar="N", help="words printed on either side (%(default)s)"
+        "--around", type=whole(0), default=12, metavar="N", help="words printed on either side (%(default)s)"
     )
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="keep the text's vectors, so that the next word takes seconds"
+        "--cache", type=local, metavar="DIR", help="keep the text's vectors, so that the next word takes seconds"
     )
     add_text_options(parser)
     parser.set_defaults(run=_neighbours)
@@ -50,9 +51,6 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.analysis.neighbours import nearest, occurrence_in, occurrences, read_text
     from elmo_jax.embedding.bilm import load_bilm
 
-    for name in ("occurrences", "number"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name}: expected at least 1, got {getattr(options, name)}")
     sentences = read_text(options.text, text_options(options))
     if options.sentence is not None:
         queries = [occurrence_in(tuple(options.sentence.split()), options.word)]
