@@ -1,4 +1,4 @@
-"""The command `embed`."""
+"""Defines the command `embed`."""
 
 from __future__ import annotations
 
@@ -10,41 +10,51 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `embed`."""
+    """Adds the command `embed`."""
     parser = commands.add_parser(
         "embed",
-        help="vectors of sentences, or of words",
-        description="Writes the vectors of sentences, one tokenised sentence a line. Dataset '0' of the HDF5 file"
-        " is the first line's. The same command goes on where an interrupted one stopped.",
+        help="write the vectors of sentences or words to HDF5",
+        description="Writes the vectors of sentences to an HDF5 file. The text has one tokenized sentence per line;"
+        " dataset '0' belongs to the first line. If the command is interrupted, run it again to resume.",
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument("text", type=Path, metavar="sentences.txt", help="with --words: vocab.txt, one word a line")
-    parser.add_argument("out", type=Path, metavar="vectors.hdf5", help="the file to make")
     parser.add_argument(
-        "--words", action="store_true", help="the context-free vectors of a word list: dataset 'embedding' [words, dim]"
+        "text", type=Path, metavar="sentences.txt", help="the text; with --words, a list of one word per line"
+    )
+    parser.add_argument("out", type=Path, metavar="vectors.hdf5", help="the file to write")
+    parser.add_argument(
+        "--words",
+        action="store_true",
+        help="write the context-independent vectors of a word list: dataset 'embedding' [words, dim]",
     )
     parser.add_argument(
         "--layers",
         choices=("all", "top", "average", "mix"),
         default="all",
-        help="all: [layers + 1, T, dim]; else [T, dim] (%(default)s)",
+        help="all: vectors [layers + 1, T, dim]; otherwise [T, dim] (default: %(default)s)",
     )
-    parser.add_argument("--weights", metavar="W,W,…", help="with --layers mix: each layer's weight before the softmax")
-    parser.add_argument("--gamma", type=float, default=1.0, metavar="X", help="with --layers mix: the scale (1)")
-    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the file (%(default)s)")
+    parser.add_argument(
+        "--weights", metavar="W,W,…", help="with --layers mix: the weight of each layer before the softmax"
+    )
+    parser.add_argument(
+        "--gamma", type=float, default=1.0, metavar="X", help="with --layers mix: the scale (default: 1)"
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "float16"), default="float32", help="type of the vectors (default: %(default)s)"
+    )
     parser.add_argument(
         "--state",
         choices=("reset", "carry", "warm_up"),
         default="reset",
-        help="what the LSTMs begin a line with: zeros; what the line before left, as the original (slow); or what the"
-        " line itself left (%(default)s)",
+        help="the LSTM state at the start of a line: zeros (reset); the state after the line before, as in the original"
+        " (carry, slow); or the state after reading the line itself once (warm_up) (default: %(default)s)",
     )
     parser.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
         default="float32",
-        help="of the operands of matrix products (%(default)s)",
+        help="type of the operands of matrix products (default: %(default)s)",
     )
     parser.set_defaults(run=_embed)
 
@@ -59,16 +69,16 @@ def _embed(options: argparse.Namespace) -> int:
         try:
             weights = tuple(float(weight) for weight in options.weights.split(","))
         except ValueError:
-            raise UserError(f"--weights: expected numbers with commas between, got {options.weights!r}") from None
+            raise UserError(f"--weights: expected numbers separated by commas, got {options.weights!r}") from None
     settings = Settings(Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state))
     if options.words:
         if settings != Settings():
             raise UserError(
-                "--words writes one vector a word; --layers, --weights, --gamma, --dtype, --state do not apply"
+                "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype and --state"
             )
         words = embed_words(load_bilm(model_source(options), options.precision), options.text, options.out)
-        print(f"{words:,} words in {options.out}")
+        print(f"wrote the vectors of {words:,} words to {options.out}")
     else:
         lines = embed_file(load_bilm(model_source(options), options.precision), options.text, options.out, settings)
-        print(f"{lines:,} lines in {options.out}")
+        print(f"wrote the vectors of {lines:,} lines to {options.out}")
     return 0

@@ -1,4 +1,4 @@
-"""The command `export`."""
+"""Defines the command `export`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from elmo_jax.cli.options import Commands
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `export`."""
+    """Adds the command `export`."""
     parser = commands.add_parser(
         "export",
-        help="write a run's biLM for use elsewhere",
+        help="write the biLM of a run for use elsewhere",
         description="Writes the frozen parameters, config and vocabulary of a run, for elmo_jax.load_bilm.",
         allow_abbrev=False,
     )
     parser.add_argument("model", type=epath.Path, metavar="RUN", help="a run's folder")
     parser.add_argument(
-        "--step", default="last", metavar="N", help="a kept step, 'last' or 'best' (default: %(default)s)"
+        "--step",
+        default="last",
+        metavar="N",
+        help="the step of a kept checkpoint, 'last' or 'best' (default: %(default)s)",
     )
-    parser.add_argument("--out", type=epath.Path, metavar="DIR", help="where to (default: RUN/export)")
+    parser.add_argument("--out", type=epath.Path, metavar="DIR", help="the export's folder (default: RUN/export)")
     parser.set_defaults(run=_export)
 
 

@@ -216,7 +216,7 @@ def test_words_in_the_published_format(bilm, tmp_path, capsys):
         (b"a\n", ["--layers", "mix"], "--layers mix and --weights go together"),
         (b"a\n", ["--weights", "1,2,3"], "--layers mix and --weights go together"),
         (b"a\n", ["--layers", "mix", "--weights", "1,2"], "2 weights, but this biLM has 3 layers"),
-        (b"a\n", ["--layers", "mix", "--weights", "1,x"], "expected numbers with commas between"),
+        (b"a\n", ["--layers", "mix", "--weights", "1,x"], "expected numbers separated by commas"),
         (b"a\n\nb\n", ["--words"], "line 2: blank"),
         (b"a\n", ["--words", "--layers", "top"], "do not apply"),
     ],
