@@ -15,8 +15,9 @@ quiet_without_tpu()  # must run before JAX looks for devices
 with epy.lazy_api_imports(globals()):  # imported at first use, so that `elmo-jax --help` does not wait for JAX
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
+    from elmo_jax.embedding.characters import character_ids
     from elmo_jax.embedding.embed import CarryState
-    from elmo_jax.embedding.task import CachedWords, FrozenBiLM, add_bilm, character_ids, with_bilm
+    from elmo_jax.embedding.task import CachedWords, FrozenBiLM, add_bilm, with_bilm
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix

@@ -16,6 +16,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting, to_dict
 
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+_MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
 _WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
@@ -27,7 +28,7 @@ class CharCNNConfig:
     filters: tuple[tuple[int, int], ...] = setting(
         ORIGINAL_FILTERS, "Pairs (width, number): the filters' width in characters, and the number of such filters."
     )
-    highways: int = setting(2, "The number of highway layers after the convolutions.", least=0, most=1000)
+    highways: int = setting(2, "The number of highway layers after the convolutions.", least=0, most=_MOST_LAYERS)
     activation: Literal["relu", "tanh"] = setting(
         "relu", "The activation applied to each filter's maximum over the positions."
     )
@@ -52,7 +53,7 @@ class LSTMConfig:
         least=1,
         most=_WIDEST,
     )
-    layers: int = setting(2, "The number of layers per direction.", least=1, most=1000)
+    layers: int = setting(2, "The number of layers per direction.", least=1, most=_MOST_LAYERS)
     cell_clip: float = setting(3.0, "The bound on a cell's absolute value; 0 means no bound.", least=0)
     projection_clip: float = setting(
         3.0, "The bound on the absolute value of a projected output; 0 means no bound.", least=0
@@ -76,8 +77,11 @@ class ModelConfig:
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a model that cannot be built."""
         char_cnn, lstm = self.char_cnn, self.lstm
-        if not char_cnn.filters:
-            raise UserError(f"{where}.char_cnn.filters: expected at least one pair (width, number)")
+        if not 1 <= len(char_cnn.filters) <= _MOST_LAYERS:
+            raise UserError(
+                f"{where}.char_cnn.filters: expected 1 to {_MOST_LAYERS} pairs (width, number), got"
+                f" {len(char_cnn.filters)}"
+            )
         for width, number in char_cnn.filters:
             if not (1 <= width <= char_cnn.max_characters and 1 <= number <= _WIDEST):
                 raise UserError(

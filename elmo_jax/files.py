@@ -49,6 +49,18 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
+def make_folder_of(path: epath.Path | Path) -> None:
+    """Makes the folder that a file is to be written in.
+
+    Raises:
+      UserError: the folder cannot be made, because a file is in the way or it is not permitted.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: the folder cannot be made ({error.strerror}); choose another path") from None
+
+
 def write_text(path: epath.Path | Path, text: str) -> None:
     """Writes a text file in UTF-8, completely or not at all."""
     write_bytes(path, text.encode("utf-8"))

@@ -44,9 +44,10 @@ class Range:
         )
 
     def __str__(self) -> str:
-        bounds = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
+        most = None if self.most == LARGEST_INTEGER else self.most  # the bound of integers that have no other
+        bounds = (("at least", self.least), ("above", self.above), ("at most", most), ("below", self.below))
         said = " and ".join(f"{name} {bound:,}" for name, bound in bounds if bound is not None)
-        return said or "any finite number"
+        return f"a number {'of ' if self.least is not None else ''}{said}" if said else "a finite number"
 
 
 def setting(
@@ -128,7 +129,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
     if isinstance(value, int | float) and not isinstance(value, bool) and value not in field.metadata["range"]:
-        raise UserError(f"{where}: expected a number {field.metadata['range']}, got {value:,}")
+        raise UserError(f"{where}: expected {field.metadata['range']}, got {value:,}")
     return value
 
 

@@ -11,6 +11,8 @@ import signal
 import tempfile
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.environment import xla_flags
 
@@ -27,15 +29,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps on one worker what shares costly fixtures: the folder end_to_end, and every other file by itself.
+class ByFixtures(LoadScopeScheduling):
+    """Keeps on one worker what shares costly fixtures: the folder end_to_end, and every other file by itself."""
 
-    The largest group comes first, so that the workers end at about the same time.
-    """
-    for item in items:
-        folder, _, name = item.nodeid.partition("::")[0].removeprefix("tests/").partition("/")
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "end_to_end" else f"{folder}/{name}"))
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/end_to_end/"))
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "end_to_end" if file.startswith("tests/end_to_end/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtures:
+    """Returns the scheduler of the workers; it starts with the largest group."""
+    return ByFixtures(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

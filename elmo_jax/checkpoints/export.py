@@ -28,9 +28,11 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 
 _DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
+_DESCRIPTION_BYTES = 1 << 24  # the largest description that is read; more than any architecture needs
+_OLD = "old"  # the ending of the hidden folder that an export is moved to while a new one takes its place
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PretrainedBiLM:
     """A pretrained biLM: its architecture, parameters and vocabulary.
 
@@ -47,6 +49,31 @@ class PretrainedBiLM:
     vocabulary: list[str] | None
     info: dict[str, Any]
     fingerprint: str
+
+    def __repr__(self) -> str:
+        """Returns a few lines: the sizes, and what the provenance says of the training."""
+        lstm, cnn = self.config.lstm, self.config.char_cnn
+        softmax = (
+            "no softmax"
+            if "softmax" not in self.params
+            else f"softmax over {len(self.params['softmax']['bias']):,} words"
+        )
+        dense = sum(leaf.size for key, leaf in flatten(self.params).items() if not key.startswith("softmax/"))
+        lines = [
+            f"{type(self).__name__} {self.fingerprint[:12]}: {dense:,} parameters, {softmax}",
+            f"{lstm.layers} LSTM layers per direction with {lstm.cells:,} cells and projection {lstm.projection:,};"
+            f" {cnn.features:,} character filters, {cnn.highways} highway layers",
+        ]
+        if "steps" in self.info:
+            lines.append(
+                f"trained in the run {self.info.get('experiment')!r}: {self.info['steps']:,} steps,"
+                f" {self.info.get('tokens_seen', 0):,} tokens"
+            )
+        if heldout := self.info.get("heldout_perplexity"):
+            lines.append(f"held-out perplexity {heldout['average']:,.1f}")
+        if sources := self.info.get("corpus_sources"):
+            lines.append(f"text: {', '.join(sources[:8])}{', …' if len(sources) > 8 else ''}")
+        return "\n  ".join(lines)
 
 
 def export_bilm(
@@ -93,6 +120,7 @@ def export_bilm(
             _write_params(folder / _PARAMETERS, unflatten(flat))
             if vocabulary is not None:
                 (folder / _VOCABULARY).write_bytes(_lines(vocabulary))
+            description["files"] = sorted([*_files(folder), _DESCRIPTION])  # only these may be deleted later
             (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     except Exception as error:
         if not failures.is_of_storage(error):
@@ -128,8 +156,12 @@ def read_export(folder: epath.Path) -> PretrainedBiLM:
 def _read_description(folder: epath.Path) -> dict[str, Any]:
     path = folder / _DESCRIPTION
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            content = file.read(_DESCRIPTION_BYTES + 1)
+        if len(content) > _DESCRIPTION_BYTES:
+            raise ValueError("larger than 16 MB")
+        description = json.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); export the biLM again") from None
     layout = description.get("layout") if isinstance(description, dict) else None
     if layout != LAYOUT_VERSION:
@@ -141,7 +173,13 @@ def _read_description(folder: epath.Path) -> dict[str, Any]:
         kind = dict if key in ("model", "shapes", "info") else (str, type(None))
         if key not in description or not isinstance(description[key], kind):
             raise UserError(f"{path}: '{key}' is missing or damaged; export the biLM again")
+    if not all(_is_shape(shape) for shape in description["shapes"].values()):
+        raise UserError(f"{path}: 'shapes' is damaged; export the biLM again")
     return description
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(type(size) is int for size in value)
 
 
 def _write_params(folder: epath.Path, params: dict[str, Any]) -> None:
@@ -196,13 +234,14 @@ def _replacing(path: epath.Path) -> Iterator[epath.Path]:
     In a bucket, where nothing can be renamed, the folder is `path` itself, emptied. Without the description, which is
     written last, it is not an export.
     """
-    if path.exists() and not (path / _DESCRIPTION).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
+    check_replaceable(path)
     if files.in_bucket(path):
         path.rmtree(missing_ok=True)
         yield path
         return
-    temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", "old"))
+    temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", _OLD))
+    if old.exists() and not path.exists():  # a process was killed before its new export was in place
+        old.rename(path)
     for leftover in (temporary, old):  # of an export whose process was killed
         if leftover.exists():
             leftover.rmtree()
@@ -216,6 +255,49 @@ def _replacing(path: epath.Path) -> Iterator[epath.Path]:
         for leftover in (temporary, old):
             with contextlib.suppress(OSError):
                 leftover.rmtree(missing_ok=True)
+
+
+def check_replaceable(path: epath.Path) -> None:
+    """Raises `UserError` unless an export may be written to `path`, in place of whatever is there.
+
+    A folder may hold the files that an export has written, which `bilm.json` lists, and nothing else. In a bucket it
+    may also hold the parts of an export that was interrupted before its description was written.
+    """
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise UserError(f"{path}: holds something else than an export: it is a file; choose another folder")
+    present = _files(path)
+    described = (path / _DESCRIPTION).is_file()
+    if not described and present and not files.in_bucket(path):
+        raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
+    written = _written(path) if described else None
+    for name in present:
+        in_parts = name in (_DESCRIPTION, _VOCABULARY) or name.startswith(f"{_PARAMETERS}/")
+        if name not in written if written is not None else not in_parts:
+            raise UserError(
+                f"{path}: holds {name}, which is not a part of the export, and would be deleted; move it elsewhere, or"
+                " choose another folder"
+            )
+
+
+def _written(path: epath.Path) -> set[str] | None:
+    """Returns the files that an export consists of, or None if its description does not list them."""
+    try:
+        listed = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))["files"]
+        return {str(name) for name in listed}
+    except (OSError, ValueError, KeyError, TypeError):  # damaged, or written by an older version
+        return None
+
+
+def _files(folder: epath.Path, prefix: str = "") -> list[str]:
+    """Returns the paths of all files below a folder, relative to it."""
+    found: list[str] = []
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        link = not files.in_bucket(entry) and os.path.islink(entry)
+        found += [name] if link or not entry.is_dir() else _files(entry, f"{name}/")
+    return found
 
 
 def _lines(vocabulary: Sequence[str]) -> bytes:

@@ -7,13 +7,11 @@ Published arrays correspond one to one to the leaves of the parameter tree (`lay
 differs. The order of the kernel's rows (`[input; h]`) and of the gates (`i, j, f, o`), and the forget bias (not stored)
 are the same in both.
 
-A file may come from anywhere and is not trusted: the size of its datasets is compared with the size of the file before
-any data are read, and anything that makes HDF5 read elsewhere (links, external or virtual storage) is refused.
+A file may come from anywhere and is not trusted (see `hdf5_data`).
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +20,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
+from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import ModelConfig
@@ -120,31 +120,18 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
     """
     model, weights = read_options(options), Path(weights)
     shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
-    arrays: dict[str, np.ndarray] = {}
-    try:
-        with open(weights, "rb") as stream:  # HDF5's own message for a file that cannot be opened has several lines
-            size = os.fstat(stream.fileno()).st_size
-    except OSError as error:
-        raise UserError(f"{weights}: cannot be read ({error.strerror}); expected the weights of a biLM, HDF5") from None
-    try:
-        with h5py.File(weights, "r") as file:
-            datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}
-            _check_nothing_more(file, model, weights)
-            total = 4 * sum(math.prod(shape) for shape in shapes.values())
-            if total > size:  # the datasets share bytes, or the file is truncated
-                raise UserError(f"{weights}: {size} bytes, too few for the {total} its datasets say they hold")
-            for name, dataset in datasets.items():
-                arrays[name] = np.asarray(dataset[()], dtype=np.float32)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # what h5py raises on a broken file
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{weights}: not a whole HDF5 file ({reason}); expected the weights of a biLM") from None
+    with opened(weights, "the weights of a biLM") as file:
+        datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}
+        _check_nothing_more(file, model, weights)
+        check_fits(sum(map(stored_bytes, datasets.values())), weights)
+        arrays = {name: np.asarray(dataset[()], dtype=np.float32) for name, dataset in datasets.items()}
     return model, tree_from_published(arrays)
 
 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) -> h5py.Dataset:
     """Returns a dataset after checking it without reading any of its data."""
     where = f"{weights}: dataset '{name}'"
-    node = _node(file, name, where)
+    node = node_of(file, name, where)
     if node is None:
         raise UserError(f"{where} is missing; expected shape {shape}, as options.json says")
     if not isinstance(node, h5py.Dataset):
@@ -153,24 +140,7 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
         raise UserError(f"{where} has shape {node.shape}, expected {shape}, as options.json says")
     if node.dtype.newbyteorder("=") != np.float32:
         raise UserError(f"{where} holds {node.dtype}, expected float32")
-    # Only data that are stored completely and uncompressed are read, so that memory is bounded by the file's size.
-    if node.is_virtual or node.external or node.id.get_create_plist().get_nfilters():
-        raise UserError(f"{where} is compressed or stored elsewhere; expected plain data (try: h5repack -f NONE)")
-    if node.id.get_storage_size() < 4 * math.prod(shape):
-        raise UserError(f"{where} has no data behind part of its shape {shape}; the file is not complete")
-    return node
-
-
-def _node(file: h5py.File, name: str, where: str) -> Any:
-    """Returns the node of that name, or None; links are refused, since they may point to any file."""
-    node: Any = file
-    for part in name.split("/"):
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
-        if link is None:
-            return None
-        if not isinstance(link, h5py.HardLink):
-            raise UserError(f"{where} is a link to somewhere else; expected the data in this file")
-        node = node[part]
+    check_stored(node, where)
     return node
 
 
@@ -185,18 +155,18 @@ def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> N
         if lstm.cells == lstm.projection:
             absent.append((f"{direction}/{_CELL.format(0)}/W_P_0", "lstm.dim, lstm.projection_dim"))
     for name, keys in absent:
-        if _node(file, name, f"{weights}: '{name}'") is not None:
+        if node_of(file, name, f"{weights}: '{name}'") is not None:
             raise UserError(f"{weights}: '{name}' is there, but options.json ({keys}) has no place for it")
 
 
 def write_hdf5(
-    weights: str | os.PathLike[str], options: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
+    options: str | os.PathLike[str], weights: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
 ) -> None:
     """Writes a biLM in the published format, which has no softmax.
 
     Args:
-      weights: the path of `weights.hdf5`.
       options: the path of `options.json`.
+      weights: the path of `weights.hdf5`.
       model: the architecture.
       params: the parameter tree; its softmax, if any, is left out.
 
@@ -206,9 +176,10 @@ def write_hdf5(
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
     check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")
     try:
-        with atomic_file(Path(weights)) as temporary, h5py.File(temporary, "w") as file:
-            for name, array in published_from_tree(unflatten(flat)).items():
-                file.create_dataset(name, data=array.astype(np.float32, copy=False))
-        write_options(options, model)
+        with atomic_file(Path(weights)) as temporary:
+            with new_hdf5(temporary) as writer:
+                for name, array in published_from_tree(unflatten(flat)).items():
+                    writer.add(name, array.astype(np.float32, copy=False))
+            write_options(options, model)  # before the weights get their name, so that these are never without options
     except OSError as error:
         raise UserError(f"{weights}: cannot be written ({error.strerror or error})") from None

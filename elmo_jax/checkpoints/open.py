@@ -1,4 +1,4 @@
-"""Opens a biLM from a run, an export or published weights, in the same way for all commands.
+"""Opens a biLM by its name, or from a run, an export or published weights, in the same way for all commands.
 
 If a run has an export, that is the model; a warning says if the run has been trained further since. If a run has no
 export, the model is its newest checkpoint that is intact.
@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+import pathlib
+from typing import TYPE_CHECKING
 
 from etils import epath
 
 from elmo_jax import files
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, is_export, read_export
+from elmo_jax.checkpoints.export import PretrainedBiLM, is_export, read_export
 from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
+from elmo_jax.checkpoints.safetensors import SUFFIX, is_safetensors, read_safetensors
 from elmo_jax.checkpoints.softmax_layout import from_lanes, stored_rows
 from elmo_jax.errors import UserError
+from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.folder import read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import of_record
@@ -34,8 +37,8 @@ Path = str | os.PathLike[str]
 BiLMSource = Path | tuple[Path, Path]
 
 _EXPECTED = (
-    "expected a run's folder, an export, or published weights with their options (on the command line"
-    " WEIGHTS.hdf5 --options OPTIONS.json, in Python the pair (options, weights))"
+    "expected the name of a packaged biLM (%s), a run's folder, an export, a safetensors file, or published weights"
+    " with their options (on the command line WEIGHTS.hdf5 --options OPTIONS.json, in Python (options, weights))"
 )
 
 
@@ -43,21 +46,31 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     """Opens a biLM and verifies it.
 
     Args:
-      source: a run's folder, an export, or the pair (options.json, weights.hdf5) of a published biLM.
+      source: the name of a packaged biLM (`english`), a run's folder, an export, a safetensors file, or the pair
+        (options.json, weights.hdf5) of a published biLM.
 
     Returns:
       The biLM; `info["steps"]` is the step of the run that it was made at.
 
     Raises:
-      UserError: the source is none of these, is damaged, or has another layout version.
+      UserError: the source is none of these, is damaged, has another layout version, or is both the name of a packaged
+        biLM and a file or folder.
     """
     if isinstance(source, tuple):
         model, params = read_hdf5(*source)
         return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
     folder = files.absolute(source)
+    if packaged := packaged_path(os.fspath(source)):
+        if folder.exists():
+            raise UserError(
+                f"{source}: the name of a packaged biLM, and also of {folder}; for that, give its full path"
+            )
+        return read_safetensors(packaged)
+    if folder.suffix == SUFFIX and is_safetensors(path := pathlib.Path(folder)):
+        return read_safetensors(path)
     if is_export(folder):
         return read_export(folder)
-    if _is_run(folder):
+    if is_run(folder):
         if not is_export(folder / "export"):
             return load_run(folder)
         bilm = read_export(folder / "export")
@@ -66,7 +79,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     if is_export(folder / "export"):  # the export of a run whose other files have been deleted
         return read_export(folder / "export")
     what = "no such file or folder" if not folder.exists() else "a file" if folder.is_file() else "no biLM here"
-    raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED}")
+    raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED % ' or '.join(packaged_names())}")
 
 
 def run_of(source: BiLMSource) -> epath.Path | None:
@@ -75,10 +88,12 @@ def run_of(source: BiLMSource) -> epath.Path | None:
         return None
     folder = files.absolute(source)
     inside = folder.parent if folder.name == "export" else folder
-    return inside if _is_run(inside) else None
+    return inside if is_run(inside) else None
 
 
-def _is_run(folder: epath.Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Returns whether a path is the folder of a run."""
+    folder = files.absolute(path)
     return (folder / "config.json").is_file()
 
 
@@ -150,12 +165,3 @@ def corpus_of(run: epath.Path) -> Corpus:
             " set data.corpus in the run's config.json to the folder of that corpus"
         )
     return corpus
-
-
-def export_run(run: Path, step: str, out: Path | None) -> tuple[epath.Path, int]:
-    """Exports the biLM of a checkpoint to `out` or else to the run's `export`; returns the folder and the step."""
-    bilm = load_run(run, step)
-    folder = files.place(run) / "export" if out is None else files.place(out)
-    export_bilm(folder, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
-    steps: Any = bilm.info["steps"]
-    return folder, int(steps)

@@ -62,7 +62,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 def _embed(options: argparse.Namespace) -> int:
     from elmo_jax.embedding.bilm import load_bilm
     from elmo_jax.embedding.embed import CarryState
-    from elmo_jax.embedding.file import Output, Settings, embed_file, embed_words
+    from elmo_jax.embedding.file import Output, Settings, embed_file
+    from elmo_jax.embedding.words_file import embed_words
 
     weights: tuple[float, ...] = ()
     if options.weights:

@@ -3,34 +3,91 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etils import epath
 
-from elmo_jax.cli.options import Commands
+from elmo_jax.cli.options import Commands, add_model_options, model_source
+from elmo_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from elmo_jax.checkpoints.export import PretrainedBiLM
+    from elmo_jax.checkpoints.open import BiLMSource
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     """Adds the command `export`."""
     parser = commands.add_parser(
         "export",
-        help="write the biLM of a run for use elsewhere",
-        description="Writes the frozen parameters, config and vocabulary of a run, for elmo_jax.load_bilm.",
+        help="write a biLM for use elsewhere",
+        description="Writes the frozen parameters, config and vocabulary of a biLM, for elmo_jax.load_bilm: as an"
+        " export, a folder that Orbax reads too, or as one safetensors file, which other frameworks read.",
         allow_abbrev=False,
     )
-    parser.add_argument("model", type=epath.Path, metavar="RUN", help="a run's folder")
+    add_model_options(parser)
     parser.add_argument(
-        "--step",
-        default="last",
-        metavar="N",
-        help="the step of a kept checkpoint, 'last' or 'best' (default: %(default)s)",
+        "--step", metavar="N", help="for a run: the step of a kept checkpoint, 'last' or 'best' (default: last)"
     )
-    parser.add_argument("--out", type=epath.Path, metavar="DIR", help="the export's folder (default: RUN/export)")
+    parser.add_argument("--out", type=epath.Path, metavar="PATH", help="the folder or file (default: RUN/export)")
+    parser.add_argument(
+        "--format", choices=("export", "safetensors"), default="export", help="format (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16"),
+        help="type of the parameters in a safetensors file (default: float32)",
+    )
+    parser.add_argument(
+        "--softmax",
+        choices=("keep", "drop"),
+        default="keep",
+        help="whether the softmax and its vocabulary are written (default: %(default)s)",
+    )
     parser.set_defaults(run=_export)
 
 
 def _export(options: argparse.Namespace) -> int:
-    from elmo_jax.checkpoints.open import export_run
+    from elmo_jax.checkpoints.export import check_replaceable
+    from elmo_jax.checkpoints.open import is_run, open_bilm
+    from elmo_jax.files import place
+    from elmo_jax.runs.folder import locked_for
 
-    out, step = export_run(options.model, options.step, options.out)
-    print(f"step {step:,} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
+    source, out = model_source(options), options.out
+    run = None if isinstance(source, tuple) or not is_run(source) else source
+    if options.step is not None and run is None:
+        raise UserError(f"--step: {options.model} is not a run, which alone has steps to choose from")
+    if options.dtype is not None and options.format != "safetensors":
+        raise UserError("--dtype: only a safetensors file has one; an export is always float32")
+    if out is None:
+        if run is None:
+            open_bilm(source)  # raises if there is no biLM, which is the mistake to tell first
+        if run is None or options.format == "safetensors":
+            raise UserError("--out: give the folder, or the file whose name ends in .safetensors")
+        out = place(options.model) / "export"
+    if options.format == "export":
+        out = place(out)
+        check_replaceable(out)  # before the biLM is read
+    with locked_for(out):
+        bilm = _written(options, source, run, out)
+    what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
+    print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
     return 0
+
+
+def _written(
+    options: argparse.Namespace, source: BiLMSource, run: Path | epath.Path | str | None, out: epath.Path
+) -> PretrainedBiLM:
+    """Reads the biLM, writes it to `out` as the options say, and returns it."""
+    from elmo_jax.checkpoints.export import export_bilm
+    from elmo_jax.checkpoints.open import load_run, open_bilm
+    from elmo_jax.checkpoints.safetensors import without_softmax, write_safetensors
+
+    bilm = open_bilm(source) if run is None else load_run(run, options.step or "last")
+    if options.softmax == "drop":
+        bilm = without_softmax(bilm)
+    if options.format == "safetensors":
+        write_safetensors(Path(out), bilm, options.dtype or "float32")
+    else:
+        export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
+    return bilm

@@ -30,8 +30,8 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     exporter.add_argument("model", type=epath.Path, metavar="MODEL", help="a run's folder or an export")
-    exporter.add_argument("weights", type=Path, metavar="weights.hdf5", help="the weights to write")
     exporter.add_argument("options", type=Path, metavar="options.json", help="the options to write")
+    exporter.add_argument("weights", type=Path, metavar="weights.hdf5", help="the weights to write")
     exporter.set_defaults(run=_export_hdf5)
 
 
@@ -46,8 +46,9 @@ def _import_hdf5(options: argparse.Namespace) -> int:
 
 def _export_hdf5(options: argparse.Namespace) -> int:
     from elmo_jax.checkpoints.open import open_bilm
-    from elmo_jax.embedding.convert import export_hdf5
+    from elmo_jax.embedding.convert import check_names, export_hdf5
 
-    export_hdf5(open_bilm(options.model), options.weights, options.options)
-    print(f"wrote {options.weights} and {options.options}")
+    check_names(options.options, options.weights)  # before the biLM is read
+    export_hdf5(open_bilm(options.model), options.options, options.weights)
+    print(f"wrote {options.options} and {options.weights}")
     return 0

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
-from elmo_jax.cli import bench, compile, embed, evaluate, export, finetune, hdf5, prepare, pretrain, task
+from elmo_jax.cli import (
+    bench,
+    compile,
+    embed,
+    evaluate,
+    export,
+    finetune,
+    hdf5,
+    neighbours,
+    prepare,
+    pretrain,
+    settings,
+    task,
+)
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.version import __version__
@@ -45,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, PeerLost, KeyboardInterrupt) as error:
         print(f"elmo-jax: {str(error) or 'interrupted'}", file=sys.stderr)
         return exit_status(error)
+    except BrokenPipeError:  # the reader of the output, such as head, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        return 128 + signal.SIGPIPE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,6 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in (prepare, pretrain, finetune, evaluate, export):
         command.add_command(commands)
     hdf5.add_commands(commands)
-    for command in (embed, task, compile, bench):
+    for command in (embed, neighbours, task, settings, compile, bench):
         command.add_command(commands)
     return parser

@@ -90,7 +90,9 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser, option: str | None = None) -> None:
     """Adds a biLM, as an option or by default as a positional argument, and `--options` for published weights."""
-    description = "a run's folder, an export, or weights.hdf5 with --options"
+    description = (
+        "english (comes with the package), a run, an export, a .safetensors file, or weights.hdf5 with --options"
+    )
     if option is None:
         parser.add_argument("model", type=epath.Path, metavar="MODEL", help=description)
     else:

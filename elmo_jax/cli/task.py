@@ -37,7 +37,8 @@ def _add_train(commands: Commands[argparse.ArgumentParser]) -> None:
         help="train a task model with each seed, or resume a run",
         description="Trains a task model with each seed of the config. If a run was stopped or killed, run the command"
         " again to resume it.",
-        epilog="Every setting can be overridden: --config.bilm=english --config.seeds='(0,1,2)'",
+        epilog="Every setting can be overridden (--config.bilm=english --config.seeds='(0,1,2)'); elmo-jax settings"
+        " FILE lists them all.",
         allow_abbrev=False,
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the Python file of the experiment")

@@ -13,6 +13,7 @@ import numpy as np
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.embedding import embed as embedding
+from elmo_jax.embedding.characters import character_ids
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.words import WordVectors
 from elmo_jax.model.bilm import BiLM, LSTMForm
@@ -21,7 +22,7 @@ from elmo_jax.model.precision import Precision
 from elmo_jax.types import Tree
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class EmbeddingBiLM(PretrainedBiLM):
     """A trained biLM that computes vectors.
 
@@ -63,7 +64,8 @@ class EmbeddingBiLM(PretrainedBiLM):
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
         """Computes the vectors of sentences (paper, section 3.2).
 
-        Layer 0 is the token vector twice, and layer j is the concatenation [forward; backward].
+        Layer 0 is the token vector twice, and layer j is the concatenation [forward; backward]. Several threads may
+        call this method at the same time.
 
         The original programs keep the LSTM state of every row from one call to the next without telling the user, so
         that the same text gets different vectors in the first two calls. Here `state` determines the initial state:
@@ -94,6 +96,20 @@ class EmbeddingBiLM(PretrainedBiLM):
             or a carry was passed that would not be used.
         """
         return embedding.embed(self.model, self._device_params, self.words, sentences, carry, state)
+
+    def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.
+
+        Args:
+          sentences: B lists of words.
+
+        Returns:
+          Character ids + 1, int32 [B, T, W], zeros beyond the end of a sentence; W is `max_characters` of the biLM.
+
+        Raises:
+          UserError: a sentence is a string, or a word is not a string or cannot be encoded.
+        """
+        return character_ids(sentences, self.config.char_cnn.max_characters)
 
     def elmo(self, **settings: Any) -> ELMo:
         """Makes the module for a task model; `settings` are the attributes of `ELMo` (`num_mixes`, `dropout`, …)."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+from etils import epath
 
 from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
+from elmo_jax.checkpoints.options import read_options
 from elmo_jax.errors import UserError
+from elmo_jax.files import make_folder_of
+from elmo_jax.runs.folder import locked_for
 
 
 def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
@@ -20,25 +26,43 @@ def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
     bilm = open_bilm((options, weights))
     if (out / "bilm.json").exists() and open_bilm(out).fingerprint != bilm.fingerprint:
         raise UserError(f"{out}: holds the export of another biLM; choose another folder")
-    export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
+    with locked_for(epath.Path(out)):
+        export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
     return bilm
 
 
-def export_hdf5(bilm: PretrainedBiLM, weights: Path, options: Path) -> None:
+def export_hdf5(bilm: PretrainedBiLM, options: Path, weights: Path) -> None:
     """Writes a biLM in the published format, without its softmax.
 
+    Args:
+      bilm: the biLM.
+      options: the path of `options.json`.
+      weights: the path of `weights.hdf5`.
+
     Raises:
-      UserError: one of the files exists and is not this biLM, or it cannot be written.
+      UserError: both paths are the same, one of the files exists and is not this biLM, or it cannot be written.
     """
+    check_names(options, weights)
     tree = {name: part for name, part in bilm.params.items() if name != "softmax"}
     there = [path for path in (weights, options) if path.exists()]
     if there:
         try:
-            same = open_bilm((options, weights)).fingerprint == fingerprint(flatten(tree))
+            if weights.exists():
+                same = open_bilm((options, weights)).fingerprint == fingerprint(flatten(tree))
+            else:  # as left by a process that was killed before the weights were complete
+                same = read_options(options) == bilm.config
         except UserError:
             same = False
         if not same:
             raise UserError(f"{there[0]}: exists, and is not this biLM; choose another name or remove it")
-    weights.parent.mkdir(parents=True, exist_ok=True)
-    options.parent.mkdir(parents=True, exist_ok=True)
-    write_hdf5(weights, options, bilm.config, tree)
+    for path in (options, weights):
+        make_folder_of(path)
+    write_hdf5(options, weights, bilm.config, tree)
+
+
+def check_names(options: Path, weights: Path) -> None:
+    """Raises `UserError` if the two files are one, or if their names say that they were exchanged."""
+    if os.path.realpath(options) == os.path.realpath(weights):
+        raise UserError(f"{options}: options and weights are two files; give each a path of its own")
+    if options.suffix in (".hdf5", ".h5") or weights.suffix == ".json":
+        raise UserError(f"{options} {weights}: expected first the options (.json) and then the weights (.hdf5)")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import hashlib
 import json
 import shutil
 import sys
@@ -25,9 +24,10 @@ import h5py
 import numpy as np
 from tqdm import tqdm
 
+from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
-from elmo_jax.embedding.words import SIZES
+from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 
@@ -89,7 +89,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
     Args:
       bilm: the model.
-      sentences: a UTF-8 file with one tokenised sentence per line, words separated by blanks.
+      sentences: a UTF-8 file with one tokenised sentence per line, words separated by blanks; a byte-order mark at its
+        beginning is not text.
       out: the HDF5 file to make. Dataset "0" is that of the first line; the dataset of a blank line is empty. Until the
         file is complete, the folder `OUT.parts` is beside it.
       settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as in bilm-tf's
@@ -103,7 +104,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     """
     settings = settings or Settings()
     settings.check(bilm.config.lstm.layers + 1)
-    lines, digest = _scan(sentences)
+    lines, digest = scan(sentences)
     job = json.dumps({
         "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,
         "output": settings.output.value, "weights": settings.weights, "gamma": settings.gamma,
@@ -126,23 +127,6 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
     shutil.rmtree(parts)
     return lines
-
-
-def _scan(path: Path) -> tuple[int, str]:
-    """Returns the number of lines of a file, and the SHA-256 of its content."""
-    digest, lines, line = hashlib.sha256(), 0, b"\n"
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                lines += 1
-                digest.update(line)
-                try:
-                    line.decode()
-                except UnicodeDecodeError as error:
-                    raise UserError(f"{path}: line {lines}: not UTF-8 ({error.reason}); convert the file") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected one sentence per line") from None
-    return lines, digest.hexdigest()
 
 
 def _made_as(out: Path) -> str | None:
@@ -169,14 +153,13 @@ def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
     """Yields the windows of a file: the number of the first line, and the words of the lines."""
     first, words = 0, 0
     window: list[list[str]] = []
-    with open(sentences, "rb") as file:
-        for number, line in enumerate(file):
-            sentence = line.decode().split()
-            if window and (len(window) == LINES or words + len(sentence) > WORDS):
-                yield first, window
-                first, window, words = number, [], 0
-            window.append(sentence)
-            words += len(sentence)
+    for number, line in enumerate(text_lines(sentences)):
+        sentence = line.split()
+        if window and (len(window) == LINES or words + len(sentence) > WORDS):
+            yield first, window
+            first, window, words = number, [], 0
+        window.append(sentence)
+        words += len(sentence)
     if window:
         yield first, window
 
@@ -231,12 +214,12 @@ def _part(parts: Path, first: int) -> Path:
 
 
 def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -> None:
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_file(path) as temporary, new_hdf5(temporary) as writer:
         for number, found in enumerate(vectors, first):
-            file.create_dataset(f"lines/{number}", data=found)
+            writer.add(f"lines/{number}", found)
         for name, state in (carry or {}).items():
-            file.create_dataset(f"carry/{name}/cell", data=state.cell)
-            file.create_dataset(f"carry/{name}/hidden", data=state.hidden)
+            writer.add(f"carry/{name}/cell", state.cell)
+            writer.add(f"carry/{name}/hidden", state.hidden)
 
 
 def _carry_before(parts: Path, first: int) -> Any:
@@ -253,49 +236,9 @@ def _carry_before(parts: Path, first: int) -> Any:
 def _join(parts: Path, out: Path, job: str) -> None:
     """Copies all parts into one file, in the order of the lines."""
     layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
-    with atomic_file(out) as temporary, h5py.File(temporary, "w", libver=layout_of_many_names) as file:
-        file.attrs[_JOB] = job
+    with atomic_file(out) as temporary, new_hdf5(temporary, libver=layout_of_many_names) as writer:
+        writer.file.attrs[_JOB] = job
         for path in sorted(parts.glob("*.hdf5")):
             with h5py.File(path, "r") as part:
                 for name in sorted(part["lines"], key=int):
-                    part.copy(f"lines/{name}", file, name)
-
-
-def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
-    """Writes the context-free vectors of a word list in the original's format for a cache of token vectors.
-
-    The format is an HDF5 file with the dataset `embedding` [words, P], float32.
-
-    Args:
-      bilm: the model.
-      vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the sentence marks.
-      out: the HDF5 file to make.
-
-    Returns:
-      The number of words.
-
-    Raises:
-      UserError: a file cannot be read or written, is not UTF-8 or has a blank line, or `out` exists already.
-    """
-    lines, _ = _scan(vocabulary)
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another name or remove it")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            atomic_file(out) as temporary,
-            h5py.File(temporary, "w") as file,
-            open(vocabulary, "rb") as source,
-            tqdm(total=lines, unit=" words") as bar,
-        ):
-            dataset = file.create_dataset("embedding", (lines, bilm.config.lstm.projection), np.float32)
-            for start in range(0, lines, 8 * SIZES[-1]):
-                words = [source.readline().decode().rstrip("\r\n") for _ in range(min(8 * SIZES[-1], lines - start))]
-                for number, word in enumerate(words, start + 1):
-                    if not word.strip():
-                        raise UserError(f"{vocabulary}: line {number}: blank; expected one word per line")
-                dataset[start : start + len(words)] = bilm.words.encode(words)
-                bar.update(len(words))
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
-    return lines
+                    writer.copy(part, f"lines/{name}", name)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import jax
 import numpy as np
 from flax import nnx
@@ -19,8 +18,10 @@ from flax import nnx
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.embedding.bilm import frozen_tree
+from elmo_jax.embedding.characters import character_ids as character_ids
 from elmo_jax.embedding.embed import check_sentences
 from elmo_jax.embedding.words import key
+from elmo_jax.embedding.words_file import read_words
 from elmo_jax.errors import UserError
 
 
@@ -45,13 +46,13 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
       `bilm`.
 
     Raises:
-      UserError: the model was trained with another biLM (the fingerprints differ), or it has no `ELMo`.
+      UserError: the model was trained with another biLM, or the cache is of another one (the fingerprints differ); or
+        the model has no `ELMo`.
     """
     tree: dict[str, Any] = {"tree": frozen_tree(bilm)}
+    if cache is not None:
+        _check_cache(cache, bilm)
     if cache is not None and len(cache.vectors):
-        if cache.vectors.shape[1] != bilm.config.lstm.projection:
-            size = bilm.config.lstm.projection
-            raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, the biLM's have {size}")
         tree["cache"] = jax.device_put(cache.vectors)
 
     def beside(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,12 +79,26 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords 
       cache: the vectors of words that are not encoded from their characters.
 
     Raises:
-      UserError: the model was trained with another biLM (the fingerprints differ), or it has no `ELMo`.
+      UserError: the model was trained with another biLM, or the cache is of another one (the fingerprints differ); or
+        the model has no `ELMo`.
     """
     variables = {"elmo": {"fingerprint": module.fingerprint[...]}} if hasattr(module, "fingerprint") else {}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
         setattr(module, name, nnx.data(jax.tree.map(FrozenBiLM, value)))
     return module
+
+
+def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
+    size, projection = bilm.config.char_cnn.max_characters, bilm.config.lstm.projection
+    if cache.max_characters != size:
+        raise UserError(f"cache: max_characters is {cache.max_characters}, expected {size}, that of the biLM")
+    if cache.vectors.shape[1] != projection:
+        raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, expected {projection}, as the biLM has")
+    if cache.fingerprint and cache.fingerprint != bilm.fingerprint:
+        raise UserError(
+            f"cache: the vectors are of another biLM: its fingerprint is {cache.fingerprint[:12]}…, this one's"
+            f" {bilm.fingerprint[:12]}…; make them again with embed --words"
+        )
 
 
 def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
@@ -95,25 +110,6 @@ def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
         )
 
 
-def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
-    """Returns character ids + 1, the input of `ELMo`: int32 [B, T, W], zeros beyond the end of a sentence.
-
-    Args:
-      sentences: B lists of words.
-      max_characters: W, that of the biLM.
-
-    Raises:
-      UserError: a sentence is a string, or a word is not a string or cannot be encoded.
-    """
-    check_sentences(sentences)
-    ids = np.zeros((len(sentences), max(map(len, sentences), default=0), max_characters), np.int32)
-    for row, sentence in enumerate(sentences):
-        for word in sentence:
-            key(word, max_characters)
-        ids[row, : len(sentence)] = spell(sentence, max_characters) + 1
-    return ids
-
-
 class CachedWords:
     """A cache of word vectors, which makes the input of `ELMo` for sentences of these and other words.
 
@@ -121,15 +117,20 @@ class CachedWords:
 
     Attributes:
       vectors: float32 [N, P] the cached vectors.
+      max_characters: W.
+      fingerprint: the fingerprint of the biLM that made the vectors; "" if it is not known.
     """
 
-    def __init__(self, words: Sequence[str], vectors: np.ndarray, max_characters: int = MAX_CHARACTERS) -> None:
+    def __init__(
+        self, words: Sequence[str], vectors: np.ndarray, max_characters: int = MAX_CHARACTERS, fingerprint: str = ""
+    ) -> None:
         """Makes a cache.
 
         Args:
           words: N words.
           vectors: [N, P] their vectors.
           max_characters: W, that of the biLM.
+          fingerprint: the fingerprint of the biLM that made the vectors; "" to omit the check.
 
         Raises:
           UserError: the numbers of words and vectors differ.
@@ -137,7 +138,8 @@ class CachedWords:
         if len(words) != len(vectors):
             raise UserError(f"{len(words)} words for {len(vectors)} vectors; expected one vector per word")
         self.vectors = np.asarray(vectors, np.float32)
-        self._size = max_characters
+        self.max_characters = max_characters
+        self.fingerprint = fingerprint
         self._rows = {word: row for row, word in reversed(list(enumerate(words, 1)))}
 
     @classmethod
@@ -148,28 +150,15 @@ class CachedWords:
 
         Args:
           vocabulary: a UTF-8 file with one word per line.
-          cache: an HDF5 file with the dataset `embedding` [N, P].
+          cache: an HDF5 file with the dataset `embedding` [N, P]. If it does not say which biLM it is of, as a file of
+            another program, there is a warning.
           max_characters: W, that of the biLM.
 
         Raises:
-          UserError: a file cannot be read or does not have this format.
+          UserError: a file cannot be read or does not have this format, or the vectors are of other words.
         """
-        try:
-            words = Path(vocabulary).read_bytes().decode().removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{vocabulary}: cannot be read ({error}); expected one word per line, UTF-8") from None
-        try:
-            with h5py.File(cache, "r") as file:
-                node = file["embedding"]
-                if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.dtype.kind != "f":
-                    raise UserError(f"{cache}: 'embedding' is not a dataset [words, dimension] of floats")
-                if node.shape[0] != len(words):
-                    raise UserError(f"{cache}: {node.shape[0]} vectors for the {len(words)} words of {vocabulary}")
-                vectors = node[()]
-        except (OSError, KeyError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{cache}: not a cache of token vectors ({reason})") from None
-        return cls(words, vectors, max_characters)
+        words, vectors, fingerprint = read_words(Path(vocabulary), Path(cache))
+        return cls(words, vectors, max_characters, fingerprint)
 
     def __call__(
         self, sentences: Sequence[Sequence[str]], rows: int = 0, steps: int = 0, others: int = 0
@@ -185,8 +174,8 @@ class CachedWords:
           others: the minimal U; words outside the cache are added up to it.
 
         Returns:
-          The raw character ids of the distinct words outside the cache, int32 [U, W], and the words as indices, int32
-          [B, T] (see `ELMo`).
+          The raw character ids of the distinct words outside the cache, int32 [U, W], and the words, int32 [B, T]: 0
+          beyond the end of a sentence, n for row n - 1 of the cache, -n for row n - 1 of the character ids.
 
         Raises:
           UserError: a sentence is a string, or a word is not a string or cannot be encoded.
@@ -199,8 +188,8 @@ class CachedWords:
             for step, word in enumerate(sentence):
                 known = self._rows.get(word)
                 if known is None:
-                    key(word, self._size)
-                    known = 1 + len(self.vectors) + spelt.setdefault(word, len(spelt))
+                    key(word, self.max_characters)
+                    known = -1 - spelt.setdefault(word, len(spelt))
                 words[row, step] = known
-        characters = spell([*spelt] + [""] * max(max(others, 1) - len(spelt), 0), self._size)
+        characters = spell([*spelt] + [""] * max(max(others, 1) - len(spelt), 0), self.max_characters)
         return characters.astype(np.int32), words

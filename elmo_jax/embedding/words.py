@@ -1,10 +1,14 @@
 """Computes the context-free vectors of words, with a bounded cache so that a word is rarely encoded twice.
 
+Several threads may use one cache: a lock guards every look-up and every change. Words are encoded without the lock, so
+that two threads may encode the same new word at the same time; the vector is then stored once.
+
 Shapes: n words, W characters, P projection, K words encoded in one call of the compiled program.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -62,7 +66,9 @@ class WordVectors:
         self._model, self._params = model, params
         self._rows: OrderedDict[bytes | str, int] = OrderedDict()  # word -> row of the store, least recently used first
         self._capacity = capacity
-        self._store = np.empty((0, model.config.lstm.projection), np.float32)
+        self._size = model.config.lstm.projection
+        self._store = np.empty((0, self._size), np.float32)
+        self._lock = threading.Lock()  # guards the rows, the store and the count
         self.encoded = 0
 
     def __len__(self) -> int:
@@ -80,18 +86,20 @@ class WordVectors:
         place: dict[bytes | str, int] = {}  # the index of each distinct word
         for k in keys:
             place.setdefault(k, len(place))
-        vectors = np.empty((len(place), self._store.shape[1]), np.float32)
+        vectors = np.empty((len(place), self._size), np.float32)
         missing: dict[bytes | str, str] = {}
-        for k, word in zip(keys, words, strict=True):
-            if k in self._rows:
-                self._rows.move_to_end(k)
-                vectors[place[k]] = self._store[self._rows[k]]
-            else:
-                missing.setdefault(k, word)
+        with self._lock:
+            for k, word in zip(keys, words, strict=True):
+                if k in self._rows:
+                    self._rows.move_to_end(k)
+                    vectors[place[k]] = self._store[self._rows[k]]
+                else:
+                    missing.setdefault(k, word)
         if missing:
             found = self.encode(list(missing.values()))
             vectors[[place[k] for k in missing]] = found
-            self._keep(list(missing), found)
+            with self._lock:
+                self._keep(list(missing), found)
         return vectors[[place[k] for k in keys]] if keys else vectors
 
     def encode(self, words: Sequence[str]) -> np.ndarray:
@@ -99,7 +107,7 @@ class WordVectors:
         characters = spell(words, self._model.config.char_cnn.max_characters)
         # Words are sorted by length, so that fewer positions are convolved for short words.
         order = np.argsort((characters != PADDING).sum(1), kind="stable")
-        vectors = np.empty((len(words), self._store.shape[1]), np.float32)
+        vectors = np.empty((len(words), self._size), np.float32)
         for start in range(0, len(words), SIZES[-1]):
             part = order[start : start + SIZES[-1]]
             size = next(size for size in SIZES if size >= len(part))
@@ -107,17 +115,25 @@ class WordVectors:
             batch[: len(part)] = characters[part]
             out = _encode(self._model, self._params, jnp.asarray(batch), jnp.asarray(len(part), jnp.int32))
             vectors[part] = np.asarray(out)[: len(part)]
-        self.encoded += len(words)
+        with self._lock:
+            self.encoded += len(words)
         return vectors
 
     def _keep(self, keys: Sequence[bytes | str], vectors: np.ndarray) -> None:
+        """Stores the vectors of distinct words; the caller holds the lock."""
         if not self._capacity:
             return
         keys, vectors = keys[-self._capacity :], vectors[-self._capacity :]
-        if len(self._store) < self._capacity:  # the store grows as needed
-            wanted = min(self._capacity, max(2 * len(self._store), len(self._rows) + len(keys)))
-            self._store = np.concatenate([self._store, np.empty((wanted - len(self._store), vectors.shape[1]), "f4")])
+        self._grow(min(self._capacity, len(self._rows) + len(keys)))
         for k, vector in zip(keys, vectors, strict=True):
+            if k in self._rows:  # another thread has encoded the word in the meantime
+                continue
             row = len(self._rows) if len(self._rows) < self._capacity else self._rows.popitem(last=False)[1]
             self._store[row] = vector
             self._rows[k] = row
+
+    def _grow(self, rows: int) -> None:
+        """Makes the store hold at least `rows` rows; it doubles, so that few copies are made of it."""
+        if rows > len(self._store):
+            rows = min(self._capacity, max(rows, 2 * len(self._store)))
+            self._store = np.concatenate([self._store, np.empty((rows - len(self._store), self._size), np.float32)])

@@ -24,7 +24,8 @@ from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.report import FinetuningReport
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under, unigram_softmax
 from elmo_jax.finetuning.source import SourceModel, with_architecture
-from elmo_jax.runs.folder import check_vacant, read_config_file
+from elmo_jax.runs.folder import check_usable, read_config_file
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import total_steps
@@ -104,8 +105,20 @@ def finetune(
     """
     workdir = place(workdir)
     config = with_architecture(config, source.bilm.config, source.name)
-    if not (workdir / "config.json").exists():
-        check_vacant(workdir)
+    check_usable(workdir)
+    with locked(workdir):
+        return _finetune(source, config, text, workdir, title, original)
+
+
+def _finetune(
+    source: SourceModel,
+    config: Config,
+    text: Text,
+    workdir: epath.Path,
+    title: str,
+    original: Sequence[str] | None,
+) -> Finished | Stopped:
+    """Implements `finetune` in a folder that is locked."""
     corpus = _corpus(text, workdir, source, config)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
     config = _with_evaluations(config, corpus)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import ModelConfig
+from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
@@ -79,15 +80,27 @@ class ELMo(nn.Module):
         """Runs the biLM from a zero state, and mixes its layers.
 
         Args:
-          characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence (`character_ids`);
-            or, with `words`, [U, W] raw character ids of the words that are not in the cache (`CachedWords`).
-          words: [B, T] 0 beyond the end of a sentence, 1 to N for a row of the cache, N + 1 + u for row u of
-            `characters`. N is 0 if `with_bilm` was given no cache.
+          characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence
+            (`EmbeddingBiLM.character_ids`); or, with `words`, [U, W] raw character ids of the words that are not in the
+            cache (`CachedWords`).
+          words: [B, T] 0 beyond the end of a sentence, n for row n - 1 of the cache that `with_bilm` was given, -n for
+            row n - 1 of `characters`.
           deterministic: whether dropout is off.
 
+        Under `jit`, where the values of `words` are not known, a word that the cache or `characters` do not have makes
+        the result NaN instead of raising an exception.
+
         Raises:
+          UserError: W is not the number of characters per word of this biLM, or `words` has rows that the cache or
+            `characters` do not have.
           ValueError: the variables have no biLM.
         """
+        size = self.config.char_cnn.max_characters
+        if characters.shape[-1] != size:
+            raise UserError(
+                f"characters: {characters.shape[-1]} per word, but this biLM reads {size};"
+                f" make them with bilm.character_ids(sentences) or give max_characters={size}"
+            )
         vectors, mask = self._bilm(characters, words)
         return self._mixed(vectors, mask, deterministic, marked=True)
 
@@ -109,7 +122,7 @@ class ELMo(nn.Module):
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Returns the layers [B, L+1, T+2, 2P], which include the sentence marks, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
-        mask = (characters > 0).any(-1) if words is None else words > 0
+        mask = (characters > 0).any(-1) if words is None else words != 0
         lstm = self.config.lstm
         if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which `with_bilm` adds later
             return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection)), mask
@@ -117,6 +130,8 @@ class ELMo(nn.Module):
             raise ValueError("no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply")
         model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         cache = None if words is None else self.get_variable("bilm", "cache", None)
+        if words is not None:
+            _check_rows(words, 0 if cache is None else len(cache), len(characters))
         return sentence_layers(model, self.get_variable("bilm", "tree"), characters, words, cache)
 
     def _mixed(self, vectors: jax.Array, mask: jax.Array, deterministic: bool, marked: bool) -> ELMoOutput:
@@ -133,6 +148,19 @@ class ELMo(nn.Module):
             mixes.append(self.drop(mixed, deterministic=deterministic))  # [B, T, 2P]
             penalty += self.regularization * squares
         return ELMoOutput(tuple(mixes), mask, penalty)
+
+
+def _check_rows(words: jax.Array, cached: int, spelt: int) -> None:
+    """Raises `UserError` if `words` has rows beyond those of the cache or of the spelt words; not under `jit`."""
+    if isinstance(words, jax.core.Tracer) or not words.size:
+        return
+    if words.max() > cached:
+        raise UserError(
+            f"words: row {words.max()} of the cache, but the variables have a cache of {cached} rows; give the"
+            " CachedWords that made them: elmo_jax.with_bilm(variables, bilm, cache)"
+        )
+    if -words.min() > spelt:
+        raise UserError(f"words: row {-words.min()} of characters, which have {spelt} rows; pass what one call made")
 
 
 def fingerprint_array(fingerprint: str) -> jax.Array:

@@ -28,14 +28,15 @@ def sentence_layers(
       tree: its parameters; a softmax in them is ignored.
       characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence; or, with `words`,
         [U, W] raw character ids of the words that are not in the cache.
-      words: [B, T] 0 beyond the end of a sentence, 1 to N for a row of the cache, N + 1 + u for row u of `characters`.
+      words: [B, T] 0 beyond the end of a sentence, n for row n - 1 of the cache, -n for row n - 1 of `characters`. A
+        word that the cache or `characters` do not have becomes NaN, since compiled code cannot raise an exception.
       cache: [N, P] token vectors of words; None for N = 0.
 
     Returns:
       The layers [B, L+1, T+2, 2P], whose places include the sentence marks `<S>` and `</S>`, and the mask of the words
       [B, T]. Layer 0 is the token vector twice. Layers are zero beyond the marks.
     """
-    mask = (characters > 0).any(-1) if words is None else words > 0
+    mask = (characters > 0).any(-1) if words is None else words != 0
     batch, steps = mask.shape
     tree = stop_gradient(tree)
     vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
@@ -71,14 +72,18 @@ def _token_vectors(
         places = 2 + jnp.arange(batch * steps).reshape(batch, steps)
     else:
         spelt = characters
-        places = 2 + jnp.maximum(words - 1 - (0 if cache is None else cache.shape[0]), 0)
+        places = jnp.where(words < 0, 1 - words, 0)
     table = encode(model, tree, jnp.concatenate([marks, spelt.astype(jnp.int32)]))  # [2 + U, P]
-    vectors = table[places]  # [B, T, P]
-    if cache is not None and words is not None:
-        known = words <= cache.shape[0]
-        row = jnp.clip(words - 1, 0, cache.shape[0] - 1)
-        vectors = jnp.where(known[..., None], jax.lax.stop_gradient(cache)[row], vectors)
+    vectors = _rows(table, places)  # [B, T, P]
+    if words is not None:
+        cache = jnp.full((1, table.shape[1]), jnp.nan) if cache is None else jax.lax.stop_gradient(cache)
+        vectors = jnp.where((words > 0)[..., None], _rows(cache, jnp.maximum(words - 1, 0)), vectors)
     begin = jnp.broadcast_to(table[0], (batch, 1, table.shape[-1]))
     vectors = jnp.concatenate([begin, vectors, begin], axis=1)  # [B, T+2, P]
     last = jnp.arange(steps + 2) == mask.sum(-1, keepdims=True) + 1
     return jnp.where(last[..., None], table[1], vectors)
+
+
+def _rows(table: jax.Array, places: jax.Array) -> jax.Array:
+    """Returns rows of a table, [...] -> [..., P]; NaN for a place beyond its end."""
+    return table.at[places].get(mode="fill", fill_value=jnp.nan)

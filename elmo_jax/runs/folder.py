@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from etils import epath
@@ -13,13 +13,15 @@ from etils import epath
 from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, write_json
+from elmo_jax.files import absolute, write_json
+from elmo_jax.runs.lock import LEASE, LOCK, locked
+from elmo_jax.runs.store import store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
 PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written
 
 # What `finetune` makes before the run itself begins; names that end in .partial are of unfinished folders.
-_BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache")
+_BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache", LOCK, LEASE)
 
 
 def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
@@ -35,28 +37,12 @@ def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], change
       UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read
         and written, or this host does not see what process 0 opened.
     """
-    with fails_together(), _store_errors(workdir):
+    with fails_together(), store_errors(workdir):
         if is_first():
             _claim(workdir, config, facts, changeable)
-    with fails_together(), _store_errors(workdir):
+    with fails_together(), store_errors(workdir):
         if not is_first():
             _follow(workdir, config, facts)
-
-
-@contextlib.contextmanager
-def _store_errors(workdir: epath.Path) -> Iterator[None]:
-    """A context that turns the errors of a bucket's client into a `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # the clients of object stores raise exceptions of any kind
-        if not in_bucket(workdir):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UserError(
-            f"{workdir}: cannot be read and written ({reason}); is there such a bucket, and may you write to it?"
-        ) from error
 
 
 def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
@@ -70,17 +56,23 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
                 " Resume it with its own settings, or give the new run a folder of its own with --workdir"
             )
     else:
-        check_vacant(workdir)
+        check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     write_json(path, {"config": to_dict(config), "facts": facts})
 
 
-def check_vacant(workdir: epath.Path) -> None:
-    """Raises `UserError` if a folder without a run holds anything else than what the start of a run leaves."""
-    if not workdir.exists():
+def check_usable(workdir: epath.Path) -> None:
+    """Raises `UserError` if a folder holds no run and anything else than what the start of a run leaves."""
+    if not workdir.exists() or (workdir / "config.json").exists():
         return
     if not workdir.is_dir() or any(p.name not in _BEFORE and not p.name.endswith(".tmp") for p in workdir.iterdir()):
         raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
+
+
+def locked_for(out: epath.Path) -> contextlib.AbstractContextManager[None]:
+    """Returns the lock of the run that the file or folder `out` is in, or an empty context if it is in none."""
+    folder = absolute(out).parent
+    return locked(folder) if (folder / "config.json").is_file() else contextlib.nullcontext()
 
 
 def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from etils import epath
-from tensorboardX import SummaryWriter
 
+from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_bytes, write_text
+from elmo_jax.runs.board import Board
 
-_UPLOAD_SECONDS = 60
+_RETRY_SECONDS = 60  # between two attempts to write a whole file, in a bucket or after a failure
 
 
 class Records:
@@ -47,6 +51,9 @@ class MetricsLog(Records):
 
     A run that resumes from a checkpoint deletes the records past it and writes them again. Files in a bucket cannot be
     appended to; there both are written whole, at most once per minute and at every `flush`.
+
+    Training goes on when the files cannot be written, as on a full disk: that is told once, and later calls write what
+    is missing. The next checkpoint will show whether there is space again.
     """
 
     def __init__(self, workdir: epath.Path, step: int):
@@ -55,16 +62,19 @@ class MetricsLog(Records):
         Args:
           workdir: the folder of the run.
           step: the step that the run resumes from; records past it are deleted.
+
+        Raises:
+          UserError: a line of the file is damaged.
         """
         self.path = workdir / "metrics.jsonl"
         super().__init__([record for record in read_records(self.path) if record["step"] <= step])
-        write_text(self.path, self._text())
         self._board_folder = workdir / "tensorboard"
         self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
-        self._file = None if self._scratch else self.path.open("a")
-        board = self._scratch.name if self._scratch else str(self._board_folder)
-        self._board = SummaryWriter(board, purge_step=step + 1 if step else None)
-        self._uploaded = time.monotonic()
+        self._board = Board(Path(self._scratch.name if self._scratch else self._board_folder), step + 1 if step else 0)
+        self._file: IO[str] | None = None
+        self._tried = -math.inf  # when the whole file was last written, or should have been
+        self._told = False
+        self._attempt(self._write_all)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds one record, unless an earlier launch, killed afterwards, has written it already.
@@ -78,43 +88,92 @@ class MetricsLog(Records):
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
             return
         self.records.append(record)
-        for name, value in values.items():
-            scalar = (f"{name}/largest", max(value)) if isinstance(value, list) else (name, value)
-            self._board.add_scalar(*scalar, step)
-        if self._file is not None:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
-        elif time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
-            self.flush()
+        scalars = {
+            f"{n}/largest" if isinstance(v, list) else n: max(v) if isinstance(v, list) else v
+            for n, v in values.items()
+        }
+        self._board.add(step, scalars)
+        self._attempt(self._append, record)
 
     def flush(self) -> None:
         """Brings the files up to date."""
-        self._board.flush()  # the newest points may still be in the writer's thread; the next flush writes them
+        if self._file is None:
+            self._attempt(self._write_all)
+        self._attempt(self._board.flush)
         if self._scratch is not None:
-            self._upload(Path(self._scratch.name))
-
-    def _upload(self, board: Path) -> None:
-        write_text(self.path, self._text())
-        for path in board.iterdir():
-            write_bytes(self._board_folder / path.name, path.read_bytes())
-        self._uploaded = time.monotonic()
-
-    def _text(self) -> str:
-        return "".join(json.dumps(record) + "\n" for record in self.records)
+            self._attempt(self._upload, Path(self._scratch.name))
 
     def close(self) -> None:
         """Writes out buffered records and closes the files."""
+        self.flush()
+        self._close_file()
         self._board.close()
-        if self._file is not None:
-            self._file.close()
         if self._scratch is not None:
-            self._upload(Path(self._scratch.name))
             self._scratch.cleanup()
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+            self._board.flush()
+        elif time.monotonic() - self._tried > _RETRY_SECONDS:
+            self.flush()
+
+    def _write_all(self) -> None:
+        """Writes `metrics.jsonl` whole and, where files can be appended to, opens it for the next records."""
+        self._tried = time.monotonic()
+        self._close_file()
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in self.records))
+        if self._scratch is None:
+            self._file = open(self.path, "a", encoding="utf-8")
+
+    def _upload(self, board: Path) -> None:
+        for path in board.iterdir():
+            write_bytes(self._board_folder / path.name, path.read_bytes())
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # what it still holds is written by `_write_all`
+                file.close()
+
+    def _attempt(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls what writes a file; if that fails, tells so once and has the whole file written again later."""
+        try:
+            function(*arguments)
+        except Exception as error:  # the clients of object stores raise exceptions of any kind
+            if self._scratch is None and not isinstance(error, OSError):
+                raise
+            self._close_file()
+            if not self._told:
+                self._told = True
+                reason = getattr(error, "strerror", None) or " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                with contextlib.suppress(OSError):
+                    print(
+                        f"warning: {self.path}: the metrics cannot be written ({reason}); training goes on, and they"
+                        " are written as soon as that is possible",
+                        file=sys.stderr,
+                        flush=True,
+                    )
 
 
 def read_records(path: epath.Path) -> list[dict[str, Any]]:
-    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete."""
+    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete.
+
+    Raises:
+      UserError: another line is damaged.
+    """
     if not path.exists():
         return []
-    lines = path.read_text().split("\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last line feed is not a complete line
+    lines = path.read_bytes().split(b"\n")
+    return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines[:-1], 1)]
+
+
+def _record(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # not UTF-8 or not JSON
+        record = None
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise UserError(f"{where}: damaged; delete this line, whose metrics are lost, and start the same command again")
+    return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from tqdm import tqdm
@@ -51,8 +52,9 @@ class RunProgress:
     def say(self, text: str) -> None:
         """Prints a line that stays, above the live line."""
         if not self._silent:
-            tqdm.write(text, file=sys.stderr if self._terminal else sys.stdout)
-            sys.stdout.flush()
+            with contextlib.suppress(OSError):  # the output may be a file on a full disk, and training goes on
+                tqdm.write(text, file=sys.stderr if self._terminal else sys.stdout)
+                sys.stdout.flush()
 
     def close(self) -> None:
         """Ends the live line."""

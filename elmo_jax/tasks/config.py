@@ -59,7 +59,8 @@ class WordVectorsConfig:
 
     path: str = setting(
         "",
-        "The pretrained vectors: a text file of GloVe or word2vec (or .gz, .xz, .zip), or glove-6b-50d; empty: none.",
+        "The pretrained vectors: a text file of GloVe or word2vec (or .gz, .xz, .zip), or glove-6b-50d; empty: none."
+        " The vectors of several files, separated by commas, are concatenated.",
     )
     dim: int = setting(
         50, "The dimension of the vectors if none are pretrained; 0 means no word vectors.", least=0, most=4096
@@ -86,7 +87,12 @@ class CharactersConfig:
     )
     max_characters: int = setting(40, "The number of characters read per word.", least=1, most=1000)
     min_count: int = setting(1, "The least count in training at which a character has its own vector.", least=1)
-    dropout: float = setting(0.0, "The fraction of the CNN's outputs dropped in training.", least=0, below=1)
+    initial: Literal["xavier", "narrow"] = setting(
+        "xavier", "The initial embeddings: Xavier-uniform, or uniform within 0.05 as document-qa's."
+    )
+    dropout: float = setting(
+        0.0, "The fraction of the embeddings' numbers dropped in training, below the filters.", least=0, below=1
+    )
     variant: Literal["masked", "allennlp"] = setting(
         "masked", "Whether windows of padding alone are left out, or take part as in AllenNLP."
     )

@@ -181,8 +181,9 @@ class Inputs(nn.Module):
                 characters.filters,
                 max(characters.max_characters, *(width for width, _ in characters.filters)),
                 "independent" if characters.variant == "masked" else "allennlp",
+                characters.initial,
+                characters.dropout,
             )
-            self.drop_characters = nn.Dropout(characters.dropout)
         if settings.has_input:
             self.input_mix = ElmoMix(settings.elmo)
         if settings.has_output:
@@ -195,8 +196,8 @@ class Inputs(nn.Module):
         if settings.word_dim:
             words.append(self.table[text["words"]] * mask[..., None])  # [R, T, D]
         if settings.characters.filters:
-            found = self.char_cnn(text["characters"]) * mask[..., None]
-            words.append(self.drop_characters(found, deterministic=deterministic))
+            found = self.char_cnn(text["characters"], deterministic=deterministic)
+            words.append(found * mask[..., None])
         joined = jnp.concatenate(words, axis=-1) if words else None
         vectors, output, squares = list(words), None, jnp.zeros(())
         if settings.bilm is not None:

@@ -17,7 +17,8 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.folder import check_usable, open_workdir
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped, StopSignals
@@ -44,13 +45,16 @@ from elmo_jax.tasks.trainer import Fitting, Training, elmo_mixes
 from elmo_jax.training.launch import use_compilation_cache
 
 
-def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished | Stopped:
+def train_task(
+    config: TaskConfig, workdir: epath.Path, title: str, devices: Sequence[jax.Device] | None = None
+) -> Finished | Stopped:
     """Trains a task with every seed of its config, to the end or until SIGTERM or SIGINT.
 
     Args:
       config: the experiment, of the task's own class.
       workdir: the run's folder; a run that was stopped or killed in it is resumed.
       title: the title of the run's picture.
+      devices: the devices to use; all local devices unless given.
 
     Returns:
       The results of all seeds; or which signal stopped the training, and at which step.
@@ -71,15 +75,19 @@ def train_task(config: TaskConfig, workdir: epath.Path, title: str) -> Finished 
         "bilm": bilm.fingerprint if bilm else None,
         "data": {name: _digest(task, examples) for name, examples in splits.items()},
     }
-    open_workdir(workdir, config, facts, CHANGEABLE)
-    use_compilation_cache(workdir)
-    run = TaskRun(task, config, bilm, splits, workdir)
-    with StopSignals() as signals:
-        for seed in config.seeds:
-            ended = run.train(seed, signals)
-            if isinstance(ended, Stopped):
-                return ended
-    return Finished(run.finish(title, facts), already=False)
+    check_usable(workdir)
+    with locked(workdir):
+        open_workdir(workdir, config, facts, CHANGEABLE)
+        use_compilation_cache(workdir)
+        run = TaskRun(task, config, bilm, splits, workdir, make_mesh(list(devices or jax.local_devices())))
+        already = True
+        with StopSignals() as signals:
+            for seed in config.seeds:
+                ended = run.train(seed, signals)
+                if isinstance(ended, Stopped):
+                    return ended
+                already = already and ended is None
+        return Finished(run.finish(title, facts), already)
 
 
 def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
@@ -100,6 +108,7 @@ class TaskRun:
         bilm: EmbeddingBiLM | None,
         splits: dict[str, list[Any]],
         workdir: epath.Path,
+        mesh: jax.sharding.Mesh,
     ) -> None:
         """Prepares the inputs of all examples.
 
@@ -109,6 +118,7 @@ class TaskRun:
           bilm: the frozen biLM; None if the experiment has none.
           splits: the examples of `train`, `dev` and `test`.
           workdir: the run's folder.
+          mesh: the devices.
         """
         self._task, self._config, self._workdir = task, config, workdir
         chosen = training_share(splits["train"], config)
@@ -118,7 +128,6 @@ class TaskRun:
             rows_of(task, chosen), others, config.word_vectors, config.characters
         )
         self._layers = layers_of(task, config, bilm, splits, workdir)
-        mesh = make_mesh(jax.local_devices())
         self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
         devices = mesh.size if task.rows_are_examples else 1
@@ -185,6 +194,7 @@ class TaskRun:
         result: dict[str, Any] = {
             "task": self._task.name,
             "metric": self._task.metric,
+            "steps": sum(seed["step"] for seed in seeds),
             **{
                 name: statistics([s[name][self._task.metric] for s in seeds])
                 for name in ("dev", "test")

@@ -129,9 +129,7 @@ def build(
     every = {word for sentence in others for word in sentence} | counts.keys()
     pretrained: dict[str, np.ndarray] = {}
     if words.path:
-        pretrained = read_vectors(words.path, {form for word in every for form in forms(word, words)})
-        if not pretrained:
-            raise UserError(f"{words.path}: has no word of the training text; are its words in another form?")
+        pretrained = _pretrained(words, {form for word in every for form in forms(word, words)})
     chosen = sorted(pretrained)
     if not words.path or words.unknown == "random":
         rest: Counter[str] = Counter()
@@ -142,6 +140,23 @@ def build(
     return Vocabulary(chosen, letters, words), _table(chosen, pretrained, words, counts)
 
 
+def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.ndarray]:
+    """Reads the vectors of all files, side by side; a word that a file lacks has zeros for its part."""
+    parts: list[dict[str, np.ndarray]] = []
+    for path in filter(None, map(str.strip, config.path.split(","))):
+        found = read_vectors(path, wanted)
+        if not found:
+            raise UserError(f"{path}: has no word of the training text; are its words in another form?")
+        if config.normalize:
+            found = {word: vector / max(float(np.linalg.norm(vector)), 1e-12) for word, vector in found.items()}
+        parts.append(found)
+    zeros = [np.zeros(len(next(iter(part.values()))), np.float32) for part in parts]
+    every = {word for part in parts for word in part}
+    return {
+        word: np.concatenate([part.get(word, zero) for part, zero in zip(parts, zeros, strict=True)]) for word in every
+    }
+
+
 def _table(
     chosen: Sequence[str], pretrained: dict[str, np.ndarray], config: WordVectorsConfig, counts: Counter[str]
 ) -> WordTable:
@@ -149,8 +164,7 @@ def _table(
     vectors = np.zeros((_FIRST_ID + len(chosen), dim), np.float32)
     for row, word in enumerate(chosen, _FIRST_ID):
         if word in pretrained:
-            vector = pretrained[word]
-            vectors[row] = vector / max(float(np.linalg.norm(vector)), 1e-12) if config.normalize else vector
+            vectors[row] = pretrained[word]
     random = np.array([False, True, *(word not in pretrained for word in chosen)])
     if pretrained and config.unknown == "zero":
         random[:] = False

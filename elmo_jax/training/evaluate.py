@@ -198,36 +198,41 @@ def _losses_of_a_share(
 
 
 class _Totals:
-    """The sums of losses per sentence, in float64 and in the order of the text, so that devices do not matter."""
+    """The sums of losses per sentence, in float64 and in the order of the text, so that devices do not matter.
+
+    The work for a window is proportional to its tokens, however long the text is.
+    """
 
     def __init__(self) -> None:
-        self._tokens = np.zeros(0)
-        self._losses = np.zeros((2, 0))
+        self._sentences = 0
+        self._sums = np.zeros((3, 0))  # tokens, forward losses and backward losses, with room for further sentences
 
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
         """Adds this process's part of a window."""
         values = local_part(losses, axis=2)[:, window.mask]  # [2, n]
-        sentence = window.sentence[window.mask]
-        size = max(len(self._tokens), int(sentence.max(initial=-1)) + 1)
-        self._tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
-        self._losses = np.pad(self._losses, ((0, 0), (0, size - self._losses.shape[1])))
-        self._tokens += np.bincount(sentence, minlength=size)
+        sentences, place = np.unique(window.sentence[window.mask], return_inverse=True)
+        self._grow(int(sentences.max(initial=-1)) + 1)
+        self._sums[0, sentences] += np.bincount(place, minlength=len(sentences))
         for direction in range(2):
-            self._losses[direction] += np.bincount(sentence, values[direction], minlength=size)
+            self._sums[1 + direction, sentences] += np.bincount(place, values[direction], len(sentences))
+
+    def _grow(self, sentences: int) -> None:
+        """Makes room for some sentences; the room doubles, so that the sums are copied only a few times."""
+        self._sentences = max(self._sentences, sentences)
+        room = self._sums.shape[1]
+        if self._sentences > room:
+            self._sums = np.pad(self._sums, ((0, 0), (0, max(self._sentences, 2 * room) - room)))
 
     def result(self, unknown: int) -> tuple[Perplexity, SentenceScores]:
         """Returns the results over all processes; `unknown` is the number of `<UNK>` targets of this process."""
+        sums = self._sums[:, : self._sentences]
         if jax.process_count() > 1:
-            size = int(multihost_utils.process_allgather(np.int64(len(self._tokens))).max())
-            tokens = np.pad(self._tokens, (0, size - len(self._tokens)))
-            losses = np.pad(self._losses, ((0, 0), (0, size - self._losses.shape[1])))
+            size = int(multihost_utils.process_allgather(np.int64(self._sentences)).max())
+            sums = np.pad(sums, ((0, 0), (0, size - self._sentences)))
             # The values are sent as integers, since the gather would round float64 to float32.
-            rows = (
-                multihost_utils.process_allgather(np.vstack([tokens, losses]).view(np.uint32)).view(np.float64).sum(0)
-            )
-            self._tokens, self._losses = rows[0], rows[1:]
+            sums = multihost_utils.process_allgather(sums.view(np.uint32)).view(np.float64).sum(0)
             unknown = int(multihost_utils.process_allgather(np.int32(unknown)).sum())
-        tokens = self._tokens.sum()
-        mean = self._losses.sum(1) / tokens
+        tokens = sums[0].sum()
+        mean = sums[1:].sum(1) / tokens
         perplexity = Perplexity(exp(mean[0]), exp(mean[1]), int(tokens), unknown / tokens)
-        return perplexity, SentenceScores(self._tokens.astype(np.int64), -self._losses)
+        return perplexity, SentenceScores(sums[0].astype(np.int64), -sums[1:])

@@ -10,11 +10,13 @@ import jax
 from etils import epath
 
 from elmo_jax import files
+from elmo_jax.checkpoints.export import check_replaceable
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.runs.folder import open_workdir
+from elmo_jax.runs.folder import check_usable, open_workdir
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import check_sizes, total_steps
@@ -34,9 +36,13 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     Raises:
       UserError: a setting or a file is invalid, or the loss is not finite.
     """
+    folder = files.place(workdir)
     with fails_together():
         corpus = Corpus.open(config.data.corpus)
-    return launch(Plan(), config, corpus, files.place(workdir), title)
+        if is_first():
+            check_usable(folder)
+    with locked(folder):
+        return launch(Plan(), config, corpus, folder, title)
 
 
 def launch(
@@ -47,7 +53,7 @@ def launch(
     title: str,
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
-    """Starts or resumes the run of `workdir`, unless it is complete.
+    """Starts or resumes the run of `workdir`, which the caller has locked, unless it is complete.
 
     Args:
       plan: the kind of training.
@@ -63,6 +69,8 @@ def launch(
     mesh = make_mesh()
     with fails_together():
         check_sizes(config, corpus, mesh)
+        if is_first():
+            check_replaceable(workdir / "export")  # the end of the run will write it
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
     open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     total = total_steps(config, corpus)

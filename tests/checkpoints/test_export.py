@@ -156,7 +156,7 @@ def test_the_fingerprint_sees_every_difference() -> None:
 def test_an_export_in_a_run_folder(folder: Path, tmp_path: Path) -> None:
     run_folder = tmp_path / "run"
     (run_folder / "checkpoints").mkdir(parents=True)
-    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected a run's folder, an export, or"):
+    with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected the name of a packaged biLM"):
         open_bilm(run_folder)
     shutil.move(folder, run_folder / "export")
     assert open_bilm(run_folder).vocabulary == WORDS
@@ -183,6 +183,47 @@ def test_an_older_export_is_replaced_and_nothing_else_is(folder: Path, tmp_path:
             export_bilm(tmp_path / name, MODEL, tree(), WORDS)
     assert sorted(os.listdir(tmp_path)) == ["empty", "mine", "out"]
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "notes/thesis.txt", "parameters/d/thesis.txt"])
+def test_a_file_that_was_put_into_an_export_is_not_deleted(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("once")
+    with pytest.raises(UserError, match=f"out: holds {name}, which is not a part of the export") as caught:
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    assert "\n" not in str(caught.value)
+    assert (folder / name).read_text() == "once"
+    assert_equal(open_bilm(folder).params, tree())
+    (folder / name).unlink()
+    export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree(1))
+
+
+def test_an_export_of_an_older_version_is_replaced(folder: Path) -> None:
+    """Its description does not list the files."""
+    description = json.loads((folder / "bilm.json").read_text())
+    assert sorted(path for path in description.pop("files") if "/" not in path) == ["bilm.json", "vocabulary.txt"]
+    (folder / "bilm.json").write_text(json.dumps(description))
+    (folder / "thesis.txt").touch()
+    with pytest.raises(UserError, match="out: holds thesis.txt"):
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    (folder / "thesis.txt").unlink()
+    export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree(1))
+
+
+def test_an_export_that_was_killed_between_its_renames_is_not_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.rename(folder.with_name(".out.old"))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(export, "_write_params", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        export_bilm(folder, MODEL, tree(1), WORDS)
+    assert_equal(open_bilm(folder).params, tree())
 
 
 def test_an_export_that_fails_leaves_the_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,14 +305,21 @@ def rewritten(key: str, value: Any) -> Callable[[Path], None]:
         (rewritten("model.lstm.cell", 24), "bilm.json: model.lstm.cell: no such setting; did you mean"),
         (rewritten("shapes/softmax/kernel", [7, 11]), r"'softmax/bias' has shape \(6,\), expected \(7,\)"),
         (rewritten("info", None), "bilm.json: 'info' is missing or damaged"),
+        (rewritten("shapes.softmax/bias", 3), "bilm.json: 'shapes' is damaged"),
+        # a few bytes that would make lists of gigabytes
+        (rewritten("model.lstm.layers", 3_000_000), "bilm.json: model.lstm.layers: .* at least 1 and at most 1,000"),
+        (rewritten("model.char_cnn.highways", 3_000_000), "bilm.json: model.char_cnn.highways: .* at most 1,000"),
+        (rewritten("model.char_cnn.filters", [[1, 1]] * 1001), "model.char_cnn.filters: expected 1 to 1000 pairs"),
+        (lambda f: (f / "bilm.json").write_text(" " * (1 << 24) + "{}"), "bilm.json: cannot be read .larger than 16"),
+        (lambda f: (f / "bilm.json").write_text("[" * 100_000), "bilm.json: cannot be read"),
         (rewritten("fingerprint", "0"), "the parameters are not those that were exported"),
         (lambda f: (f / "bilm.json").write_text("{"), "bilm.json: cannot be read"),
         (lambda f: (f / "bilm.json").write_text("[]"), "bilm.json: layout version None"),
-        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected a run's folder, an export, or"),
+        (lambda f: (f / "bilm.json").unlink(), "out: no biLM here; expected the name of a packaged biLM"),
         (lambda f: (f / "vocabulary.txt").unlink(), "vocabulary.txt: no such file"),
         (lambda f: (f / "vocabulary.txt").write_text("<S>\n"), "vocabulary.txt: not the vocabulary that was exported"),
         (lambda f: shutil.rmtree(f / "parameters"), "parameters: no such folder"),
-        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected a run's folder, an export, or"),
+        (lambda f: shutil.rmtree(f), "out: no such file or folder; expected the name of a packaged biLM"),
     ],
 )
 def test_a_folder_that_is_wrong(folder: Path, change: Callable[[Path], Any], message: str) -> None:
@@ -327,3 +375,20 @@ def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
     bilm = open_bilm(tmp_path / "out")
     assert done.stdout.strip() == bilm.fingerprint
     assert_equal(bilm.params, tree())
+
+
+def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
+    params = tree()
+    words = [f"word{i}" for i in range(len(params["softmax"]["bias"]))]
+    info = {"experiment": "mine", "steps": 12, "tokens_seen": 3456, "heldout_perplexity": {"average": 78.9}}
+    export_bilm(tmp_path / "bilm", MODEL, params, words, {**info, "corpus_sources": ["a.txt", "sotu"]})
+    shown = repr(open_bilm(tmp_path / "bilm"))
+    assert len(shown) < 500 and shown.count("\n") == 4
+    for part in (
+        f"softmax over {len(words)} words",
+        "23 cells",
+        "12 steps, 3,456 tokens",
+        "perplexity 78.9",
+        "a.txt, sotu",
+    ):
+        assert part in shown

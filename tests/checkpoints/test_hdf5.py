@@ -55,7 +55,7 @@ def assert_equal(one: dict[str, Any], two: dict[str, Any]) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     options, weights = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    write_hdf5(weights, options, SMALL, random_tree(SMALL))
+    write_hdf5(options, weights, SMALL, random_tree(SMALL))
     return options, weights
 
 
@@ -67,7 +67,7 @@ def test_weights_of_the_original_go_in_and_out(name: str, tmp_path: Path) -> Non
     weights = next(folder.glob("*weights.hdf5"))
     model, params = read_hdf5(folder / "options.json", weights)
     assert model.lstm.skip_connections == (name in ("embedding/skip", "published/allennlp"))
-    write_hdf5(tmp_path / "w.hdf5", tmp_path / "o.json", model, params)
+    write_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5", model, params)
     again, params_again = read_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5")
     assert again == model
     assert_equal(params_again, params)
@@ -82,7 +82,7 @@ def test_weights_of_the_original_go_in_and_out(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("model", [SMALL, NO_PROJECTIONS, ONE_LAYER], ids=["small", "no projections", "one layer"])
 def test_any_architecture_goes_out_and_in(model: ModelConfig, tmp_path: Path) -> None:
     params = random_tree(model, 17)
-    write_hdf5(tmp_path / "w.hdf5", tmp_path / "o.json", model, params)
+    write_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5", model, params)
     found, found_params = read_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5")
     assert found == model
     del params["softmax"]  # never in the file
@@ -152,7 +152,7 @@ def test_both_counts_of_characters_and_absent_keys(files: tuple[Path, Path]) -> 
         ("lstm.dim", 1 << 40, "'lstm.dim': expected a whole number"),
         ("lstm.n_layers", 1 << 20, "'lstm.n_layers': expected a whole number, at most 1000"),
         ("char_cnn.n_highway", 1 << 20, "'char_cnn.n_highway': expected a whole number, at most 1000"),
-        ("lstm.n_layers", 0, "lstm.layers: expected a number at least 1"),
+        ("lstm.n_layers", 0, "lstm.layers: expected a number of at least 1"),
         ("lstm.cell_clip", -1, "'lstm.cell_clip': expected a number, at least 0, found -1"),
         ("lstm.use_skip_connections", 1, "'lstm.use_skip_connections': expected true or false, found 1"),
         ("char_cnn.filters", [[1, 2], [3]], r"'char_cnn.filters': expected a list of pairs \[width, number\]"),
@@ -254,7 +254,7 @@ def test_weights_that_do_not_fit(files: tuple[Path, Path], change: Callable[[h5p
 
 def test_projections_that_the_options_do_not_have(tmp_path: Path) -> None:
     options, weights = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    write_hdf5(weights, options, NO_PROJECTIONS, random_tree(NO_PROJECTIONS))
+    write_hdf5(options, weights, NO_PROJECTIONS, random_tree(NO_PROJECTIONS))
     edit(weights, lambda f: f.create_group("CNN_proj"))
     with pytest.raises(UserError, match="'CNN_proj' is there"):
         read_hdf5(options, weights)
@@ -326,7 +326,7 @@ def test_shared_data_cannot_ask_for_memory(tmp_path: Path) -> None:
 
 def test_a_tree_of_another_model_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"parameter 'backward/layer_0/bias' has shape \(32,\), expected \(92,\)"):
-        write_hdf5(tmp_path / "w", tmp_path / "o", SMALL, random_tree(ONE_LAYER))
+        write_hdf5(tmp_path / "o", tmp_path / "w", SMALL, random_tree(ONE_LAYER))
     with pytest.raises(UserError, match="cannot be written"):
-        write_hdf5(tmp_path / "none" / "w", tmp_path / "o", SMALL, random_tree(SMALL))
+        write_hdf5(tmp_path / "o", tmp_path / "none" / "w", SMALL, random_tree(SMALL))
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -187,6 +190,61 @@ def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
     assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more at once than it keeps
     assert len(cache) == 5
     assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)
+
+
+def test_the_store_of_vectors_grows_only_when_it_is_full(bilm):
+    cache = WordVectors(bilm.model, bilm._device_params)
+    sizes = []
+    for i in range(40):
+        cache([f"v{i}"])
+        sizes.append(len(cache._store))
+    assert sizes[-1] < 2 * 40  # and not doubled by every call
+    assert len(set(sizes)) == 7  # 1, 2, 4, … 64: as many copies as doublings
+
+
+def with_threads(number, job):
+    """Runs `job(thread)` in several threads that begin together and change places as often as possible."""
+    begin, interval = threading.Barrier(number), sys.getswitchinterval()
+
+    def run(thread):
+        begin.wait()
+        return job(thread)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(number) as pool:
+            return list(pool.map(run, range(number)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_eight_threads_share_the_cache_of_words(bilm, monkeypatch):
+    """The vector of a word is its number, so that a vector of another word cannot go unnoticed."""
+    monkeypatch.setattr(
+        WordVectors, "encode", lambda self, words: np.array([[int(word)] * self._size for word in words], np.float32)
+    )
+    cache = WordVectors(bilm.model, bilm._device_params, capacity=20)
+
+    def wrong(thread):
+        random, found = np.random.default_rng(thread), 0
+        for _ in range(300):
+            words = random.integers(0, 40, 12)
+            found += not np.array_equal(cache([str(word) for word in words])[:, 0], words)
+        return found
+
+    assert sum(with_threads(8, wrong)) == 0
+    assert len(cache) == 20 and sorted(cache._rows.values()) == list(range(20))  # no row is lost or held twice
+
+
+def test_eight_threads_get_the_vectors_of_their_own_sentences(bilm, monkeypatch):
+    monkeypatch.setitem(bilm.__dict__, "words", WordVectors(bilm.model, bilm._device_params, capacity=30))
+    batches = [[[f"t{(thread * 7 + i) % 60}" for i in range(length)] for length in (9, 4)] for thread in range(8)]
+    expected = [bilm.embed(batch)[0] for batch in batches]
+
+    def largest_error(thread):
+        return max(float(np.abs(bilm.embed(batches[thread])[0] - expected[thread]).max()) for _ in range(10))
+
+    assert max(with_threads(8, largest_error)) < 1e-5
 
 
 def test_words_are_read_by_their_first_48_bytes(bilm):

@@ -19,6 +19,8 @@ from elmo_jax.cli.main import main
 from elmo_jax.embedding import file as files
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.file import Output, Settings, embed_file
+from elmo_jax.embedding.lines import scan
+from elmo_jax.embedding.words_file import embed_words
 
 SKIP = Path(__file__).parents[1] / "oracles" / "embedding" / "skip"
 OPTIONS, WEIGHTS = SKIP / "options.json", SKIP / "weights.hdf5"
@@ -48,7 +50,7 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0  # the same again
     for _ in range(2):
-        assert main(["export-hdf5", str(export), str(weights), str(options)]) == 0
+        assert main(["export-hdf5", str(export), str(options), str(weights)]) == 0
     assert load_bilm((options, weights)).fingerprint == load_bilm((OPTIONS, WEIGHTS)).fingerprint
     assert load_bilm(export).config == load_bilm((options, weights)).config
     with h5py.File(WEIGHTS) as one, h5py.File(weights) as two:
@@ -63,7 +65,7 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     assert main(["import-hdf5", str(other / "options.json"), str(other / "weights.hdf5"), str(export)]) == 2
     assert "holds the export of another biLM" in capsys.readouterr().err
     options.write_text("{}")
-    assert main(["export-hdf5", str(export), str(weights), str(options)]) == 2
+    assert main(["export-hdf5", str(export), str(options), str(weights)]) == 2
     assert options.read_text() == "{}"
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(tmp_path)]) == 2
     assert "holds something else than an export" in capsys.readouterr().err
@@ -71,6 +73,19 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     assert main(["import-hdf5", str(OPTIONS), str(tmp_path / "bad.hdf5"), str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "not a whole HDF5 file" in error and not (tmp_path / "new").exists()
+
+
+def test_options_and_weights_are_two_files_in_one_order(tmp_path, capsys):
+    """As in `import-hdf5`, the options come first; the same path twice would leave no weights."""
+    export, one = tmp_path / "export", str(tmp_path / "x")
+    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
+    (tmp_path / "link").symlink_to(one)
+    for two, expected in ((one, "two files"), (str(tmp_path / "link"), "two files")):
+        assert main(["export-hdf5", str(export), one, two]) == 2
+        assert expected in capsys.readouterr().err
+    assert main(["export-hdf5", str(export), str(tmp_path / "w.hdf5"), str(tmp_path / "o.json")]) == 2
+    assert "first the options (.json) and then the weights (.hdf5)" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "link"]
 
 
 def test_lines_become_datasets_in_their_order(bilm, text, tmp_path, monkeypatch):
@@ -168,7 +183,7 @@ def test_a_killed_command_goes_on(tmp_path):
     lines = max(int(path.stem) for path in kept) + 3000
     text.write_text("".join(text.read_text().splitlines(keepends=True)[:lines]))
     job = json.loads((parts / "job.json").read_text())
-    job["lines"], job["sentences"] = files._scan(text)
+    job["lines"], job["sentences"] = scan(text)
     (parts / "job.json").write_text(json.dumps(job, indent=1))
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert f"{lines:,} lines in" in done.stdout and "embedding" in done.stderr
@@ -201,12 +216,91 @@ def test_words_in_the_published_format(bilm, tmp_path, capsys):
     cache = CachedWords.read(vocabulary, out)
     assert_allclose(cache.vectors, bilm.words(words), atol=1e-6)
     characters, places = cache([["the", "cat", "…"], ["cat"]])
-    assert_array_equal(places, [[1, 7, 2], [7, 0, 0]])
+    assert_array_equal(places, [[1, -1, 2], [-1, 0, 0]])
     assert len(characters) == 1
     assert main(command) == 2 and "exists" in capsys.readouterr().err
     vocabulary.write_text("one\n")
     with pytest.raises(UserError, match="6 vectors for the 1 words"):
         CachedWords.read(vocabulary, out)
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.fixture
+def word_list(bilm, tmp_path):
+    """A word list with a byte-order mark and the line ends of Windows, and its vectors."""
+    vocabulary, out = tmp_path / "vocab.txt", tmp_path / "words.hdf5"
+    vocabulary.write_bytes(BOM + b"the\r\ncat\r\n")
+    assert embed_words(bilm, vocabulary, out) == 2
+    return vocabulary, out
+
+
+def test_a_word_list_of_windows_hits_the_cache(bilm, word_list):
+    cache = CachedWords.read(*word_list)
+    assert_allclose(cache.vectors, bilm.words(["the", "cat"]), atol=1e-6)
+    assert_array_equal(cache([["cat", "the", "dog"]])[1], [[2, 1, -1]])
+    assert cache.fingerprint == bilm.fingerprint
+
+
+def test_a_byte_order_mark_is_not_text(bilm, tmp_path):
+    for name, content in (("with", BOM + b"the cat\nsat\n"), ("without", b"the cat\nsat\n")):
+        (tmp_path / name).write_bytes(content)
+        embed_file(bilm, tmp_path / name, tmp_path / f"{name}.hdf5")
+    for one, two in zip(read(tmp_path / "with.hdf5"), read(tmp_path / "without.hdf5"), strict=True):
+        assert_array_equal(one, two)
+
+
+def test_vectors_of_other_words_are_refused(word_list):
+    vocabulary, out = word_list
+    vocabulary.write_text("cat\nthe\n")
+    with pytest.raises(UserError, match="words.hdf5: the vectors are not of the words of .*vocab.txt in this order"):
+        CachedWords.read(vocabulary, out)
+
+
+def test_vectors_of_another_program_are_read_with_a_warning(word_list, caplog):
+    with h5py.File(word_list[1], "r+") as file:
+        del file.attrs["elmo_jax"]
+    assert CachedWords.read(*word_list).fingerprint == "" and "does not say which biLM it is of" in caplog.text
+    with h5py.File(word_list[1], "r+") as file:
+        file.attrs["elmo_jax"] = "no"
+    with pytest.raises(UserError, match="attribute 'elmo_jax' is damaged"):
+        CachedWords.read(*word_list)
+
+
+def link(file: h5py.File, target: object) -> None:
+    file["embedding"] = target
+
+
+def elsewhere(file: h5py.File, **storage: object) -> None:
+    file.create_dataset("embedding", shape=(2, 32), dtype="f4", **storage)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: link(file, h5py.ExternalLink("other.hdf5", "/x")), "is a link to somewhere else"),
+        (lambda file: link(file, h5py.SoftLink("/x")), "is a link to somewhere else"),
+        (lambda file: elsewhere(file, external=[("other.bin", 0, 256)]), "is compressed or stored elsewhere"),
+        (lambda file: elsewhere(file, compression="gzip", fillvalue=1.0), "is compressed or stored elsewhere"),
+        (lambda file: elsewhere(file, chunks=(1, 32)), "has no data behind part of its shape"),
+        (lambda file: file.create_dataset("embedding", (2, 1 << 38), "f4", chunks=(1, 1024)), "has no data behind"),
+        (lambda file: file.create_group("embedding"), "is missing, or is not"),
+        (lambda file: None, "is missing, or is not"),
+    ],
+)
+def test_a_cache_that_is_ill_meant(word_list, change, message):
+    vocabulary, out = word_list
+    with h5py.File(out, "r+") as file:
+        del file["embedding"]
+        change(file)
+    with pytest.raises(UserError, match=f"dataset 'embedding' {message}") as caught:
+        CachedWords.read(vocabulary, out)
+    assert "\n" not in str(caught.value)
+    for content in (b"no", out.read_bytes()[:100]):
+        out.write_bytes(content)
+        with pytest.raises(UserError, match="words.hdf5: not a whole HDF5 file .*; expected a cache of token vectors"):
+            CachedWords.read(vocabulary, out)
 
 
 @pytest.mark.parametrize(

@@ -196,11 +196,12 @@ def test_no_experiment_file(commands: Commands, tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["text", "nowhere"])
 def test_evaluate_of_no_run(commands: Commands, folder: str) -> None:
     complaint = commands.run("evaluate", folder, "--data", "text").complaint
-    assert folder in complaint and "expected an export, a run" in complaint
+    assert folder in complaint and "a run's folder, an export" in complaint
 
 
 @pytest.mark.parametrize("folder", ["text", "nowhere"])
 def test_export_of_no_run(commands: Commands, folder: str) -> None:
     before = files(commands.folder / folder)
-    assert f"{folder}: no run here" in commands.run("export", folder).complaint
+    complaint = commands.run("export", folder).complaint
+    assert folder in complaint and "a run's folder, an export" in complaint
     assert files(commands.folder / folder) == before

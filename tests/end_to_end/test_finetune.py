@@ -28,7 +28,7 @@ from tests.end_to_end.commands import (
 TEXT = ("--data", "domain", "--heldout-fraction", "0.2", "--workers", "1")
 # a rate at which held-out perplexity falls and rises from one evaluation to the next
 RESTLESS = (
-    *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.6", "--config.finetune.patience=2"),
+    *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.3", "--config.finetune.patience=2"),
     *("--config.evaluation.every=5", "--config.finetune.evaluations=0", "--config.checkpoint.every=10"),
     "--config.finetune.trainable=all_but_token_encoder",
 )
@@ -260,7 +260,7 @@ def corpus_unknown(folder: Path) -> float:
 
 
 def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) -> None:
-    assert domain.run("export-hdf5", "whole", "weights.hdf5", "options.json").status == 0
+    assert domain.run("export-hdf5", "whole", "options.json", "weights.hdf5").status == 0
     settings = ("batch_size=8", "unroll_steps=10", "negatives=64")
     ended = domain.run(
         *finetune("weights.hdf5", "published", "--options", "options.json", "--original", "text", "--epochs", "0.1"),
@@ -308,9 +308,9 @@ def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ("text", "text: no bilm.json here"),
-        ("nowhere", "nowhere: no such folder"),
-        ("small.py", "a file; for "),
+        ("text", "text: no biLM here; "),
+        ("nowhere", "nowhere: no such file or folder; "),
+        ("small.py", "small.py: a file; "),
     ],
 )
 def test_wrong_folder(domain: Commands, complaint: Any, tmp_path: Path, model: str, expected: str) -> None:
@@ -333,7 +333,7 @@ def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, 
         ("model.lstm.cells=64", "config.model.lstm.cells: 64, but the model in whole has 32"),
         ("finetune.trainable=some", "finetune.trainable: expected 'all'"),
         ("finetune.vocabulary=new", "finetune.vocabulary: expected 'keep'"),
-        ("finetune.patience=-1", "finetune.patience: expected at least 0"),
+        ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
     ],
 )
 def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: str, expected: str) -> None:
@@ -343,7 +343,7 @@ def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: st
 
 def test_character_tables_of_published_weights(domain: Commands, complaint: Any, tmp_path: Path) -> None:
     """Options that do not fit the weights."""
-    assert domain.run("export-hdf5", "whole", tmp_path / "w.hdf5", tmp_path / "o.json").status == 0
+    assert domain.run("export-hdf5", "whole", tmp_path / "o.json", tmp_path / "w.hdf5").status == 0
     options = json.loads((tmp_path / "o.json").read_text())
     for n_characters, expected in ((300, "expected 261 or 262"), (261, "")):
         options["char_cnn"]["n_characters"] = n_characters
@@ -389,7 +389,9 @@ def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, compla
 
 
 def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
-    assert "--epochs: expected 0 or more, got -1" in complaint(*finetune("whole", tmp_path / "run", "--epochs", "-1"))
+    assert "--epochs: expected a number of at least 0, got -1" in complaint(
+        *finetune("whole", tmp_path / "run", "--epochs", "-1")
+    )
 
 
 def test_many_epochs_of_a_small_text_are_warned_of(

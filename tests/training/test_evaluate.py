@@ -1,19 +1,21 @@
 """Held-out perplexity: against the plain form, on any number of devices, in any windows and chunks."""
 
 import dataclasses
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.batches import both_directions
+from elmo_jax.data.batches import EvaluationWindow, both_directions
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
+from elmo_jax.training import evaluate as evaluation
 from elmo_jax.training.evaluate import Evaluator
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config, with_dropout
 
@@ -89,3 +91,44 @@ def test_more_rows_than_sentences(training):
 def test_no_text_is_a_mistake(training):
     with pytest.raises(UserError, match="no tokens"):
         evaluate(training, SETTINGS, devices=1, blocks=[])
+
+
+def window_of(sentence):
+    return EvaluationWindow(None, mask=sentence >= 0, sentence=np.maximum(sentence, 0))
+
+
+def test_the_sums_of_windows():
+    random, totals = np.random.default_rng(0), evaluation._Totals()
+    tokens, losses = np.zeros(5000), np.zeros((2, 5000))
+    for start in range(0, 4990, 10):
+        sentence = start // 10 * 10 + random.integers(-1, 10, (4, 3))  # [T, B], out of order; below 0: padding
+        sentence[sentence < start] = -1
+        values = random.normal(size=(2, 4, 3)).astype(np.float32)
+        totals.add(jnp.asarray(values), window_of(sentence))
+        for place in zip(*np.nonzero(sentence >= 0), strict=True):
+            tokens[sentence[place]] += 1
+            losses[:, sentence[place]] += values[:, *place]
+    last = int(np.flatnonzero(tokens)[-1]) + 1
+    perplexity, scores = totals.result(unknown=3)
+    assert_array_equal(scores.tokens, tokens[:last])
+    assert_allclose(scores.log_probability, -losses[:, :last], rtol=1e-12)
+    assert perplexity.tokens == tokens.sum() and perplexity.unknown == 3 / tokens.sum()
+
+
+def test_the_work_for_a_window_does_not_grow_with_the_text():
+    totals = evaluation._Totals()
+    losses = jnp.ones((2, 4, 2))
+    totals.add(losses, window_of(np.full((4, 2), 1_000_000)))
+    window = window_of(np.arange(8).reshape(4, 2) * 100_000)
+    tracemalloc.start()
+    try:
+        totals.add(losses, window)
+        assert tracemalloc.get_traced_memory()[1] < 100_000  # bytes; an array of all sentences has 8 million
+        before = id(totals._sums)
+        copies = 0
+        for sentence in range(1_000_001, 1_000_101):
+            totals.add(losses, window_of(np.full((4, 2), sentence)))
+            copies, before = copies + (id(totals._sums) != before), id(totals._sums)
+        assert copies <= 1
+    finally:
+        tracemalloc.stop()

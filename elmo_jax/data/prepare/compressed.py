@@ -12,6 +12,9 @@ import zstandard
 from elmo_jax.errors import UserError
 
 _READ_BYTES = 1 << 16
+# The bytes that are decompressed in one call. A call returns everything that they hold, and Zstandard can pack 128 KiB
+# into 4 bytes, so that this bounds the memory of a call to 8 MiB.
+_STEP_BYTES = 1 << 8
 
 
 def open_text(path: Path) -> io.BufferedIOBase:
@@ -30,12 +33,14 @@ def open_text(path: Path) -> io.BufferedIOBase:
 class _ZstdReader(io.RawIOBase):
     """Decompresses a file of one or more Zstandard frames; parallel compressors write several.
 
-    The reader of the package zstandard does not notice that a file has been truncated.
+    The reader of the package zstandard does not notice that a file has been truncated. Memory is bounded: little is
+    decompressed at a time, and the package refuses windows of more than 128 MiB.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._compressed = memoryview(b"")  # read, and not yet decompressed
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -43,8 +48,8 @@ class _ZstdReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            data = self._frame.unused_data if self._frame.eof else b""
-            data = data or self._file.read(_READ_BYTES)
+            data: bytes | memoryview = self._frame.unused_data if self._frame.eof else b""
+            data = data or self._next_bytes()
             if not data and self._frame.eof:
                 return 0
             if not data:
@@ -56,6 +61,12 @@ class _ZstdReader(io.RawIOBase):
         buffer[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         return count
+
+    def _next_bytes(self) -> memoryview:
+        if not self._compressed:
+            self._compressed = memoryview(self._file.read(_READ_BYTES))
+        step, self._compressed = self._compressed[:_STEP_BYTES], self._compressed[_STEP_BYTES:]
+        return step
 
     def close(self) -> None:
         self._file.close()
@@ -75,6 +86,10 @@ class reading:
         damaged = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, zlib.error)
         if isinstance(error, damaged):
             kind_of_file = self.path.suffix.removeprefix(".")
+            if "too much memory" in str(error):
+                raise UserError(
+                    f"{self.path}: made with a window of over 128 MiB; compress it with zstd --long=27"
+                ) from None
             raise UserError(f"{self.path}: the {kind_of_file} file is damaged or cut short ({error})") from None
         if isinstance(error, OSError):
             raise UserError(f"{self.path}: cannot be read ({error.strerror or error})") from None

@@ -17,6 +17,8 @@ from jax import lax
 
 from elmo_jax.tasks.layers.dense import uniform
 
+_NARROW = 0.05  # the bound of document-qa's initial embeddings
+
 Windows = Literal["independent", "allennlp"]
 """The windows of a word that take part in the maximum.
 
@@ -38,6 +40,8 @@ class CharCNN(nn.Module):
       filters: the pairs (width, F).
       max_characters: the number of characters read per word, at least the widest filter.
       variant: the windows that take part in the maximum.
+      initial: the initial values of the embedding: Xavier-uniform, or uniform within 0.05.
+      dropout: the fraction of the embedding's units that is dropped in training.
     """
 
     characters: int
@@ -45,13 +49,16 @@ class CharCNN(nn.Module):
     filters: Sequence[tuple[int, int]] = ((3, 128),)
     max_characters: int = 50
     variant: Windows = "independent"
+    initial: Literal["xavier", "narrow"] = "xavier"
+    dropout: float = 0.0
 
     @nn.compact
-    def __call__(self, ids: jax.Array) -> jax.Array:
+    def __call__(self, ids: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Encodes words.
 
         Args:
           ids: [..., W], the character ids, 0 at padding after a word's characters.
+          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
           The vectors [..., sum of all F]. That of a word without characters is zero or, in the variant "allennlp", that
@@ -65,8 +72,10 @@ class CharCNN(nn.Module):
             raise ValueError(
                 f"max_characters is {self.max_characters}; the widest filter has {widest}, the words {ids.shape[-1]}"
             )
-        table = self.param("embedding", nn.initializers.xavier_uniform(), (self.characters, self.embedding_dim))
+        initial = nn.initializers.xavier_uniform() if self.initial == "xavier" else uniform(_NARROW)
+        table = self.param("embedding", initial, (self.characters, self.embedding_dim))
         vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
+        vectors = nn.Dropout(self.dropout)(vectors, deterministic=deterministic)
         length = (ids > 0).sum(-1)  # [...]
         found = [self._convolve(i, vectors, length) for i in range(len(self.filters))]
         return jnp.concatenate(found, axis=-1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def best_spans(start: jax.Array, end: jax.Array, longest: int) -> tuple[jax.Array, jax.Array]:
@@ -33,3 +34,24 @@ def best_spans(start: jax.Array, end: jax.Array, longest: int) -> tuple[jax.Arra
     best = flat.argmax(-1)
     first, extra = best % steps, best // steps
     return jnp.stack([first, first + extra], axis=-1).astype(jnp.int32), flat.max(-1)
+
+
+def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[int, int, float]:
+    """The span with the largest product of two probabilities, on the host; ties are broken as by `best_spans`.
+
+    Args:
+      start: [T], of a span that begins at a word.
+      end: [T], of a span that ends at a word.
+      longest: words of the longest span, at least 1.
+
+    Returns:
+      The first and the last word, both inclusive, and the product; it is taken in float64, where it cannot underflow.
+    """
+    start, end = start.astype(np.float64), end.astype(np.float64)
+    found = (0, 0, -1.0)
+    for extra in range(min(longest, len(start))):
+        products = start[: len(start) - extra] * end[extra:]
+        first = int(products.argmax())
+        if products[first] > found[2]:
+            found = (first, first + extra, float(products[first]))
+    return found

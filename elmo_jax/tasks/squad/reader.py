@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,24 +66,41 @@ class Questions:
     missing: int
 
 
-def read(path: Path, missing: Missing = "error") -> Questions:
-    """Reads a file of questions in the JSON of SQuAD 1.1.
+def read(path: Path, missing: Missing = "error", part: slice = slice(None)) -> Questions:
+    """Reads a file of questions in the JSON of SQuAD 1.1; see `questions`.
+
+    Args:
+      path: the file, decompressed by its suffix.
+      missing: "error" to refuse a question whose first answer is nowhere in its paragraph, "skip" to leave it out.
+      part: the slice of the articles that is read.
+
+    Raises:
+      UserError: the file is not JSON, or `questions` raises it.
+    """
+    articles = _items(path, _load(path), "data", "")
+    return questions(path, articles[part], missing, range(len(articles))[part])
+
+
+def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> Questions:
+    """Returns the questions of articles in the form of SQuAD 1.1.
 
     The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
     at `answer_start`, which is counted in code points, the nearest occurrence of the answer is taken, and of two
     equally near ones the first.
 
     Args:
-      path: the file, decompressed by its suffix.
+      path: the path of the file, for messages.
+      articles: the articles, with `title` and `paragraphs`.
       missing: "error" to refuse a question whose first answer is nowhere in its paragraph, "skip" to leave it out.
+      numbers: the number of each article, for messages.
 
     Raises:
-      UserError: the file is not JSON, a field is missing or has another type, a question has no answer or no words, or,
-        with "error", an answer is not in its paragraph.
+      UserError: a field is missing or has another type, a question has no answer or no words, or, with "error", an
+        answer is not in its paragraph.
     """
     counts = {"moved": 0, "missing": 0}
     examples = []
-    for a, article in enumerate(_items(path, _load(path), "data", "")):
+    for a, article in zip(numbers, articles, strict=True):
         where = f"data[{a}]"
         title = _field(path, article, "title", str, where)
         for p, paragraph in enumerate(_items(path, article, "paragraphs", where)):

@@ -10,6 +10,7 @@ import pytest
 
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare import sources as sources_module
+from elmo_jax.data.prepare import text as text_module
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.report import describe
 from elmo_jax.data.prepare.sources import TextOptions, open_sources
@@ -175,10 +176,73 @@ def test_a_long_speech_is_split_into_sentences() -> None:
     assert found[-3:] == [f'{second}"', '"Sit down. Now," they said.', "And he did."]
 
 
-def test_unclosed_quotes_take_linear_time() -> None:
-    # sentencex alone looks for the end of each quote through the whole paragraph
-    found = split_sentences("“He said so. She went. " * 40_000)
-    assert len(found) == 80_000 and max(map(len, found)) < 20
+def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Returns the characters that the splitter of sentences and the tokeniser are given, weighted by their time.
+
+    sentencex takes time in proportion to the square of the length of its text where quotes are not closed.
+    """
+    real, squares, characters = text_module._segments, [], []
+
+    def segments(text: str) -> list[str]:
+        squares.append(len(text) ** 2)
+        return real(text)
+
+    class Tokenizer:
+        def tokenize(self, text: str, escape: bool) -> list[str]:
+            characters.append(len(text))
+            return text.split()
+
+    monkeypatch.setattr(text_module, "_segments", segments)
+    monkeypatch.setattr(text_module, "_moses", Tokenizer)
+    for _ in raw_sentences(lines):
+        pass
+    monkeypatch.undo()
+    return sum(squares), sum(characters)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "“He said so. She went. ",  # sentencex alone looks for the end of each quote through the whole paragraph
+        LONG,
+        '"No," he said. "Never!\n',
+        "no stop and no comma",
+        "1. ",
+        '" ',
+        "x" * 1000,
+    ],
+)
+@pytest.mark.parametrize("layout", ["lines", "one_line"])
+def test_the_work_grows_linearly_with_the_text(line: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(number: int) -> tuple[int, int]:
+        return work_of([line] * number if layout == "lines" else [line * number], monkeypatch)
+
+    number = 100_000 // len(line)
+    for once, twice in zip(work(number), work(2 * number), strict=True):
+        assert twice <= 2.3 * once + 1000
+
+
+def test_unclosed_quotes_are_split() -> None:
+    found = split_sentences("“He said so. She went. " * 4_000)
+    assert len(found) == 8_000 and max(map(len, found)) < 20
+
+
+def test_one_paragraph_per_line_without_blank_lines(tmp_path: Path) -> None:
+    """Neither a heading nor a paragraph without a full stop runs into the next one."""
+    (tmp_path / "a.txt").write_text(f"A heading\n{LONG.strip().rstrip('.')}\n" * 100)
+    for format in ("raw", "auto"):
+        corpus = make(tmp_path / format, tmp_path / "a.txt", format=format, heldout_fraction=0)
+        assert corpus.report["text"]["longest_sentence"] < 25 and corpus.report["text"]["long_sentences"] == 0
+        assert corpus.report["splits"]["train"]["sentences"] == 4 * 100
+
+
+def test_sentences_of_over_300_words_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A short sentence, of words.\n\n" + "a table has no stops\n" * 100)
+    corpus = make(tmp_path / "out", tmp_path / "a.txt", format="raw", heldout_fraction=0)
+    text = corpus.report["text"]
+    assert (text["long_sentences"], text["long_sentence_words"], text["longest_sentence"]) == (1, 500, 500)
+    assert "over 300 words" in describe(corpus)
+    assert "1 sentences, 500 words (98.62% of all); the longest has 500" in describe(corpus)
 
 
 def test_damaged_records_are_one_line(tmp_path: Path) -> None:

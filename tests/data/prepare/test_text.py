@@ -3,6 +3,7 @@ import lzma
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import zstandard
 
 from elmo_jax.data.prepare import sources as sources_module
+from elmo_jax.data.prepare.compressed import open_text
 from elmo_jax.data.prepare.sources import TextOptions, chunks, open_sources
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenised, raw_sentences, split_sentences, tokenise
 from elmo_jax.errors import UserError
@@ -157,6 +159,23 @@ def test_damaged_compressed_file_is_named(tmp_path: Path, suffix: str, compress:
     for content in (data[: len(data) // 2], data[:-3], b"not compressed at all"):
         path.write_bytes(content)
         assert f"{path}: the {suffix[1:]} file is damaged or cut short" in one_line(read, path, format="lines")
+
+
+def test_a_small_file_cannot_take_much_memory(tmp_path: Path) -> None:
+    """Zstandard packs 64 MiB into 2 KiB; they are not unpacked at once, and a window of 1 GiB is refused."""
+    path = tmp_path / "a.zst"
+    path.write_bytes(zstandard.compress(b"w " * (1 << 25)))
+    assert path.stat().st_size < 10_000
+    with open_text(path) as file:
+        tracemalloc.start()
+        total = sum(len(block) for block in iter(lambda: file.read(1 << 16), b""))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert total == 1 << 26 and peak < 10 << 20
+    settings = zstandard.ZstdCompressionParameters(window_log=30, strategy=1, hash_log=10, chain_log=10)
+    compressor = zstandard.ZstdCompressor(compression_params=settings).compressobj()  # which does not say the size
+    path.write_bytes(compressor.compress(LINES.encode()) + compressor.flush())
+    assert "a.zst: made with a window of over 128 MiB; compress it with zstd --long=27" in one_line(read, path)
 
 
 def test_folders_and_globs_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:

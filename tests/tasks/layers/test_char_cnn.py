@@ -73,3 +73,16 @@ def test_filters_of_several_widths_and_their_number():
 def test_sizes_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="max_characters is 4"):
         CharCNN(9, max_characters=4).init(jax.random.key(0), np.ones((1, 5), int))
+
+
+def test_dropout_acts_on_the_characters_below_the_filters_in_training_only():
+    model = CharCNN(30, 8, ((2, 5),), initial="narrow", dropout=0.5)
+    ids = np.arange(1, 25).reshape(6, 4)
+    variables = jax.jit(model.init)(jax.random.key(0), ids)
+    embedding = np.abs(variables["params"]["embedding"])
+    assert 0.045 < embedding.max() <= 0.05
+    variables["params"]["filter_0_bias"] = np.full(5, 9.0, np.float32)  # no filter's maximum is zero by itself
+    train = jax.jit(lambda key: model.apply(variables, ids, deterministic=False, rngs={"dropout": key}))
+    one, again, other = (np.asarray(train(jax.random.key(seed))) for seed in (1, 1, 2))
+    assert (one == again).all() and (one != other).any() and (one > 0).all()
+    jax.jit(model.apply)(variables, ids)  # no key is needed

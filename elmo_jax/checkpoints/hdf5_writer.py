@@ -1,0 +1,127 @@
+"""Writes HDF5 files in such a way that a full disk is an `OSError`.
+
+The HDF5 library crashes the process (a segmentation fault) if it cannot write its own caches while it closes a file.
+So it never meets a failed write: it writes through `_Spill`, which keeps in memory what the disk does not take, and
+remembers the error. The error is raised after the dataset in which it occurred, and the file is closed before that, so
+what is kept in memory is one dataset and the library's caches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+
+class Hdf5Writer:
+    """An HDF5 file that is being written.
+
+    Attributes:
+      file: the file, which may be read and whose attributes may be set.
+    """
+
+    def __init__(self, file: h5py.File, stream: _Spill) -> None:
+        """Takes a file that `new_hdf5` has opened."""
+        self.file, self._stream = file, stream
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """Writes a dataset. Raises `OSError` if the disk does not take it."""
+        self.file.create_dataset(name, data=array)
+        self.check()
+
+    def copy(self, source: h5py.File, name: str, new: str) -> None:
+        """Copies a dataset of another file. Raises `OSError` if the disk does not take it."""
+        source.copy(name, self.file, new)
+        self.check()
+
+    def check(self) -> None:
+        """Raises the `OSError` of a write that the disk did not take."""
+        if self._stream.error is not None:
+            raise self._stream.error
+
+
+@contextlib.contextmanager
+def new_hdf5(path: Path, **options: Any) -> Iterator[Hdf5Writer]:
+    """Yields a new HDF5 file, which is on the disk at the end.
+
+    Args:
+      path: the file.
+      **options: further arguments of `h5py.File`.
+
+    Raises:
+      OSError: the disk is full, or the file cannot be written for another reason.
+    """
+    with open(path, "w+b", buffering=0) as raw:
+        stream = _Spill(raw)
+        with h5py.File(stream, "w", **options) as file:
+            yield Hdf5Writer(file, stream)
+        if stream.error is not None:
+            raise stream.error
+
+
+class _Spill(io.RawIOBase):
+    """A file that takes every write; those that the disk does not take are kept in memory."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw, self._place, self._size = raw, 0, 0
+        self._kept: list[tuple[int, bytes]] = []  # place and content, later ones lie above earlier ones
+        self.error: OSError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def truncate(self, size: int | None = None) -> int:
+        """Sets the size; HDF5 does this last, and the disk may not take that either."""
+        self._size = self._place if size is None else size
+        try:
+            self._raw.truncate(self._size)
+        except OSError as error:
+            self.error = self.error or error
+        return self._size
+
+    def write(self, content: Any) -> int:
+        data = memoryview(content).cast("B")
+        written = 0
+        if self.error is None:
+            try:
+                while written < len(data):
+                    written += os.pwrite(self._raw.fileno(), data[written:], self._place + written)
+            except OSError as error:
+                self.error = error
+        if written < len(data):
+            self._kept.append((self._place + written, bytes(data[written:])))
+        self._place += len(data)
+        self._size = max(self._size, self._place)
+        return len(data)
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        length = max(0, min(len(view), self._size - self._place))
+        found = os.pread(self._raw.fileno(), length, self._place)
+        view[: len(found)] = found
+        view[len(found) : length] = bytes(length - len(found))  # a hole
+        for place, content in self._kept:
+            first, last = max(place, self._place), min(place + len(content), self._place + length)
+            if first < last:
+                view[first - self._place : last - self._place] = content[first - place : last - place]
+        self._place += length
+        return length

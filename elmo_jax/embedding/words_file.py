@@ -1,0 +1,128 @@
+"""Writes and reads the context-free vectors of a word list (`elmo-jax embed --words`, `CachedWords.read`).
+
+The format is the original's for a cache of token vectors: an HDF5 file with the dataset `embedding` [N, P]. Beside it,
+an attribute says which biLM and which words the vectors are of, since neither can be seen from the vectors. A file of
+another program has no such attribute.
+
+Shapes: N words, P projection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from tqdm import tqdm
+
+from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
+from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.embedding.lines import scan, text_lines
+from elmo_jax.embedding.words import SIZES
+from elmo_jax.errors import UserError
+from elmo_jax.files import atomic_file
+
+_DATASET, _DESCRIPTION = "embedding", "elmo_jax"
+_DESCRIPTION_BYTES = 1 << 16  # the most that is read of the attribute
+_WORDS_AT_ONCE = 8 * SIZES[-1]
+
+_log = logging.getLogger(__name__)
+
+
+def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
+    """Writes the context-free vectors of a word list.
+
+    Args:
+      bilm: the model.
+      vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the sentence marks.
+      out: the HDF5 file to make.
+
+    Returns:
+      The number of words.
+
+    Raises:
+      UserError: a file cannot be read or written, is not UTF-8 or has a blank line, or `out` exists already.
+    """
+    count, _ = scan(vocabulary, "one word per line")
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another name or remove it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            atomic_file(out) as temporary,
+            new_hdf5(temporary) as writer,
+            tqdm(total=count, unit=" words") as bar,
+        ):
+            dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
+            lines, digest = text_lines(vocabulary), hashlib.sha256()
+            for start in range(0, count, _WORDS_AT_ONCE):
+                words = list(itertools.islice(lines, _WORDS_AT_ONCE))
+                for number, word in enumerate(words, start + 1):
+                    if not word.strip():
+                        raise UserError(f"{vocabulary}: line {number}: blank; expected one word per line")
+                    digest.update(f"{word}\n".encode())
+                dataset[start : start + len(words)] = bilm.words.encode(words)
+                writer.check()
+                bar.update(len(words))
+            writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest.hexdigest()})
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
+    return count
+
+
+def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, str]:
+    """Reads a word list and its vectors.
+
+    Args:
+      vocabulary: a UTF-8 file with one word per line.
+      cache: an HDF5 file with the dataset `embedding` [N, P] of floats.
+
+    Returns:
+      The N words, their vectors [N, P], and the fingerprint of the biLM that made them; "" with a warning if the file
+      does not say it.
+
+    Raises:
+      UserError: a file cannot be read or does not have this format, or the vectors are of other words.
+    """
+    scan(vocabulary, "one word per line")
+    words = list(text_lines(vocabulary))
+    where = f"{cache}: dataset '{_DATASET}'"
+    with opened(cache, "a cache of token vectors") as file:
+        node = node_of(file, _DATASET, where)
+        if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.dtype.kind != "f":
+            raise UserError(f"{where} is missing, or is not [words, dimension] of floats; make it with embed --words")
+        if node.shape[0] != len(words):
+            raise UserError(f"{cache}: {node.shape[0]} vectors for the {len(words)} words of {vocabulary}")
+        check_stored(node, where)
+        check_fits(stored_bytes(node), cache)
+        description = _read_description(file, cache)
+        vectors = node[()]
+    if not description:
+        _log.warning("%s: does not say which biLM it is of, so this cannot be checked; embed --words says it", cache)
+        return words, vectors, ""
+    if hashlib.sha256("".join(f"{word}\n" for word in words).encode()).hexdigest() != description["words"]:
+        raise UserError(f"{cache}: the vectors are not of the words of {vocabulary} in this order; make them again")
+    return words, vectors, description["bilm"]
+
+
+def _read_description(file: h5py.File, cache: Path) -> dict[str, Any]:
+    """Returns the values of the attribute that `embed_words` writes; empty if the file has none."""
+    if _DESCRIPTION not in file.attrs:
+        return {}
+    identifier = file.attrs.get_id(_DESCRIPTION)
+    if identifier.shape == () and identifier.get_storage_size() <= _DESCRIPTION_BYTES:
+        text = file.attrs[_DESCRIPTION]
+        if isinstance(text, str) and len(text) <= _DESCRIPTION_BYTES:
+            try:
+                values = json.loads(text)
+            except (ValueError, RecursionError):
+                values = None
+            if isinstance(values, dict) and all(isinstance(values.get(key), str) for key in ("bilm", "words")):
+                return values
+    raise UserError(f"{cache}: attribute '{_DESCRIPTION}' is damaged; make the file again with embed --words")

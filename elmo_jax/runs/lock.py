@@ -1,0 +1,255 @@
+"""Lets one launch at a time write into the folder of a run.
+
+In a local or shared folder, the lock is an `flock` on the file `.lock`, which the operating system releases when its
+holder ends, even if it is killed. In a bucket, and in file systems without `flock`, it is a lease: a file that names
+its holder and that the holder rewrites every few seconds. Whoever finds a lease watches it for longer than that. If it
+changes, the holder is alive; if it does not, the lease is taken over. Clocks of different hosts are never compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from etils import epath
+
+from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.errors import UserError
+from elmo_jax.files import in_bucket, write_json
+from elmo_jax.runs.store import store_errors
+
+LOCK, LEASE = ".lock", ".lease.json"  # names in the folder of the run
+HEARTBEAT_SECONDS = 15.0  # between two rewritings of a lease
+LEASE_SECONDS = 60.0  # how long a lease must stay unchanged before it is taken over
+SETTLE_SECONDS = 2.0  # after which two launches that have taken a lease at the same time see which of them has it
+OTHER_HOST_SECONDS = 100.0  # how long a file server may hold the lock of a host that is gone (NFS: 90 seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """The process that holds the lock of a run.
+
+    Attributes:
+      host: the name of its host.
+      process: its process id there.
+      since: when it took the lock, in ISO format, UTC.
+      token: a random text that tells two launches apart.
+      heartbeat: when it last rewrote its lease, in ISO format, UTC.
+    """
+
+    host: str
+    process: int
+    since: str
+    token: str
+    heartbeat: str
+
+    @classmethod
+    def this(cls) -> Holder:
+        """Returns this process as the holder, from now on."""
+        return cls(socket.gethostname(), os.getpid(), _now(), secrets.token_hex(8), _now())
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host} (since {self.since})"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds")
+
+
+@contextlib.contextmanager
+def locked(workdir: epath.Path) -> Iterator[None]:
+    """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all.
+
+    The folder is made if it is absent, and deleted at the end if it is still empty.
+
+    Raises:
+      UserError: another launch has the lock, which the message names, or the folder cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        with fails_together(), store_errors(workdir):
+            if is_first():
+                stack.enter_context(_taken(workdir))
+        yield
+
+
+@contextlib.contextmanager
+def _taken(workdir: epath.Path) -> Iterator[None]:
+    if in_bucket(workdir):
+        with _lease(workdir):
+            yield
+        return
+    made = _make_folder(workdir)
+    try:
+        with _flock(workdir) or _lease(workdir):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # a folder that is not empty is kept
+            for folder in made:
+                os.rmdir(folder)
+
+
+def _make_folder(workdir: epath.Path) -> list[str]:
+    """Makes the folder and those above it; returns those that were absent, the innermost first."""
+    absent, folder = [], os.path.abspath(workdir)
+    while not os.path.lexists(folder):
+        absent.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        os.makedirs(workdir, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(workdir, error) from None
+    return absent
+
+
+def _unwritable(workdir: epath.Path, error: OSError) -> UserError:
+    return UserError(f"{workdir}: cannot be written ({error.strerror}); choose another folder for the run")
+
+
+def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
+    who = "another launch" if holder is None else str(holder)
+    return UserError(
+        f"{workdir}: {who} is writing into this run; wait for it to end or stop it, or give this launch a folder of"
+        " its own"
+    )
+
+
+def _read(path: epath.Path) -> Holder | None:
+    """Returns what a lock file says of its holder, or None if it is absent or not complete."""
+    try:
+        values = json.loads(path.read_text())
+        return Holder(**values)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | None:
+    """Takes the lock; returns the context that releases it, or None if the file system has no `flock`."""
+    path = workdir / LOCK
+    waited_until = time.monotonic() + OTHER_HOST_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise _unwritable(workdir, error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_file(descriptor, path):
+                return _held(descriptor, path)
+            os.close(descriptor)  # the last holder has removed this file in the meantime
+            continue
+        except BlockingIOError:
+            os.close(descriptor)
+        except OSError:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            return None
+        holder = _read(path)
+        elsewhere = holder is not None and holder.host != socket.gethostname()
+        if not elsewhere or time.monotonic() > waited_until:
+            raise _refusal(workdir, holder)
+        time.sleep(min(1.0, OTHER_HOST_SECONDS))
+
+
+def _is_file(descriptor: int, path: epath.Path) -> bool:
+    """Returns whether a descriptor is that of the file which has this path now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _held(descriptor: int, path: epath.Path) -> Iterator[None]:
+    """Names the holder in the lock file, and removes the file at the end, before the lock is released."""
+    try:
+        content = json.dumps(dataclasses.asdict(Holder.this())).encode()
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, content, 0)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _lease(workdir: epath.Path) -> Iterator[None]:
+    path = workdir / LEASE
+    _wait_for_lease(workdir, path)
+    mine = Holder.this()
+    _write(path, mine)
+    time.sleep(SETTLE_SECONDS)
+    found = _read(path)
+    if found is None or found.token != mine.token:
+        raise _refusal(workdir, found)
+    ended = threading.Event()
+    thread = threading.Thread(target=_renew, args=(workdir, path, mine, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        found = _read(path)
+        if found is not None and found.token == mine.token:
+            path.unlink()
+
+
+def _write(path: epath.Path, holder: Holder) -> None:
+    write_json(path, dataclasses.asdict(dataclasses.replace(holder, heartbeat=_now())))
+
+
+def _wait_for_lease(workdir: epath.Path, path: epath.Path) -> None:
+    """Returns once there is no lease, or one whose holder no longer renews it; raises `UserError` otherwise."""
+    if not path.exists():
+        return
+    first = _read(path)
+    if first is not None and first.host == socket.gethostname() and not _is_alive(first.process):
+        return
+    print(f"{workdir}: waiting for up to {LEASE_SECONDS:.0f} seconds to see if {first} is still there", file=sys.stderr)
+    deadline = time.monotonic() + LEASE_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(min(1.0, LEASE_SECONDS))
+        if not path.exists():
+            return
+        if (now := _read(path)) != first:
+            raise _refusal(workdir, now)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # a process of another user
+        return True
+    return True
+
+
+def _renew(workdir: epath.Path, path: epath.Path, mine: Holder, ended: threading.Event) -> None:
+    """Rewrites the lease until the end, or until another launch has taken it over."""
+    told: Any = False
+    while not ended.wait(HEARTBEAT_SECONDS):
+        try:
+            found = _read(path)
+            if found is not None and found.token != mine.token:
+                print(f"elmo-jax: warning: {found} has taken over {workdir}; stop one of them", file=sys.stderr)
+                return
+            _write(path, mine)
+        except Exception as error:  # of any kind, from the client of an object store; the next turn may succeed
+            if not told:
+                print(f"elmo-jax: warning: {path}: the lease cannot be renewed ({error})", file=sys.stderr)
+            told = True

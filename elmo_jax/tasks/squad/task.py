@@ -1,0 +1,191 @@
+"""Question answering as a task of the trainer: the answer to a question is a span of a paragraph."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from elmo_jax.errors import UserError
+from elmo_jax.settings import setting
+from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.slices import split_slice
+from elmo_jax.tasks.squad.decode import most_probable_span
+from elmo_jax.tasks.squad.metric import metric
+from elmo_jax.tasks.squad.model import Squad as SpanModel
+from elmo_jax.tasks.squad.model import SquadModel
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read
+from elmo_jax.tasks.squad.tokenizer import tokenise
+from elmo_jax.tasks.task import Labels, Shape, Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """An answer.
+
+    Attributes:
+      text: of the paragraph.
+      start, end: the characters of the paragraph that it has, from `start` to before `end`.
+      probability: that of its first word times that of its last word.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadDataConfig(TaskDataConfig):
+    """The files of questions in the JSON of SQuAD 1.1; `FILE[:38]` reads the first 38 articles of one."""
+
+    missing: Missing = setting("error", "What is done about questions whose answer is not in their paragraph.")
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadConfig(TaskConfig):
+    """An experiment on question answering."""
+
+    task: str = setting("squad", "The name of the task.")
+    data: SquadDataConfig = SquadDataConfig()
+    model: SquadModel = SquadModel()
+
+
+class Answers(nn.Module):
+    """The model as the trainer calls it: the question comes first, and probabilities come out.
+
+    Probabilities can be averaged over the models of an ensemble (paper, section 4), and padding has none.
+    """
+
+    config: SquadModel
+
+    @nn.compact
+    def __call__(
+        self, question: Embedded, context: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True
+    ) -> TaskOutput:
+        """Returns the loss, and the probabilities `start` and `end` [B, T] of the answer's first and last word."""
+        model = SpanModel(self.config, name="model")
+        loss, found = model(context, question, arrays, deterministic=deterministic)
+        return TaskOutput(loss, {side: jax.nn.softmax(found[f"{side}_logits"]) for side in ("start", "end")})
+
+
+class Squad:
+    """Question answering on paragraphs; implements `Task`."""
+
+    name = "squad"
+    metric = "f1"
+    config_class: type[TaskConfig] = SquadConfig
+    averages = True
+    texts_per_example = 2
+    rows_are_examples = True
+    tfds_features = ("id", "title", "context", "question", "answers")
+
+    def read(self, source: str, config: SquadConfig, training: bool) -> list[Example]:
+        """Reads a file in the JSON of SQuAD 1.1, or some of its articles (`FILE[:38]`)."""
+        del training
+        path, part = split_slice(source)
+        return read(path, config.data.missing, part).examples
+
+    def from_tfds(
+        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: SquadConfig
+    ) -> list[Example]:
+        """Reads datasets in the form of `squad`."""
+        del features
+        articles = [_article(record) for record in records]
+        return questions(Path(source), articles, config.data.missing, range(len(articles))).examples
+
+    def texts(self, example: Example) -> tuple[Text, ...]:
+        """Returns the words of the question and those of the paragraph."""
+        return ([example.tokens], [example.paragraph.tokens.words])
+
+    def labels(self, train: Sequence[Example], config: SquadConfig) -> Labels:
+        """Returns nothing: answers are places in the paragraph."""
+        del train, config
+        return {}
+
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+        """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer."""
+        del shape, labels
+        found = np.zeros((number, 2), np.int32)
+        found[: len(examples)] = [example.span for example in examples]
+        return {"answers": found}
+
+    def module(self, config: SquadConfig, labels: Labels) -> nn.Module:
+        """Returns the model."""
+        del labels
+        return Answers(config.model)
+
+    def decode(
+        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: SquadConfig
+    ) -> list[Prediction]:
+        """Returns the text of the most probable span of every paragraph."""
+        del labels
+        found = []
+        for example, start, end in zip(examples, predictions["start"], predictions["end"], strict=False):
+            tokens = example.paragraph.tokens
+            number = len(tokens.words)
+            first, last, probability = most_probable_span(start[:number], end[:number], config.model.longest_answer)
+            text = example.paragraph.answer(first, last)
+            found.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability))
+        return found
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Returns F1, which selects the best evaluation, and the share of exact matches."""
+        return metric([example.answers for example in examples], [prediction.text for prediction in predictions])
+
+    def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+        """Returns the JSON object that the official script reads: the predicted answer by the question's id."""
+        named = {e.id or str(place): p.text for place, (e, p) in enumerate(zip(examples, predictions, strict=True))}
+        return json.dumps(named, ensure_ascii=False, indent=1) + "\n"
+
+    def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
+        """Returns the question about the paragraph, whose text has a blank between words.
+
+        Both are split into words again, since the model was trained on finer words than most: those that hyphens and
+        slashes divide.
+        """
+        del labels
+        question, text = (" ".join(words) for words in texts)
+        if not question or not text:
+            raise UserError("expected a question and a paragraph, got one without words")
+        return [Example("", Paragraph("", text, tokenise(text)), tokenise(question).words, [], (0, 0))]
+
+    def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
+        """Returns `question`, `answer`, its characters `start` to before `end` in `paragraph`, and `probability`."""
+        return {
+            "question": " ".join(example.tokens),
+            "paragraph": example.paragraph.text,
+            "answer": prediction.text,
+            "start": prediction.start,
+            "end": prediction.end,
+            "probability": round(prediction.probability, 6),
+        }
+
+    def show(self, example: Example, prediction: Prediction) -> str:
+        """Returns the question with its answer, and below the paragraph with the answer in brackets."""
+        text = example.paragraph.text
+        marked = f"{text[: prediction.start]}[{prediction.text}]{text[prediction.end :]}"
+        return f"{' '.join(example.tokens)} {prediction.text} ({prediction.probability:.0%})\n  {marked}"
+
+
+def _article(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A question of TFDS as an article of the JSON, with one paragraph and one question."""
+    answers = record["answers"]
+    pairs = zip(answers["text"], answers["answer_start"], strict=True)
+    question = {
+        "id": record["id"].decode(),
+        "question": record["question"].decode(),
+        "answers": [{"text": text.decode(), "answer_start": int(start)} for text, start in pairs],
+    }
+    paragraphs = [{"context": record["context"].decode(), "qas": [question]}]
+    return {"title": record["title"].decode(), "paragraphs": paragraphs}
+
+
+TASK = Squad()

@@ -1,0 +1,112 @@
+"""What the task of question answering adds to its reader, model and metric."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.slices import split_slice
+from elmo_jax.tasks.squad.decode import best_spans, most_probable_span
+from elmo_jax.tasks.squad.task import TASK, SquadConfig
+from tests.tasks import checks
+from tests.tasks.quick_jit import quick_jit
+
+TEXT = "Ada Lovelace wrote well-known notes in 1843."
+
+
+def article(title, *questions):
+    qas = [
+        {"id": f"{title}{i}", "question": question, "answers": [{"text": text, "answer_start": TEXT.index(text)}]}
+        for i, (question, text) in enumerate(questions)
+    ]
+    return {"title": title, "paragraphs": [{"context": TEXT, "qas": qas}]}
+
+
+ARTICLES = [article("a", ("Who wrote?", "Ada Lovelace"), ("When?", "1843")), article("b", ("What?", "notes"))]
+
+
+def certain(place, number):
+    return np.eye(number, dtype=np.float32)[place]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps({"version": "1.1", "data": ARTICLES}))
+    return str(path)
+
+
+def test_articles_of_a_file_are_chosen_with_a_slice(file):
+    config = SquadConfig()
+    assert [e.id for e in TASK.read(file, config, True)] == ["a0", "a1", "b0"]
+    assert [e.id for e in TASK.read(f"{file}[1:]", config, True)] == ["b0"]
+    assert [e.id for e in TASK.read(f"{file}[:-1]", config, True)] == ["a0", "a1"]
+
+
+def test_a_file_with_brackets_in_its_name_is_no_slice(tmp_path):
+    path = tmp_path / "x[1:2]"
+    assert split_slice(str(path)) == (tmp_path / "x", slice(1, 2))
+    path.touch()
+    assert split_slice(str(path)) == (path, slice(None))
+
+
+def test_tfds_gives_what_the_file_gives(file):
+    records = [
+        {
+            "id": qa["id"].encode(),
+            "title": article["title"].encode(),
+            "context": TEXT.encode(),
+            "question": qa["question"].encode(),
+            "answers": {
+                "text": np.array([answer["text"].encode() for answer in qa["answers"]], object),
+                "answer_start": np.array([answer["answer_start"] for answer in qa["answers"]], np.int32),
+            },
+        }
+        for article in ARTICLES
+        for qa in article["paragraphs"][0]["qas"]
+    ]
+    assert TASK.from_tfds("tfds:squad", {}, records, SquadConfig()) == TASK.read(file, SquadConfig(), True)
+
+
+def test_what_a_user_sees(file):
+    examples = TASK.read(file, SquadConfig(), False)
+    sides = [np.stack([certain(e.span[side], 12) for e in examples]) for side in (0, 1)]
+    found = TASK.decode({"start": sides[0], "end": sides[1]}, examples, {}, SquadConfig())
+    assert TASK.score(examples, found) == {"f1": 100.0, "exact_match": 100.0}
+    assert json.loads(TASK.write(examples, found)) == {"a0": "Ada Lovelace", "a1": "1843", "b0": "notes"}
+    shown = TASK.show(examples[2], found[2]).split("\n")
+    assert shown == ["What ? notes (100%)", "  Ada Lovelace wrote well-known [notes] in 1843."]
+    said = TASK.as_json(examples[2], found[2])
+    assert TEXT[said["start"] : said["end"]] == said["answer"] == "notes"
+
+
+def test_words_of_a_user_are_split_as_those_of_the_training_text():
+    (example,) = TASK.from_words([["Who", "wrote", "?"], ["well-known", "notes", "."]], {})
+    assert example.tokens == ["Who", "wrote", "?"]
+    assert example.paragraph.tokens.words == ["well", "-", "known", "notes", "."]
+    assert example.paragraph.answer(0, 3) == "well-known notes"
+    with pytest.raises(UserError, match="expected a question and a paragraph, got one without words"):
+        TASK.from_words([["Who"], []], {})
+
+
+def test_the_best_span_on_the_host_is_the_one_on_the_device():
+    random = np.random.default_rng(0)
+    scores = random.integers(-2, 3, (2, 20, 9)).astype(np.float32)  # sums and products of powers are exact: many ties
+    spans, best = quick_jit(best_spans, static_argnums=2)(*scores, 4)
+    found = [most_probable_span(start, end, 4) for start, end in zip(*2**scores, strict=True)]
+    assert found == [(*span, 2**score) for span, score in zip(spans.tolist(), best.tolist(), strict=True)]
+    assert most_probable_span(np.ones(3), np.ones(3), 2) == (0, 0, 1.0)
+
+
+def test_the_question_comes_first_and_padding_has_no_probability():
+    question, paragraph = checks.text(0, [2, 3], 3, 4), checks.text(1, [5, 3], 5, 4)
+    config = SquadConfig()
+    model = type(TASK.module(config, {}))(type(config.model)(units=3))
+    arrays = {"answers": np.array([[0, 1], [2, 2]])}
+    variables = quick_jit(model.init)(jax.random.key(0), question, paragraph, arrays)
+    found = quick_jit(model.apply)(variables, question, paragraph, arrays).predictions
+    assert_allclose(found["start"].sum(1), 1, rtol=1e-5)
+    assert found["end"].shape == (2, 5) and not np.asarray(found["end"])[1, 3:].any()

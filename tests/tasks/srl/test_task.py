@@ -1,0 +1,44 @@
+"""What the task of semantic roles adds to its reader, model and metric."""
+
+from elmo_jax.tasks.srl.reader import Example
+from elmo_jax.tasks.srl.task import TASK, SRLConfig
+
+CAT = "The cat chased the mouse .".split()
+CHASED = ["B-ARG0", "I-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"]
+TRAIN = [
+    Example(0, CAT, 2, CHASED),
+    Example(1, "Dogs like to chase cats like this".split(), 1, ["B-ARG0", "B-V", *["O"] * 5]),
+    Example(1, "Dogs like to chase cats like this".split(), 3, ["O", "O", "O", "B-V", "B-ARG1", "O", "O"]),
+    Example(2, "It looks like rain , like snow".split(), 1, ["B-ARG1", "B-V", *["O"] * 5]),
+]
+
+
+def test_words_are_predicates_that_were_so_in_half_of_their_uses():
+    labels = TASK.labels(TRAIN, SRLConfig())
+    assert labels == {
+        "tags": ["B-ARG0", "B-ARG1", "B-V", "I-ARG0", "I-ARG1", "O"],
+        "predicates": ["chase", "chased", "looks"],  # "like" is one in only one of four
+    }
+    found = TASK.from_words(["Chase whoever chased it".split()], labels)
+    assert [(example.predicate, example.tags) for example in found] == [(0, []), (2, [])]
+    assert TASK.from_words([["Hello"]], labels) == []
+
+
+def test_what_a_user_sees():
+    assert TASK.show(TRAIN[0], CHASED) == "chased: [ARG0 The cat] [V chased] [ARG1 the mouse] ."
+    found = TASK.as_json(TRAIN[0], CHASED)
+    assert (found["predicate"], found["tags"]) == (2, CHASED)
+    assert found["arguments"][2] == {"role": "ARG1", "text": "the mouse", "start": 3, "end": 5}
+
+
+def test_the_predicates_of_a_sentence_are_written_side_by_side():
+    written = TASK.write(TRAIN, [example.tags for example in TRAIN])
+    blocks = written.split("\n\n")
+    assert blocks[0] == "- (ARG0*\n- *)\nchased (V*)\n- (ARG1*\n- *)\n- *"
+    assert blocks[1].split("\n")[:2] == ["- (ARG0*) *", "like (V*) *"]
+    assert len(blocks) == 4 and blocks[3] == ""
+
+
+def test_two_frames_of_one_position_are_written_as_two_sentences():
+    twice = [TRAIN[0], TRAIN[0]]
+    assert TASK.write(twice, [CHASED, CHASED]).count("chased (V*)") == 2

@@ -1,0 +1,123 @@
+"""`elmo-jax task`: a training that is killed and goes on, evaluation, and predictions for text that somebody types."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.commands import Commands, saved_arrays, stopped_when, wait
+from tests.tasks.tagging import overrides, write_problem
+
+SETTINGS = ("seeds=(0,4)", "train.epochs=40", "bilm=problem/bilm", "elmo.where=both")
+EXPERIMENT = '''\
+"""A tagger that is trained in seconds."""
+
+from elmo_jax.tasks.registry import default_config
+
+
+def get_config():
+    return default_config("pos")
+'''
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    folder = tmp_path_factory.mktemp("tagger")
+    (folder / "problem").mkdir()
+    write_problem(folder / "problem")
+    (folder / "task_tagger.py").write_text(EXPERIMENT)
+    return Commands(folder)
+
+
+def arguments(commands: Commands, run: str) -> list[str]:
+    settings = overrides(commands.folder / "problem", *SETTINGS)
+    return ["task", "train", "--config", "task_tagger.py", "--workdir", run, *settings]
+
+
+@pytest.fixture(scope="module")
+def trained(tagger: Commands) -> Path:
+    ended = tagger.run(*arguments(tagger, "whole"))
+    assert ended.status == 0, ended.stderr
+    assert "pos, accuracy" in ended.stdout and "(n = 2)" in ended.stdout and "seed 4: dev" in ended.stdout
+    return tagger.folder / "whole"
+
+
+def figures(run: Path) -> Any:
+    """Returns the result of a run without what depends on the clock."""
+    result = json.loads((run / "result.json").read_text())
+    for seed in result["seeds"]:
+        for key in ("seconds", "words_per_second"):
+            del seed[key]
+    return result
+
+
+def evaluations(run: Path, seed: int) -> int:
+    metrics = run / f"seed_{seed}" / "metrics.jsonl"
+    return metrics.read_text().count("dev/accuracy") if metrics.exists() else 0
+
+
+def test_killed_and_gone_on(tagger: Commands, trained: Path) -> None:
+    """Killed in the trainings with both seeds, it ends with the same numbers and parameters, bit for bit."""
+    run = tagger.folder / "killed"
+    for seed in (0, 4):
+        process = tagger.start(*arguments(tagger, "killed"))
+        stopped_when(process, lambda seed=seed: evaluations(run, seed) >= 4, signal.SIGKILL)
+        assert wait(process).status == -signal.SIGKILL
+    ended = tagger.run(*arguments(tagger, "killed"))
+    assert ended.status == 0, ended.stderr
+    assert figures(run) == figures(trained)
+    for seed in (0, 4):
+        step = figures(run)["seeds"][seed == 4]["step"]
+        one, other = (saved_arrays(folder / f"seed_{seed}", step) for folder in (run, trained))
+        assert one.keys() == other.keys() and all((one[key] == other[key]).all() for key in one)
+
+
+def test_stopped_and_gone_on(tagger: Commands, trained: Path) -> None:
+    run = tagger.folder / "stopped"
+    process = tagger.start(*arguments(tagger, "stopped"))
+    stopped_when(process, lambda: evaluations(run, 0) >= 3, signal.SIGTERM)
+    ended = wait(process)
+    assert ended.status == 128 + signal.SIGTERM and "the same command goes on from there" in ended.stdout
+    assert tagger.run(*arguments(tagger, "stopped")).status == 0
+    assert figures(run) == figures(trained)
+
+
+def test_a_run_of_other_settings_is_refused(tagger: Commands, trained: Path) -> None:
+    before = (trained / "result.json").read_bytes()
+    complaint = tagger.run(*arguments(tagger, "whole"), "--config.train.epochs=41").complaint
+    assert "train.epochs" in complaint and (trained / "result.json").read_bytes() == before
+
+
+def test_evaluate_prints_the_metrics_of_the_training(tagger: Commands, trained: Path) -> None:
+    ended = tagger.run("task", "evaluate", "whole", "--data", "problem/test.conllu", "--json", "metrics.json")
+    assert ended.status == 0, ended.stderr
+    expected = figures(trained)["seeds"][0]["test"]
+    assert json.loads((tagger.folder / "metrics.json").read_text()) == pytest.approx(expected)
+
+
+def test_predict_for_typed_text(tagger: Commands, trained: Path) -> None:
+    ended = tagger.run("task", "predict", "whole", "--text", "The old dog sees a tree. Some idea is green!")
+    assert ended.status == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("The/") and lines[1].split()[-1].startswith("!/")
+    as_json = tagger.run("task", "predict", "whole", "--text", "Silent trees", "--output", "json")
+    (line,) = as_json.stdout.splitlines()
+    assert json.loads(line)["tokens"] == ["Silent", "trees"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (("predict", "nowhere", "--text", "a"), "nowhere"),
+        (("predict", "problem", "--text", "a"), "problem"),
+        (("predict", "whole", "--input", "nowhere.txt"), "nowhere.txt"),
+        (("predict", "whole", "--text", "a", "--seed", "9"), "seed 9 is not trained"),
+        (("evaluate", "whole", "--data", "task_tagger.py"), "task_tagger.py, line 1"),
+    ],
+)
+def test_a_mistake_is_one_line(tagger: Commands, trained: Path, more: tuple[str, ...], expected: str) -> None:
+    assert expected in tagger.run("task", *more).complaint

@@ -1,0 +1,184 @@
+"""The trainer of all tasks: the same numbers on any number of devices and for any source of ELMo's layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import elmo_jax
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.registry import default_config, task_config
+from elmo_jax.tasks.run import TaskRun, training_share
+from tests.tasks.tagging import curve, train, write_problem
+
+WITH_ELMO = ("elmo.where=both", "elmo.dtype=float32")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("problem")
+    write_problem(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    """A run with ELMo and two seeds, on one device."""
+    train(folder, folder / "run", f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4)")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def result(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "result.json").read_text())
+    return found
+
+
+def test_it_learns_what_words_determine(result: dict[str, Any]) -> None:
+    assert result["task"] == "pos" and result["metric"] == "accuracy"
+    assert result["test"]["mean"] > 90 and result["test"]["n"] == 2
+    accuracies = [seed["test"]["accuracy"] for seed in result["seeds"]]
+    assert result["test"]["mean"] == pytest.approx(np.mean(accuracies))
+    assert result["test"]["sd"] == pytest.approx(np.std(accuracies, ddof=1))
+
+
+def test_eight_devices_give_the_losses_of_one(folder: Path, run: Path) -> None:
+    train(folder, folder / "eight", f"bilm={folder / 'bilm'}", *WITH_ELMO, devices=8)
+    assert len(curve(run, "train/loss")) == 4
+    np.testing.assert_allclose(curve(folder / "eight", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
+    assert curve(folder / "eight", "dev/accuracy") == curve(run, "dev/accuracy")
+
+
+def test_layers_computed_in_the_step_give_the_losses_of_cached_ones(folder: Path, run: Path) -> None:
+    train(folder, folder / "computed", f"bilm={folder / 'bilm'}", *WITH_ELMO, "elmo.vectors=computed")
+    np.testing.assert_allclose(curve(folder / "computed", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
+    assert not (folder / "computed" / "elmo").exists()
+
+
+def test_layers_are_cached_once(folder: Path, run: Path) -> None:
+    files = {path: path.stat().st_mtime_ns for path in (run / "elmo").iterdir()}
+    assert len(files) == 6  # a file and its description for train, dev and test
+    train(folder, folder / "shared", f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}")
+    assert {path: path.stat().st_mtime_ns for path in (run / "elmo").iterdir()} == files
+    assert curve(folder / "shared", "train/loss") == curve(run, "train/loss")
+
+
+def test_nothing_is_compiled_after_the_first_epoch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    first = TaskRun.__init__
+
+    def remember(self: TaskRun, *arguments: Any) -> None:
+        first(self, *arguments)
+        made.append(self)
+
+    monkeypatch.setattr(TaskRun, "__init__", remember)
+    train(folder, folder / "counted", "train.epochs=4", "train.batch_size=3", "seeds=(0,1)")
+    data, program = made[0]._data, made[0]._program
+    shapes = data["train"].groups.shapes
+    assert len(shapes) == 2 and program.train_step._cache_size() == len(shapes)
+    evaluated = {shape for name in ("dev", "test") for shape in data[name].groups.shapes}
+    assert program.evaluate._cache_size() == len(evaluated)
+
+
+def test_a_second_launch_changes_nothing(folder: Path, run: Path, result: dict[str, Any]) -> None:
+    again = train(folder, run, f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4)")
+    assert again == result
+
+
+def test_a_seed_added_later_leaves_the_others(folder: Path, run: Path, result: dict[str, Any]) -> None:
+    more = train(folder, run, f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4,5)")
+    assert more["seeds"][:2] == result["seeds"] and more["test"]["n"] == 3
+
+
+def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
+    task = elmo_jax.load_task(run)
+    written = (run / "seed_0" / "test.predictions").read_text().strip().split("\n\n")
+    rows = [[line.split("\t") for line in sentence.splitlines()] for sentence in written]
+    found = task.predict([[row[0] for row in sentence] for sentence in rows])
+    assert [value["tags"] for value in found] == [[row[2] for row in sentence] for sentence in rows]
+    (unknown,) = task.predict([["A", "sentence", "of", "words", "never", "seen"]])
+    assert len(unknown["tags"]) == 6
+    assert task.predict([]) == []
+
+
+def test_an_ensemble_averages_the_seeds(run: Path, result: dict[str, Any], folder: Path) -> None:
+    together = elmo_jax.load_task(run, seeds=[0, 4])
+    metrics = together.evaluate(str(folder / "test.conllu"))
+    assert metrics["accuracy"] == pytest.approx(result["ensemble"]["test"]["accuracy"])
+
+
+def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in run.iterdir():
+        if path.name != "config.json":
+            (copy / path.name).symlink_to(path)
+    config["facts"]["bilm"] = "0" * 64
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="trained with the biLM of fingerprint 000000000000"):
+        elmo_jax.load_task(copy)
+
+
+def test_strong_regularization_leaves_the_layers_equal(folder: Path, result: dict[str, Any]) -> None:
+    elmo = (f"bilm={folder / 'bilm'}", *WITH_ELMO)
+    strong = train(folder, folder / "strong", *elmo, "elmo.regularization=100", f"elmo.cache={folder / 'run' / 'elmo'}")
+    for where in ("input", "output"):
+        np.testing.assert_allclose(strong["seeds"][0]["elmo"][where]["weights"], 1 / 3, atol=0.01)
+    free = [result["seeds"][0]["elmo"][where]["weights"] for where in ("input", "output")]
+    assert max(np.abs(np.array(free) - 1 / 3).max(axis=-1)) > 0.02
+
+
+def test_smaller_shares_are_parts_of_larger_ones() -> None:
+    examples = list(range(100))
+    shares = [
+        training_share(examples, task_config({"task": "pos", "data": {"train_fraction": fraction}}))
+        for fraction in (0.01, 0.1, 0.5, 1.0)
+    ]
+    assert [len(share) for share in shares] == [1, 10, 50, 100]
+    for small, large in zip(shares, shares[1:], strict=False):
+        assert set(small) < set(large) and small == sorted(small)
+
+
+def test_parameters_are_counted_without_word_vectors(folder: Path, result: dict[str, Any]) -> None:
+    words, elmo, units = 5, 14, 6
+    lstms = 2 * 4 * units * (words + elmo + units + 1)
+    mixes = 2 * (3 + 1)
+    tags = (2 * units + elmo + 1) * 4
+    assert result["parameters"] == lstms + mixes + tags
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (("data.train=nowhere.conllu",), "nowhere.conllu"),
+        (("data.dev=",), "config.data.dev: no examples"),
+        (("bilm=nowhere",), "nowhere: no such file or folder"),
+        (("train.max_length=1",), "config.train.max_length"),
+        (("word_vectors.path=nowhere.txt",), "nowhere.txt: no such file of word vectors"),
+    ],
+)
+def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(UserError, match=expected) as error:
+        train(folder, tmp_path / "run", *more)
+    assert "\n" not in str(error.value)
+
+
+def test_a_loss_that_is_not_finite_is_told(folder: Path, tmp_path: Path) -> None:
+    more = ("train.optimizer.learning_rate=1000", "train.optimizer.name=sgd", "train.optimizer.clip_norm=0")
+    with pytest.raises(UserError, match="the loss stopped being finite"):
+        train(folder, tmp_path / "run", *more, "train.epochs=30", "train.optimizer.weight_decay=1")
+
+
+def test_the_layer_of_the_bilm_must_exist(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="config.elmo.layers: expected 1 to 2"):
+        train(folder, tmp_path / "run", f"bilm={folder / 'bilm'}", "elmo.layers=3")
+
+
+def test_the_defaults_are_of_the_task() -> None:
+    assert default_config("pos").task == "pos" and jax.device_count() == 8
