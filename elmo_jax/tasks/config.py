@@ -152,6 +152,12 @@ class TaskTrainConfig:
     max_length: int = setting(
         0, "The number of words of a text above which a training example is left out; 0 for no limit.", least=0
     )
+    max_sentences: int = setting(
+        0,
+        "The number of sentences above which an epoch reads a window of a training document, drawn anew in each epoch;"
+        " 0 for no limit.",
+        least=0,
+    )
     shapes: int = setting(
         6, "The largest number of groups of similar length for batches; each is compiled once.", least=1, most=64
     )

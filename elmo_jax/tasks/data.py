@@ -6,7 +6,7 @@ Shapes: N examples, B examples per batch, R rows of a text in a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from elmo_jax.data.batches import prefetched
 from elmo_jax.tasks.batching import Batch, Groups, make_groups, size_of
 from elmo_jax.tasks.inputs import TextEncoder
 from elmo_jax.tasks.program import BatchArrays
-from elmo_jax.tasks.task import Example, Labels, Shape, Task
+from elmo_jax.tasks.task import DocumentTask, Example, Labels, Shape, Task
 
 
 class TaskData(Generic[Example]):
@@ -36,6 +36,7 @@ class TaskData(Generic[Example]):
         devices: int,
         shapes: int,
         known: Sequence[Shape] = (),
+        max_sentences: int = 0,
     ) -> None:
         """Groups the examples.
 
@@ -48,11 +49,13 @@ class TaskData(Generic[Example]):
           devices: the number of devices that a batch is divided over; B is rounded up to a multiple of it.
           shapes: the largest number of new groups; see `make_groups`.
           known: the shapes that exist already; see `make_groups`.
+          max_sentences: the number of sentences above which windows of a document are read; 0 for no limit.
         """
         self._task, self.examples, self._labels, self._encoder = task, examples, labels, encoder
         self._batch_size = batch_size
         self._places = -(-batch_size // devices) * devices  # B
-        sizes = [size_of(task.texts(example)) for example in examples]
+        self._max_sentences = max_sentences
+        sizes = [self._size(example) for example in examples]
         self.groups: Groups = make_groups(sizes, shapes, known)
         self.words = sum(len(row) for example in examples for text in task.texts(example) for row in text)
 
@@ -60,9 +63,22 @@ class TaskData(Generic[Example]):
         """Returns the batches of an epoch; see `Groups.epoch`."""
         return self.groups.epoch(self._batch_size, rng)
 
-    def arrays(self, batch: Batch) -> BatchArrays:
-        """Returns the arrays of a batch on the host."""
-        chosen = [self.examples[number] for number in batch.examples]
+    def _size(self, example: Example) -> Shape:
+        most = self._max_sentences
+        return tuple((min(rows, most) if most else rows, words) for rows, words in size_of(self._task.texts(example)))
+
+    def _drawn(self, number: int, draw: Sequence[int] | None) -> Example:
+        """Returns an example, or the window of a long document that `draw` chooses, which is the first one for None."""
+        example, most = self.examples[number], self._max_sentences
+        rest = len(self._task.texts(example)[0]) - most
+        if not most or rest <= 0:
+            return example
+        first = 0 if draw is None else int(np.random.default_rng([*draw, number]).integers(rest + 1))
+        return cast("DocumentTask[Example, Any]", self._task).window(example, first, most)
+
+    def arrays(self, batch: Batch, draw: Sequence[int] | None = None) -> BatchArrays:
+        """Returns the arrays of a batch on the host; the numbers `draw`, such as seed and epoch, choose the windows."""
+        chosen = [self._drawn(number, draw) for number in batch.examples]
         texts = [self._task.texts(example) for example in chosen]
         encoded = []
         for place, (rows, words) in enumerate(batch.shape):
@@ -73,6 +89,8 @@ class TaskData(Generic[Example]):
             encoded.append(self._encoder(laid_out, rows * self._places, words))
         return BatchArrays(tuple(encoded), self._task.arrays(chosen, self._places, batch.shape, self._labels))
 
-    def iterate(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, BatchArrays]]:
+    def iterate(
+        self, batches: Sequence[Batch], draw: Sequence[int] | None = None
+    ) -> Iterator[tuple[Batch, BatchArrays]]:
         """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use."""
-        return prefetched((batch, self.arrays(batch)) for batch in batches)
+        return prefetched((batch, self.arrays(batch, draw)) for batch in batches)

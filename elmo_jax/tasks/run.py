@@ -132,7 +132,8 @@ class TaskRun:
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
         devices = mesh.size if task.rows_are_examples else 1
         settings = (self._labels, encoder, config.train.batch_size, devices, config.train.shapes)
-        train = TaskData(task, short_enough(task, chosen, config), *settings)
+        fitting = short_enough(task, chosen, config)
+        train = TaskData(task, fitting, *settings, max_sentences=config.train.max_sentences)
         known = train.groups.shapes
         self._data = {"train": train, **{n: TaskData(task, splits[n], *settings, known) for n in ("dev", "test")}}
         computed = bilm is not None and self._layers is None

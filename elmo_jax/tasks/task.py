@@ -114,6 +114,13 @@ class Task(Protocol[Example, Prediction]):
         """Returns a prediction for a person to read."""
 
 
+class DocumentTask(Task[Example, Prediction], Protocol[Example, Prediction]):
+    """A task whose examples are documents of several sentences; `rows_are_examples` is false."""
+
+    def window(self, example: Example, first: int, sentences: int) -> Example:
+        """Returns the part of a document that begins at the sentence `first` and has a number of sentences."""
+
+
 class NoTfds:
     """The part of a task for which TFDS has no dataset."""
 

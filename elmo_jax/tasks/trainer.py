@@ -58,7 +58,7 @@ class Fitting(Generic[Example, Prediction]):
     words: np.ndarray | None
 
     def predict(self, params: Tree, data: TaskData[Example]) -> tuple[list[Prediction], dict[str, list[np.ndarray]]]:
-        """Returns the predictions of all examples, in their order, and the model's arrays of each example."""
+        """Returns the predictions of all examples, in their order, and their arrays if the task averages them."""
         places: dict[int, Prediction] = {}
         arrays: dict[int, dict[str, np.ndarray]] = {}
         for batch, host in data.iterate(data.epoch(None)):
@@ -68,7 +68,8 @@ class Fitting(Generic[Example, Prediction]):
             decoded = self.task.decode(found, chosen, self.labels, self.config)
             for place, number in enumerate(batch.examples):
                 places[number] = decoded[place]
-                arrays[number] = {name: array[place] for name, array in found.items() if array.ndim}
+                if self.task.averages:
+                    arrays[number] = {name: array[place] for name, array in found.items() if array.ndim}
         order = range(len(data.examples))
         names = arrays[0] if arrays else {}
         return [places[number] for number in order], {name: [arrays[n][name] for n in order] for name in names}
@@ -150,7 +151,7 @@ class Training(Generic[Example, Prediction]):
         history = self._history(recorder)
         seed = jnp.asarray(self._seed, jnp.uint32)
         step, began = int(state.step), time.perf_counter()
-        for _, host in data.iterate(batches):
+        for _, host in data.iterate(batches, (self._seed, epoch)):
             rate = self._rate(step, history)
             state, loss = program.train_step(state, program.place(host), self._fitting.constants, rate, seed)
             step += 1

@@ -26,13 +26,13 @@ from elmo_jax.tasks.coref.ranking import (
     antecedent_places,
     antecedent_scores,
 )
+from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
 from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
 from elmo_jax.tasks.layers.initial_values import glorot_uniform
 from elmo_jax.types import Tree
 
-GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # of OntoNotes, the first letters of a document's name
 DISTANCES = 10  # the number of buckets of distances
 
 
@@ -102,7 +102,8 @@ class Coref(nn.Module):
         """Finds the antecedents of a document's spans and compares them with the gold clusters.
 
         Args:
-          sentences: the document with one sentence per row; `vectors` and `words` without dropout. `output` is ignored.
+          sentences: the document with one sentence per row; `vectors` and `words` without dropout. With `output`, its
+            ELMo is joined after the LSTM.
           arrays: the arrays of one document, so their first size is 1. `clusters` int32 [1, N, W], the number of the
             gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N],
             the speaker of each word; `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
@@ -161,6 +162,8 @@ class Coref(nn.Module):
         else:
             row = document.flat(inputs)[None]
             hidden = drop(lstm(row, document.real[None], deterministic=deterministic))[0]
+        if sentences.output is not None:
+            hidden = jnp.concatenate([hidden, document.flat(sentences.output)], axis=-1)
         weights, biases = self._initial
         score = nn.Dense(1, kernel_init=weights, bias_init=biases, precision=lax.Precision.HIGHEST, name="head_score")
         scores = score(hidden if original else heads)[:, 0]  # [N]

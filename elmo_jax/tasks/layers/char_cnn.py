@@ -40,8 +40,8 @@ class CharCNN(nn.Module):
       filters: the pairs (width, F).
       max_characters: the number of characters read per word, at least the widest filter.
       variant: the windows that take part in the maximum.
-      initial: the initial values of the embedding: Xavier-uniform, or uniform within 0.05.
-      dropout: the fraction of the embedding's units that is dropped in training.
+      initial: the initial embeddings, Xavier-uniform or uniform within 0.05.
+      dropout: the fraction of the embeddings' numbers dropped in training.
     """
 
     characters: int
@@ -58,7 +58,7 @@ class CharCNN(nn.Module):
 
         Args:
           ids: [..., W], the character ids, 0 at padding after a word's characters.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
+          deterministic: whether nothing is dropped; otherwise the apply needs a `dropout` key.
 
         Returns:
           The vectors [..., sum of all F]. That of a word without characters is zero or, in the variant "allennlp", that

@@ -71,11 +71,11 @@ def read(path: Path, missing: Missing = "error", part: slice = slice(None)) -> Q
 
     Args:
       path: the file, decompressed by its suffix.
-      missing: "error" to refuse a question whose first answer is nowhere in its paragraph, "skip" to leave it out.
-      part: the slice of the articles that is read.
+      missing: what to do about a question whose first answer is nowhere in its paragraph.
+      part: the articles that are read.
 
     Raises:
-      UserError: the file is not JSON, or `questions` raises it.
+      UserError: the file is not JSON, or as `questions`.
     """
     articles = _items(path, _load(path), "data", "")
     return questions(path, articles[part], missing, range(len(articles))[part])
@@ -89,8 +89,8 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
     equally near ones the first.
 
     Args:
-      path: the path of the file, for messages.
-      articles: the articles, with `title` and `paragraphs`.
+      path: the file of the articles, for messages.
+      articles: the articles, each with `title` and `paragraphs`.
       missing: "error" to refuse a question whose first answer is nowhere in its paragraph, "skip" to leave it out.
       numbers: the number of each article, for messages.
 

@@ -1,0 +1,204 @@
+"""Coreference resolution as a task of the trainer; an example is a document, a sentence per row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import numpy as np
+
+from elmo_jax.errors import UserError
+from elmo_jax.settings import setting
+from elmo_jax.tasks.config import TaskConfig, TaskDataConfig, TaskTrainConfig
+from elmo_jax.tasks.coref.decode import clusters
+from elmo_jax.tasks.coref.metric import metric
+from elmo_jax.tasks.coref.model import Coref as Ranker
+from elmo_jax.tasks.coref.model import CorefModel
+from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
+from elmo_jax.tasks.slices import split_slice
+from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
+
+Prediction = list[list[Mention]]
+NO_SPEAKER = "-"
+_SMALLEST = 128  # words of the smallest arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class CorefDataConfig(TaskDataConfig):
+    """The annotated documents: files or folders of `*conll` files; `FOLDER[:80]` reads the first 80 documents."""
+
+    singletons: Singletons = setting(
+        "keep",
+        "Whether entities of one mention count as gold in the scores. The model never predicts such entities, and"
+        " CoNLL-2012 has none.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CorefConfig(TaskConfig):
+    """An experiment on coreference."""
+
+    task: str = setting("coref", "The name of the task.")
+    data: CorefDataConfig = CorefDataConfig()
+    model: CorefModel = CorefModel()
+    train: TaskTrainConfig = TaskTrainConfig(batch_size=1, max_sentences=50)
+
+    def check(self, where: str = "config") -> None:
+        """Raises `UserError` for settings that do not go together."""
+        super().check(where)
+        if self.train.batch_size != 1:
+            raise UserError(
+                f"{where}.train.batch_size: expected 1, since a step reads one document, got {self.train.batch_size}"
+            )
+
+
+class Coref(NoTfds):
+    """Coreference resolution of documents; implements `DocumentTask`."""
+
+    name = "coref"
+    metric = "average_f1"
+    config_class: type[TaskConfig] = CorefConfig
+    averages = False  # every model keeps spans of its own
+    texts_per_example = 1
+    rows_are_examples = False
+
+    def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:
+        """Reads a file, or all files of a folder whose names end with `conll`, in alphabetical order."""
+        del training
+        path, part = split_slice(source)
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.name.endswith("conll"))
+            if not files:
+                raise UserError(f"{path}: expected files whose names end with conll; it has none")
+        return [document for file in files for document in read(file, config.data.singletons)][part]
+
+    def texts(self, example: Document) -> tuple[Text, ...]:
+        """Returns the sentences."""
+        return (example.sentences,)
+
+    def window(self, example: Document, first: int, sentences: int) -> Document:
+        """Returns some sentences of a document, with the mentions that are in them."""
+        before = sum(map(len, example.sentences[:first]))
+        kept = example.sentences[first : first + sentences]
+        end = before + sum(map(len, kept))
+        inside = [
+            [(start - before, last - before) for start, last in cluster if before <= start and last < end]
+            for cluster in example.clusters
+        ]
+        speakers = example.speakers[first : first + sentences]
+        return dataclasses.replace(example, sentences=kept, speakers=speakers, clusters=list(filter(None, inside)))
+
+    def labels(self, train: Sequence[Document], config: CorefConfig) -> Labels:
+        """Returns the words of the widest span, and the genre of documents that have none: the most frequent one."""
+        genres = Counter(document.genre for document in train if document.genre)
+        return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
+
+    def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+        """Returns the arrays of one document of N words, rounded up so that few sizes occur.
+
+        These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
+        """
+        del number, shape
+        (document,) = examples
+        size = _rounded(sum(map(len, document.sentences)))
+        gold = np.zeros((1, size, labels["widest"]), np.int32)
+        for entity, cluster in enumerate(document.clusters, 1):
+            for start, end in cluster:
+                if end - start < labels["widest"]:
+                    gold[0, start, end - start] = entity
+        speakers = np.zeros((1, size), np.int32)
+        numbers: dict[str, int] = defaultdict(lambda: len(numbers))
+        names = [numbers[name] for row in document.speakers for name in row]
+        speakers[0, : len(names)] = names
+        genre = np.array([GENRES.index(document.genre or labels["genre"])], np.int32)
+        return {"clusters": gold, "speakers": speakers, "genre": genre}
+
+    def module(self, config: CorefConfig, labels: Labels) -> nn.Module:
+        """Returns the span-ranking model."""
+        del labels
+        return Ranker(config.model)
+
+    def decode(
+        self, predictions: dict[str, np.ndarray], examples: Sequence[Document], labels: Labels, config: CorefConfig
+    ) -> list[Prediction]:
+        """Returns the clusters of the document, without entities of one mention."""
+        del labels, config, examples
+        found = {name: predictions[name][0].tolist() for name in ("starts", "ends", "antecedents", "kept")}
+        return [clusters(**found)]
+
+    def score(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Returns the mean of the F1s of MUC, B-cubed and CEAFe first, then these as the reference scorer has them."""
+        return metric([example.clusters for example in examples], predictions)
+
+    def write(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> str:
+        """Returns documents in the columns of CoNLL-2012, the predicted clusters in the last, for the official scorer.
+
+        Columns that the task does not know have `-`.
+        """
+        parts = []
+        for document, prediction in zip(examples, predictions, strict=True):
+            cells = iter(_cells(sum(map(len, document.sentences)), prediction))
+            name = document.name or "text"
+            parts.append(f"#begin document ({name}); part {document.part:03}\n")
+            for words, speakers in zip(document.sentences, document.speakers, strict=True):
+                for place, (word, speaker) in enumerate(zip(words, speakers, strict=True)):
+                    row = [name, document.part, place, word, *["-"] * 5, speaker, "-", next(cells)]
+                    parts.append("\t".join(map(str, row)) + "\n")
+                parts.append("\n")
+            parts.append("#end document\n")
+        return "".join(parts)
+
+    def from_words(self, texts: Sequence[Text], labels: Labels) -> list[Document]:
+        """Returns the text as a document of one speaker."""
+        del labels
+        sentences = [sentence for sentence in texts[0] if sentence]
+        speakers = [[NO_SPEAKER] * len(sentence) for sentence in sentences]
+        return [Document("", 0, None, sentences, speakers, [])]
+
+    def as_json(self, example: Document, prediction: Prediction) -> dict[str, Any]:
+        """Returns `sentences` and `clusters`; a mention has the words `start` to before `end` of the whole text."""
+        words = [word for sentence in example.sentences for word in sentence]
+        entities = [
+            [{"text": " ".join(words[start : end + 1]), "start": start, "end": end + 1} for start, end in cluster]
+            for cluster in prediction
+        ]
+        return {"sentences": example.sentences, "clusters": entities}
+
+    def show(self, example: Document, prediction: Prediction) -> str:
+        """Returns a sentence per line with the mentions in brackets, as in `[1 Ada] praised [2 [1 her] mother] .`."""
+        words = [word for sentence in example.sentences for word in sentence]
+        mentions = [(mention, number) for number, cluster in enumerate(prediction, 1) for mention in cluster]
+        for (start, end), number in sorted(mentions, key=lambda found: (found[0][1] - found[0][0], found)):
+            words[start] = f"[{number} {words[start]}"  # the shortest first, so that the longer ones open before them
+            words[end] += "]"
+        rest = iter(words)
+        return "\n".join(" ".join(next(rest) for _ in sentence) for sentence in example.sentences)
+
+
+def _rounded(words: int) -> int:
+    """The least of 128, 192, 256, 384, 512, 768, … that is not smaller."""
+    size = _SMALLEST
+    while size < words:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def _cells(words: int, found: Prediction) -> list[str]:
+    """The column of coreference: inner mentions close before outer ones, which open before them."""
+    opening: list[list[str]] = [[] for _ in range(words)]
+    closing: list[list[str]] = [[] for _ in range(words)]
+    mentions = [(start, end, number) for number, cluster in enumerate(found) for start, end in cluster]
+    for start, end, number in sorted(mentions, key=lambda m: (m[0], -m[1])):
+        if start == end:
+            opening[start].append(f"({number})")
+        else:
+            opening[start].append(f"({number}")
+            closing[end].insert(0, f"{number})")
+    return ["|".join([*closed, *opened]) or "-" for opened, closed in zip(opening, closing, strict=True)]
+
+
+TASK = Coref()

@@ -1,0 +1,111 @@
+"""What the task of coreference adds to its reader, model and metric, and the windows of long documents."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from elmo_jax.errors import UserError
+from elmo_jax.settings import from_dict
+from elmo_jax.tasks.config import TaskConfig
+from elmo_jax.tasks.coref.reader import Document, read
+from elmo_jax.tasks.coref.task import TASK, CorefConfig
+from elmo_jax.tasks.data import TaskData
+from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.vocabulary import Vocabulary
+
+SENTENCES = [["Ada", "saw", "her", "own", "mother", "."], ["She", "waved", "."], ["Ada", "waved", "back", "."]]
+SPEAKERS = [["Bo"] * 6, ["Cy"] * 3, ["Bo"] * 4]
+CLUSTERS = [[(0, 0), (2, 2), (9, 9)], [(2, 4), (6, 6)], [(7, 7)]]
+DOCUMENT = Document("nw/a", 1, "nw", SENTENCES, SPEAKERS, CLUSTERS)
+LABELS = TASK.labels([DOCUMENT], CorefConfig())
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    other = dataclasses.replace(DOCUMENT, name="bn/b", genre="bn", part=0, clusters=[[(0, 1), (1, 1), (3, 5), (5, 5)]])
+    path = tmp_path / "predicted"
+    path.write_text(TASK.write([DOCUMENT, other], [DOCUMENT.clusters, other.clusters]))
+    assert read(path) == [DOCUMENT, other]
+
+
+def test_a_folder_is_read_in_the_order_of_its_names_and_divided(tmp_path):
+    documents = [dataclasses.replace(DOCUMENT, name=f"nw/{name}") for name in "cab"]
+    for document in documents:
+        text = TASK.write([document], [document.clusters])
+        (tmp_path / f"{document.name[3:]}.v4_gold_conll").write_text(text)
+    (tmp_path / "notes.txt").write_text("no document")
+    config = CorefConfig()
+    assert [document.name[3:] for document in TASK.read(str(tmp_path), config, True)] == ["a", "b", "c"]
+    assert [document.name[3:] for document in TASK.read(f"{tmp_path}[1:]", config, True)] == ["b", "c"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="expected files whose names end with conll"):
+        TASK.read(str(tmp_path / "empty"), config, True)
+
+
+def test_singletons_are_a_setting(tmp_path):
+    path = tmp_path / "x.conll"
+    path.write_text(TASK.write([DOCUMENT], [CLUSTERS]))
+    drop = from_dict({"data": {"singletons": "drop"}}, CorefConfig)
+    predicted = [CLUSTERS[:2]]
+    keep = TASK.score(TASK.read(str(path), CorefConfig(), False), predicted)
+    assert keep["average_f1"] < 100 == TASK.score(TASK.read(str(path), drop, False), predicted)["average_f1"]
+
+
+def test_a_window_has_the_mentions_inside_it():
+    found = TASK.window(DOCUMENT, 1, 2)
+    assert found.sentences == SENTENCES[1:] and found.speakers == SPEAKERS[1:]
+    assert found.clusters == [[(3, 3)], [(0, 0)], [(1, 1)]]
+    assert TASK.window(DOCUMENT, 0, 3) == DOCUMENT
+
+
+def test_windows_of_training_documents_are_drawn_anew_in_every_epoch():
+    long = dataclasses.replace(DOCUMENT, sentences=SENTENCES * 4, speakers=SPEAKERS * 4)
+    config = TaskConfig()
+    encoder = TextEncoder(config, Vocabulary(sorted(sum(SENTENCES, [])), [], config.word_vectors), None, None)
+    data = TaskData(TASK, [long], LABELS, encoder, 1, 1, 1, max_sentences=3)
+    (batch,) = data.epoch(np.random.default_rng(0))
+    assert batch.shape == ((3, 8),)
+
+    def words(draw):
+        return data.arrays(batch, draw).texts[0]["words"].tolist()
+
+    drawn = [words((0, epoch)) for epoch in range(8)]
+    assert drawn == [words((0, epoch)) for epoch in range(8)] != [words((1, epoch)) for epoch in range(8)]
+    assert len({str(window) for window in drawn}) == 3  # that the document repeats after three sentences
+    whole = TaskData(TASK, [long], LABELS, encoder, 1, 1, 1)
+    assert whole.arrays(whole.epoch(None)[0], (0, 0)).texts[0]["words"].shape == (12, 8)
+
+
+def test_arrays():
+    found = TASK.arrays([DOCUMENT], 1, ((3, 8),), LABELS)
+    assert found["clusters"].shape == (1, 128, 10) and found["genre"] == [3]
+    table = np.argwhere(found["clusters"][0])
+    assert table.tolist() == [[0, 0], [2, 0], [2, 2], [6, 0], [7, 0], [9, 0]]
+    assert found["clusters"][0, 2, 2] == found["clusters"][0, 6, 0] == 2
+    assert_array_equal(found["speakers"][0, :13], [0] * 6 + [1] * 3 + [0] * 4)
+    (text,) = TASK.from_words([SENTENCES], LABELS)
+    unknown = TASK.arrays([text], 1, ((3, 8),), LABELS)
+    assert unknown["genre"] == [3]  # the most frequent one of the training documents
+    assert not unknown["speakers"].any() and not unknown["clusters"].any()
+
+
+def test_spans_that_are_too_wide_are_not_gold():
+    labels = {**LABELS, "widest": 2}
+    found = TASK.arrays([DOCUMENT], 1, ((3, 8),), labels)["clusters"]
+    assert found.shape[2] == 2 and found[0, 2].tolist() == [1, 0]
+
+
+def test_what_a_user_sees():
+    assert TASK.show(DOCUMENT, CLUSTERS[:2]).split("\n") == [
+        "[1 Ada] saw [2 [1 her] own mother] .",
+        "[2 She] waved .",
+        "[1 Ada] waved back .",
+    ]
+    (_, second) = TASK.as_json(DOCUMENT, CLUSTERS[:2])["clusters"]
+    assert second[0] == {"text": "her own mother", "start": 2, "end": 5}
+
+
+def test_a_step_reads_one_document():
+    with pytest.raises(UserError, match="config.train.batch_size: expected 1"):
+        from_dict({"train": {"batch_size": 2}}, CorefConfig)
