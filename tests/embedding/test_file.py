@@ -312,7 +312,7 @@ def test_a_cache_that_is_ill_meant(word_list, change, message):
         (b"a\n", ["--layers", "mix", "--weights", "1,2"], "2 weights, but this biLM has 3 layers"),
         (b"a\n", ["--layers", "mix", "--weights", "1,x"], "expected numbers separated by commas"),
         (b"a\n\nb\n", ["--words"], "line 2: blank"),
-        (b"a\n", ["--words", "--layers", "top"], "do not apply"),
+        (b"a\n", ["--words", "--layers", "top"], "remove --layers, --weights"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, content, extra, message):

@@ -110,7 +110,7 @@ def test_the_docstring_says_what_a_user_needs(name):
     assert COMMANDS[name] in text
     if name in FINETUNED:
         assert f"--config experiments/{name}.py" in text and f"{FINETUNED[name]}.py" in text
-    for word in ("hardware", "time", "figure", "measured"):
+    for word in ("hardware", "time", "result", "measured"):
         assert re.search(rf"\b{word}\b", text), word
 
 
