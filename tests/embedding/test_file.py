@@ -186,7 +186,7 @@ def test_a_killed_command_goes_on(tmp_path):
     job["lines"], job["sentences"] = scan(text)
     (parts / "job.json").write_text(json.dumps(job, indent=1))
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert f"{lines:,} lines in" in done.stdout and "embedding" in done.stderr
+    assert f"{lines:,} lines to" in done.stdout and "embedding" in done.stderr
     found, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))
     assert len(found) == lines
     for number in (0, 1, 1023, 1024, lines - 1):
