@@ -12,7 +12,8 @@ import pytest
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config_file import load_config
-from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.finetuning.source import with_architecture
 from elmo_jax.model.bilm import BiLM, parameter_count
