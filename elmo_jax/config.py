@@ -17,6 +17,7 @@ from elmo_jax.settings import setting, to_dict
 
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
+_HUGE = 1e9  # the largest bound on numbers that are themselves far smaller; float32 can compute with it
 _WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
@@ -26,7 +27,10 @@ class CharCNNConfig:
 
     embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=_WIDEST)
     filters: tuple[tuple[int, int], ...] = setting(
-        ORIGINAL_FILTERS, "Pairs (width, number): the filters' width in characters, and the number of such filters."
+        ORIGINAL_FILTERS,
+        "Pairs (width, number): the filters' width in characters, and the number of such filters.",
+        least=1,
+        most=_WIDEST,
     )
     highways: int = setting(2, "The number of highway layers after the convolutions.", least=0, most=_MOST_LAYERS)
     activation: Literal["relu", "tanh"] = setting(
@@ -54,9 +58,9 @@ class LSTMConfig:
         most=_WIDEST,
     )
     layers: int = setting(2, "The number of layers per direction.", least=1, most=_MOST_LAYERS)
-    cell_clip: float = setting(3.0, "The bound on a cell's absolute value; 0 means no bound.", least=0)
+    cell_clip: float = setting(3.0, "The bound on a cell's absolute value; 0 means no bound.", least=0, most=_HUGE)
     projection_clip: float = setting(
-        3.0, "The bound on the absolute value of a projected output; 0 means no bound.", least=0
+        3.0, "The bound on the absolute value of a projected output; 0 means no bound.", least=0, most=_HUGE
     )
     skip_connections: bool = setting(True, "Whether a layer's input is added to its output, from the second layer on.")
 
@@ -83,10 +87,10 @@ class ModelConfig:
                 f" {len(char_cnn.filters)}"
             )
         for width, number in char_cnn.filters:
-            if not (1 <= width <= char_cnn.max_characters and 1 <= number <= _WIDEST):
+            if width > char_cnn.max_characters:
                 raise UserError(
                     f"{where}.char_cnn.filters: ({width}, {number}) is no filter: expected a width of 1 to"
-                    f" {char_cnn.max_characters} characters and a number of 1 to {_WIDEST}"
+                    f" {char_cnn.max_characters} characters"
                 )
         if lstm.cells < lstm.projection:
             raise UserError(
@@ -107,11 +111,14 @@ class OptimizerConfig:
     """The optimizers: Adagrad for the rows of the softmax, and Adagrad or Adam for all other parameters."""
 
     name: Literal["adagrad", "adam"] = setting("adagrad", "The optimizer of all parameters except the softmax.")
-    learning_rate: float = setting(0.2, "The learning rate of all parameters except the softmax.", above=0)
+    learning_rate: float = setting(0.2, "The learning rate of all parameters except the softmax.", above=0, most=1e3)
     softmax_learning_rate: float = setting(
-        0.0, "The learning rate of Adagrad for the softmax rows; 0 means the same as `learning_rate`.", least=0
+        0.0,
+        "The learning rate of Adagrad for the softmax rows; 0 means the same as `learning_rate`.",
+        least=0,
+        most=1e3,
     )
-    initial_accumulator: float = setting(1.0, "The initial value of Adagrad's accumulators.", above=0)
+    initial_accumulator: float = setting(1.0, "The initial value of Adagrad's accumulators.", above=0, most=_HUGE)
     schedule: Literal["constant", "warmup_cosine"] = setting(
         "constant", "The learning rate schedule: constant, or a linear warmup followed by a cosine decay."
     )
@@ -122,12 +129,13 @@ class OptimizerConfig:
     adam_b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
     adam_b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
     adam_eps: float = setting(
-        1e-8, "The constant that Adam adds to the square root of the mean of the squared gradients.", above=0
+        1e-8, "The constant that Adam adds to the square root of the mean of the squared gradients.", above=0, most=1
     )
     clip_norm: float = setting(
         10.0,
         "The bound on the gradient's norm over all parameters, including the softmax rows; 0 means no bound.",
         least=0,
+        most=_HUGE,
     )
 
 

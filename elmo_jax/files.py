@@ -25,7 +25,11 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
     Raises:
       UserError: the path is in a bucket, and the package that reads such buckets is not installed.
     """
+    if "\0" in os.fspath(path) or not os.fspath(path):
+        raise UserError(f"{os.fspath(path)!r}: not a path")
     if in_bucket(path):
+        if os.fspath(path).startswith("file:"):
+            raise UserError(f"{os.fspath(path)}: give the path itself, without file://")
         import fsspec
 
         try:
@@ -76,6 +80,10 @@ def write_bytes(path: epath.Path | Path, content: bytes) -> None:
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
+    if path.exists() and not path.is_file():  # a device such as /dev/null, or a pipe, which must not be replaced
+        with open(path, "wb") as file:
+            file.write(content)
+        return
     with atomic_file(path) as temporary:
         temporary.write_bytes(content)
 
@@ -87,7 +95,7 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
     After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
     the file is renamed, so that even a loss of power cannot leave a partial file.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary

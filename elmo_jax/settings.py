@@ -1,7 +1,8 @@
 """Declares, reads, checks and compares settings; `config` declares the settings of a biLM.
 
 Settings are frozen dataclasses whose fields are made by `setting`. Each field has a default, one sentence that
-describes it and, if it is a number, the range of its values. A choice between words has a `Literal` type.
+describes it and, if it is a number or consists of numbers, the range of each number. A choice between words has a
+`Literal` type.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Range:
 
     def __contains__(self, value: float) -> bool:
         return (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))  # isfinite fails for integers beyond all floats
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
             and (self.above is None or value > self.above)
@@ -64,12 +65,13 @@ def setting(
     Args:
       default: the value if none is given.
       sentence: the description of the setting.
-      least: the inclusive lower bound of a number.
+      least: the inclusive lower bound of a number, or of each number of a tuple.
       most: the inclusive upper bound of a number; unless given, integers are limited to 32 bits.
       above: the exclusive lower bound of a number.
       below: the exclusive upper bound of a number.
     """
-    if isinstance(default, int) and not isinstance(default, bool) and most is None and below is None:
+    is_integer = isinstance(default, int) and not isinstance(default, bool)
+    if is_integer and most is None and below is None:
         most = LARGEST_INTEGER
     metadata = {"sentence": sentence, "range": Range(least, most, above, below)}
     return dataclasses.field(default=default, metadata=metadata)
@@ -95,6 +97,8 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
       UserError: a key is unknown (the message suggests the nearest key), or a value has the wrong type or is outside
         its range.
     """
+    if not hasattr(values, "items"):
+        raise UserError(f"{where}: expected settings, got {str(values)[:80]!r}")
     types = typing.get_type_hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}
     arguments = {}
@@ -122,15 +126,40 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
         if value not in choices:
             raise UserError(f"{where}: expected {' or '.join(map(repr, choices))}, got {value!r}")
         return value
+    allowed: Range = field.metadata["range"]
     if typing.get_origin(expected) is tuple:
-        return _tuple(value, expected, where)
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)  # JSON and command lines may write 1 for 1.0
+        items = _tuple(value, expected, where)
+        for item in items:
+            for number in item if isinstance(item, tuple) else (item,):
+                if isinstance(number, int | float) and number not in allowed:
+                    raise UserError(f"{where}: expected each to be {allowed}, got {number:,}")
+        return items
+    value = _number(value, expected)
+    if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+        raise UserError(f"{where}: expected text in UTF-8, got {value!r}")
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and value not in field.metadata["range"]:
-        raise UserError(f"{where}: expected {field.metadata['range']}, got {value:,}")
+    if isinstance(value, int | float) and not isinstance(value, bool) and value not in allowed:
+        raise UserError(f"{where}: expected {allowed}, got {value:,}")
     return value
+
+
+def _number(value: Any, expected: Any) -> Any:
+    """Returns an integer as a float if one is expected, since JSON and command lines may write 1 for 1.0."""
+    if expected is float and type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:  # out of every range
+            return math.inf if value > 0 else -math.inf
+    return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as Python has bytes of file names that are not UTF-8
+        return False
+    return True
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
@@ -142,7 +171,7 @@ def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
             if not all(type(part) is int for pair in pairs for part in pair):
                 raise TypeError
             return pairs
-        items = tuple(value)
+        items = tuple(_number(part, item) for part in value)
     except (TypeError, ValueError):
         kind = "pairs (width, number)" if typing.get_origin(item) is tuple else f"several values of {item.__name__}"
         raise UserError(f"{where}: expected {kind}, got {value!r}") from None

@@ -6,7 +6,6 @@ export, the model is its newest checkpoint that is intact.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pathlib
@@ -27,6 +26,7 @@ from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.folder import read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import of_record
+from elmo_jax.runs.report import read_result
 
 if TYPE_CHECKING:  # not imported otherwise, since an export can be opened without the data packages
     from elmo_jax.data.corpus import Corpus
@@ -78,6 +78,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         return bilm
     if is_export(folder / "export"):  # the export of a run whose other files have been deleted
         return read_export(folder / "export")
+    if folder.is_file() and folder.suffix in (".hdf5", ".h5"):
+        raise UserError(f"{os.fspath(source)}: published weights; give --options options.json too (in Python a pair)")
     what = "no such file or folder" if not folder.exists() else "a file" if folder.is_file() else "no biLM here"
     raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED % ' or '.join(packaged_names())}")
 
@@ -100,8 +102,7 @@ def is_run(path: Path) -> bool:
 def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
     """Warns if a run has been trained further since its export, because its last launch has not finished."""
     steps = Checkpoints(run / "checkpoints").steps()
-    done = run / "result.json"
-    finished = json.loads(done.read_text())["steps"] if done.is_file() else 0
+    finished = (read_result(run) or {}).get("steps", 0)
     if exported is not None and steps and steps[-1] > max(exported, finished):
         _log.warning(
             "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes",

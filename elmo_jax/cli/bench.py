@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elmo_jax.bench.run import PARTS, SIZES, Benchmark
 from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import local, number, output, whole
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -19,7 +20,11 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--corpus", type=Path, default=Path("data/sotu"), metavar="DIR", help="a prepared corpus (default: %(default)s)"
+        "--corpus",
+        type=local,
+        default=Path("data/sotu"),
+        metavar="DIR",
+        help="a prepared corpus (default: %(default)s)",
     )
     parser.add_argument(
         "--sizes", default=",".join(SIZES), metavar="S,S", help="sizes of the biLM (default: %(default)s)"
@@ -27,16 +32,20 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--parts", default=",".join(PARTS), metavar="P,P", help="parts to measure (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the metrics to FILE as JSON")
-    parser.add_argument("--profile", type=Path, metavar="DIR", help="write a trace of each part to DIR for TensorBoard")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
+    parser.add_argument(
+        "--profile", type=local, metavar="DIR", help="write a trace of each part to DIR for TensorBoard"
+    )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=number(0, 86_400),
         default=15.0,
         metavar="S",
         help="least time to measure training for (default: %(default)s)",
     )
-    parser.add_argument("--rows", type=int, metavar="N", help="rows per training batch (default: by size and device)")
+    parser.add_argument(
+        "--rows", type=whole(1, 65_536), metavar="N", help="rows per training batch (default: by size and device)"
+    )
     parser.set_defaults(run=_bench)
 
 

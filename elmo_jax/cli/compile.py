@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import local, output, whole
 from elmo_jax.files import write_json
 
 # The vocabulary of the paper's 1 Billion Word model, and about the number of distinct words of its corpus.
@@ -25,21 +25,21 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         epilog="Every setting can be overridden: --config.train.batch_size=1024 --config.train.precision=bfloat16",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the Python file of the experiment")
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument(
         "--topology", required=True, metavar="CHIP:SHAPE", help="v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:8x8, …, or cpu:8"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the metrics to FILE as JSON")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     corpus = "default: that of the experiment's corpus or, if it is not prepared here,"
     parser.add_argument(
         "--vocab-size",
-        type=int,
+        type=whole(4),
         metavar="V",
         help=f"number of words of the softmax ({corpus} the paper's {VOCABULARY_SIZE:,})",
     )
     parser.add_argument(
         "--word-types",
-        type=int,
+        type=whole(4),
         metavar="N",
         help=f"number of words of the lexicon ({corpus} V if given, otherwise {WORD_TYPES:,})",
     )

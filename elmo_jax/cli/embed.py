@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from elmo_jax.cli.options import Commands, add_model_options, model_source
+from elmo_jax.cli.options import Commands, add_model_options, add_process_options, model_source
+from elmo_jax.cli.values import local, number
+from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
 
@@ -15,14 +16,16 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "embed",
         help="write the vectors of sentences or words to HDF5",
         description="Writes the vectors of sentences to an HDF5 file. The text has one tokenized sentence per line;"
-        " dataset '0' belongs to the first line. If the command is interrupted, run it again to resume.",
+        " dataset '0' belongs to the first line. All local devices share the work. Several processes, which must share"
+        " the folder of the output, take a part of the lines each. If the command is interrupted, run it again to"
+        " resume.",
         allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument(
-        "text", type=Path, metavar="sentences.txt", help="the text; with --words, a list of one word per line"
+        "text", type=local, metavar="sentences.txt", help="the text; with --words, a list of one word per line"
     )
-    parser.add_argument("out", type=Path, metavar="vectors.hdf5", help="the file to write")
+    parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file to write")
     parser.add_argument(
         "--words",
         action="store_true",
@@ -38,7 +41,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "--weights", metavar="W,W,…", help="with --layers mix: the weight of each layer before the softmax"
     )
     parser.add_argument(
-        "--gamma", type=float, default=1.0, metavar="X", help="with --layers mix: the scale (default: 1)"
+        "--gamma", type=number(), default=1.0, metavar="X", help="with --layers mix: the scale (default: 1)"
     )
     parser.add_argument(
         "--dtype", choices=("float32", "float16"), default="float32", help="type of the vectors (default: %(default)s)"
@@ -56,6 +59,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         default="float32",
         help="type of the operands of matrix products (default: %(default)s)",
     )
+    add_process_options(parser)
     parser.set_defaults(run=_embed)
 
 
@@ -72,14 +76,20 @@ def _embed(options: argparse.Namespace) -> int:
         except ValueError:
             raise UserError(f"--weights: expected numbers separated by commas, got {options.weights!r}") from None
     settings = Settings(Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state))
-    if options.words:
-        if settings != Settings():
-            raise UserError(
-                "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype and --state"
-            )
-        words = embed_words(load_bilm(model_source(options), options.precision), options.text, options.out)
-        print(f"wrote the vectors of {words:,} words to {options.out}")
-    else:
-        lines = embed_file(load_bilm(model_source(options), options.precision), options.text, options.out, settings)
-        print(f"wrote the vectors of {lines:,} lines to {options.out}")
+    if options.words and settings != Settings():
+        raise UserError("--words writes one vector per word; remove --layers, --weights, --gamma, --dtype and --state")
+    with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        import jax
+
+        from elmo_jax.distributed.collectives import is_first
+
+        bilm = load_bilm(model_source(options), options.precision)
+        if options.words:
+            if jax.process_count() > 1:
+                raise UserError("--words: a word list is embedded by one process; give --processes 1")
+            print(f"wrote the vectors of {embed_words(bilm, options.text, options.out):,} words to {options.out}")
+            return 0
+        lines = embed_file(bilm.on(jax.local_devices()), options.text, options.out, settings)
+        if is_first():
+            print(f"wrote the vectors of {lines:,} lines to {options.out}")
     return 0

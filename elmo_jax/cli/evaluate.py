@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from elmo_jax.cli.options import (
     SOURCES,
@@ -13,6 +12,7 @@ from elmo_jax.cli.options import (
     model_source,
     text_options,
 )
+from elmo_jax.cli.values import check_distinct, output, source, whole
 from elmo_jax.files import write_json
 
 
@@ -25,14 +25,14 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=SOURCES)
+    parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)
     parser.add_argument(
-        "--per-sentence", type=Path, metavar="FILE", help="write the log-probabilities of each sentence to FILE"
+        "--per-sentence", type=output, metavar="FILE", help="write the log-probabilities of each sentence to FILE"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the metrics to FILE as JSON")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     parser.add_argument(
         "--batch-size",
-        type=int,
+        type=whole(1, 65_536),
         metavar="N",
         help="number of rows that the text is divided into (default: that of the model's held-out evaluation)",
     )
@@ -43,6 +43,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 def _evaluate(options: argparse.Namespace) -> int:
     from elmo_jax.training.evaluate_text import evaluate_text
 
+    outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
+    check_distinct(outputs, {"MODEL": options.model, **{f"--data {path}": path for path in options.data}})
     result = evaluate_text(
         model_source(options),
         options.data,

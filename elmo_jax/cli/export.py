@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from etils import epath
 
 from elmo_jax.cli.options import Commands, add_model_options, model_source
+from elmo_jax.cli.values import anywhere
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,13 +27,9 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument(
-        "--step", metavar="N", help="for a run: the step of a kept checkpoint, 'last' or 'best' (default: last)"
-    )
-    parser.add_argument("--out", type=epath.Path, metavar="PATH", help="the folder or file (default: RUN/export)")
-    parser.add_argument(
-        "--format", choices=("export", "safetensors"), default="export", help="format (default: %(default)s)"
-    )
+    parser.add_argument("--step", metavar="N", help="of a run: a kept step, 'last' or 'best' (default: last)")
+    parser.add_argument("--out", type=anywhere, metavar="PATH", help="the folder or file (default: RUN/export)")
+    parser.add_argument("--format", choices=("export", "safetensors"), default="export", help="(default: %(default)s)")
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16"),

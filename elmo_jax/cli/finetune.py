@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from pathlib import Path
-
-from etils import epath
 
 from elmo_jax.cli.options import (
     SOURCES,
@@ -18,8 +15,8 @@ from elmo_jax.cli.options import (
     model_source,
     text_options,
 )
+from elmo_jax.cli.values import anywhere, local, number, source
 from elmo_jax.distributed.initialize import connected
-from elmo_jax.errors import UserError
 
 DESCRIPTION = """\
 Fine-tunes a biLM on the text of a domain, and reports its perplexity before and after, on the domain and on the text
@@ -50,13 +47,16 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     add_model_options(parser, "--from")
-    parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=f"{SOURCES}; or a prepared corpus")
-    parser.add_argument("--workdir", type=epath.Path, required=True, metavar="DIR", help="the run's folder")
-    parser.add_argument("--epochs", type=float, metavar="N", help="number of times that the text is read")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a Python file with the settings of the training")
+    parser.add_argument(
+        "--data", nargs="+", type=source, required=True, metavar="SOURCE", help=f"{SOURCES}; or a prepared corpus"
+    )
+    parser.add_argument("--workdir", type=anywhere, required=True, metavar="DIR", help="the run's folder")
+    parser.add_argument("--epochs", type=number(0), metavar="N", help="number of times that the text is read")
+    parser.add_argument("--config", type=local, metavar="FILE", help="a Python file with the settings of the training")
     parser.add_argument(
         "--original",
         nargs="+",
+        type=source,
         metavar="SOURCE",
         help="text on which forgetting is measured (default: the held-out text of the run that trained the model)",
     )
@@ -71,9 +71,7 @@ def _finetune(options: argparse.Namespace) -> int:
 
     config = None
     if options.config is not None:
-        config = load_config(options.config, options.overrides)  # a mistake in it is reported before JAX is loaded
-    if options.epochs is not None and not 0 <= options.epochs < float("inf"):
-        raise UserError(f"--epochs: expected a number of at least 0, got {options.epochs:g}")
+        config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.report import table

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-
-from etils import epath
 
 from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import anywhere, local
 
 
 def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -18,9 +16,9 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Converts a published biLM to an export for elmo_jax.load_bilm, with bit-equal parameters.",
         allow_abbrev=False,
     )
-    importer.add_argument("options", type=Path, metavar="options.json", help="the published options")
-    importer.add_argument("weights", type=Path, metavar="weights.hdf5", help="the published weights")
-    importer.add_argument("out", type=Path, metavar="OUT", help="the export's folder")
+    importer.add_argument("options", type=local, metavar="options.json", help="the published options")
+    importer.add_argument("weights", type=local, metavar="weights.hdf5", help="the published weights")
+    importer.add_argument("out", type=local, metavar="OUT", help="the export's folder")
     importer.set_defaults(run=_import_hdf5)
 
     exporter = commands.add_parser(
@@ -29,9 +27,9 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Writes a biLM without its softmax in the published format, which the original and AllenNLP read.",
         allow_abbrev=False,
     )
-    exporter.add_argument("model", type=epath.Path, metavar="MODEL", help="a run's folder or an export")
-    exporter.add_argument("options", type=Path, metavar="options.json", help="the options to write")
-    exporter.add_argument("weights", type=Path, metavar="weights.hdf5", help="the weights to write")
+    exporter.add_argument("model", type=anywhere, metavar="MODEL", help="a run's folder or an export")
+    exporter.add_argument("options", type=local, metavar="options.json", help="the options to write")
+    exporter.add_argument("weights", type=local, metavar="weights.hdf5", help="the weights to write")
     exporter.set_defaults(run=_export_hdf5)
 
 

@@ -23,6 +23,7 @@ from elmo_jax.cli import (
     settings,
     task,
 )
+from elmo_jax.cli.values import Parser, one_line, tolerant_output
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.version import __version__
@@ -45,6 +46,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The status is 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus the number of
     the signal that stopped a run.
     """
+    tolerant_output()
+    try:
+        options = _options(arguments)
+        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        keep_freed_memory()
+        status: int = options.run(options)
+        return status
+    except (UserError, PeerLost, KeyboardInterrupt) as error:
+        print(f"elmo-jax: {one_line(str(error)) or 'interrupted'}", file=sys.stderr)
+        return exit_status(error)
+    except BrokenPipeError:  # the reader of the output, such as head, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        return 128 + signal.SIGPIPE
+    except (OSError, MemoryError) as error:  # of the machine: a full disk, no permission, too little memory
+        print(f"elmo-jax: {one_line(_of_machine(error))}", file=sys.stderr)
+        return 2
+
+
+def _of_machine(error: OSError | MemoryError) -> str:
+    """Returns what the operating system refused, and of which file."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error or 'the system has no more'}; use smaller batches or another machine"
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     overrides = [argument for argument in rest if argument.startswith("--config.")]
@@ -52,21 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if strangers or (overrides and not getattr(options, "takes_settings", False)):
         parser.error(f"unknown arguments: {' '.join(strangers or overrides)}")
     options.overrides = overrides
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    keep_freed_memory()
-    try:
-        status: int = options.run(options)
-        return status
-    except (UserError, PeerLost, KeyboardInterrupt) as error:
-        print(f"elmo-jax: {str(error) or 'interrupted'}", file=sys.stderr)
-        return exit_status(error)
-    except BrokenPipeError:  # the reader of the output, such as head, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
-        return 128 + signal.SIGPIPE
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         "elmo-jax",
         description=DESCRIPTION,
         epilog=EPILOG,

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from elmo_jax.cli.options import SOURCES, Commands, add_model_options, add_text_options, model_source, text_options
+from elmo_jax.cli.values import local, source, whole
 from elmo_jax.errors import UserError
 
 
@@ -20,38 +21,42 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument("text", metavar="TEXT", help=SOURCES)
+    parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
     parser.add_argument("--word", required=True, metavar="WORD", help="the word, spelled as in the text")
     parser.add_argument(
         "--sentence", metavar="TEXT", help="a tokenized sentence with the word (default: sentences of the text)"
     )
     parser.add_argument(
         "--occurrences",
-        type=int,
+        type=whole(1),
         default=3,
         metavar="N",
         help="without --sentence: number of occurrences of the word in the text (default: %(default)s)",
     )
     parser.add_argument(
-        "--number", type=int, default=10, metavar="N", help="number of neighbours per occurrence (default: %(default)s)"
+        "--number",
+        type=whole(1),
+        default=10,
+        metavar="N",
+        help="number of neighbours per occurrence (default: %(default)s)",
     )
     parser.add_argument(
         "--layer",
-        type=int,
+        type=whole(0),
         default=2,
         metavar="J",
         help="layer of the vectors; 0 is the token layer (default: %(default)s)",
     )
     parser.add_argument(
         "--around",
-        type=int,
+        type=whole(0),
         default=12,
         metavar="N",
         help="number of words printed on either side (default: %(default)s)",
     )
     parser.add_argument(
         "--cache",
-        type=Path,
+        type=local,
         metavar="DIR",
         help="folder in which the text's vectors are kept, which makes the next query fast",
     )
@@ -63,9 +68,6 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.analysis.neighbours import nearest, occurrence_in, occurrences, read_text
     from elmo_jax.embedding.bilm import load_bilm
 
-    for name in ("occurrences", "number"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name}: expected at least 1, got {getattr(options, name)}")
     sentences = read_text(options.text, text_options(options))
     if options.sentence is not None:
         queries = [occurrence_in(tuple(options.sentence.split()), options.word)]

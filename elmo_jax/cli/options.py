@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etils import epath
+from elmo_jax.cli.values import anywhere, local, number, source, whole
 
 if TYPE_CHECKING:
     from elmo_jax.checkpoints.open import BiLMSource
@@ -52,19 +51,20 @@ def add_split_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for preparing text: `--heldout-fraction`, `--heldout` and `--workers`."""
     parser.add_argument(
         "--heldout-fraction",
-        type=float,
+        type=number(0, 1),
         metavar="X",
         help="fraction of the documents that is held out (default: 0.05, or 0 with --heldout)",
     )
     parser.add_argument(
         "--heldout",
         nargs="+",
+        type=source,
         metavar="SOURCE",
         help="texts to hold out; files that are also among the sources are excluded from training",
     )
     parser.add_argument(
         "--workers",
-        type=int,
+        type=whole(1, 4096),
         metavar="N",
         help="number of processes, which does not affect the result (default: one per core)",
     )
@@ -78,11 +78,13 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
         "automatically; elsewhere, give the first three options.",
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="host of process 0 and a free port on it")
-    group.add_argument("--processes", type=int, metavar="N", help="number of processes; 1 ignores what is detected")
-    group.add_argument("--process", type=int, metavar="I", help="number of this process, from 0 to N - 1")
+    group.add_argument(
+        "--processes", type=whole(1), metavar="N", help="number of processes; 1 ignores what is detected"
+    )
+    group.add_argument("--process", type=whole(0), metavar="I", help="number of this process, from 0 to N - 1")
     group.add_argument(
         "--heartbeat",
-        type=int,
+        type=whole(5, 3600),
         metavar="SECONDS",
         help="time without a sign of life after which a process is lost and all others end (default: 40)",
     )
@@ -94,10 +96,10 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
         "english (comes with the package), a run, an export, a .safetensors file, or weights.hdf5 with --options"
     )
     if option is None:
-        parser.add_argument("model", type=epath.Path, metavar="MODEL", help=description)
+        parser.add_argument("model", type=anywhere, metavar="MODEL", help=description)
     else:
-        parser.add_argument(option, dest="model", type=epath.Path, required=True, metavar="MODEL", help=description)
-    parser.add_argument("--options", type=Path, metavar="FILE", help="the options.json of published weights")
+        parser.add_argument(option, dest="model", type=anywhere, required=True, metavar="MODEL", help=description)
+    parser.add_argument("--options", type=local, metavar="FILE", help="the options.json of published weights")
 
 
 def model_source(options: argparse.Namespace) -> BiLMSource:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from elmo_jax.cli.options import SOURCES, Commands, add_split_options, add_text_options, text_options
+from elmo_jax.cli.values import local, source, whole
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -16,18 +16,21 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Counts words, chooses the vocabulary, holds out a part of the text and writes encoded blocks.",
         allow_abbrev=False,
     )
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=SOURCES)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the corpus's folder")
-    parser.add_argument("--vocab-size", type=int, metavar="V", help="largest number of words in the vocabulary")
+    parser.add_argument("sources", nargs="+", type=source, metavar="SOURCE", help=SOURCES)
+    parser.add_argument("--out", type=local, required=True, metavar="DIR", help="the corpus's folder")
+    parser.add_argument("--vocab-size", type=whole(1), metavar="V", help="largest number of words in the vocabulary")
     parser.add_argument(
         "--min-count",
-        type=int,
+        type=whole(1),
         metavar="N",
         help="least count in the training text of a word in the vocabulary (default: 2)",
     )
-    parser.add_argument("--vocab", type=Path, metavar="FILE", help="use exactly this vocabulary, one word per line")
+    parser.add_argument("--vocab", type=local, metavar="FILE", help="use exactly this vocabulary, one word per line")
     parser.add_argument(
-        "--extend-vocab", type=Path, metavar="FILE", help="use this vocabulary, followed by the words chosen as above"
+        "--extend-vocab",
+        type=local,
+        metavar="FILE",
+        help="use this vocabulary, followed by the words chosen as above",
     )
     add_split_options(parser)
     add_text_options(parser)

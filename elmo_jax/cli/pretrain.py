@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from etils import epath
 
 from elmo_jax.cli.options import Commands, add_process_options
+from elmo_jax.cli.values import anywhere, local
 from elmo_jax.distributed.initialize import connected
 
 
@@ -21,10 +21,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         " settings FILE lists them all.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the Python file of the experiment")
-    parser.add_argument(
-        "--workdir", type=epath.Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
-    )
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
+    parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
     add_process_options(parser)
     parser.set_defaults(run=_pretrain, takes_settings=True)
 

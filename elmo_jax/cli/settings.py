@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 import textwrap
 import typing
-from pathlib import Path
 from typing import Any
 
 from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import local
 
 _WIDTH = 100
 
@@ -23,7 +23,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         " its meaning. Without a file, the settings of a biLM's training are listed.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the Python file of an experiment")
+    parser.add_argument("file", nargs="?", type=local, metavar="FILE", help="the Python file of an experiment")
     parser.add_argument("--task", metavar="NAME", help="list the defaults of a task (pos, ner, sst, …) instead")
     parser.set_defaults(run=_settings, takes_settings=True)
 

@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from etils import epath
 
 from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
 
@@ -41,16 +41,16 @@ def _add_train(commands: Commands[argparse.ArgumentParser]) -> None:
         " FILE lists them all.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the Python file of the experiment")
-    parser.add_argument(
-        "--workdir", type=epath.Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
-    )
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
+    parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
     parser.set_defaults(run=_train, takes_settings=True)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", type=epath.Path, metavar="RUN", help="the folder of a task's run")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the model that is used (default: the first one)")
+    parser.add_argument("run_folder", type=anywhere, metavar="RUN", help="the folder of a task's run")
+    parser.add_argument(
+        "--seed", type=whole(0), metavar="N", help="seed of the model that is used (default: the first one)"
+    )
     parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 
 
@@ -62,8 +62,10 @@ def _add_evaluate(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     _add_model(parser)
-    parser.add_argument("--data", required=True, metavar="FILE", help="annotated examples in the format of data.test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the metrics to FILE as JSON")
+    parser.add_argument(
+        "--data", type=source, required=True, metavar="FILE", help="annotated examples in the format of data.test"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     parser.set_defaults(run=_evaluate)
 
 
@@ -93,7 +95,7 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
         default="text",
         help="text for a person to read, JSON lines, or the task's own file format (default: %(default)s)",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: standard output)")
+    parser.add_argument("--out", type=output, metavar="FILE", help="the file to write (default: standard output)")
     parser.set_defaults(run=_predict)
 
 
@@ -119,6 +121,7 @@ def _load(options: argparse.Namespace) -> Any:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    check_distinct({"--json": options.json}, {"RUN": options.run_folder, "--data": options.data})
     trained = _load(options)
     metrics = trained.evaluate(options.data)
     print(" · ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
@@ -128,6 +131,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
+    if options.input not in (None, "-"):
+        check_distinct({"--out": options.out}, {"--input": options.input})
     trained = _load(options)
     inputs = list(_inputs(options, trained.texts_per_example, trained.reads_documents))
     if options.output == "json":

@@ -39,6 +39,10 @@ class Corpus:
           UserError: the folder is not a prepared corpus, has another format version, or lacks a file.
         """
         path = Path(path)
+        if path.is_file():
+            raise UserError(
+                f"{path}: a file, not a prepared corpus; make one of it with: elmo-jax prepare {path} --out DIR"
+            )
         try:
             report = json.loads((path / REPORT).read_text(encoding="utf-8"))
             version = report["format_version"]

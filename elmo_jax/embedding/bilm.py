@@ -9,9 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
+from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.characters import character_ids
 from elmo_jax.embedding.embed import CarryState
@@ -27,10 +29,13 @@ class EmbeddingBiLM(PretrainedBiLM):
     """A trained biLM that computes vectors.
 
     Attributes:
-      precision: the precision of the matrix products; for the other attributes see `PretrainedBiLM`.
+      precision: the precision of the matrix products.
+      devices: the devices that `embed` uses; if empty, JAX's default device. For the other attributes see
+        `PretrainedBiLM`.
     """
 
     precision: Precision = Precision.FLOAT32
+    devices: tuple[jax.Device, ...] = ()
 
     @classmethod
     def of(cls, bilm: PretrainedBiLM, precision: Precision = Precision.FLOAT32) -> EmbeddingBiLM:
@@ -47,6 +52,13 @@ class EmbeddingBiLM(PretrainedBiLM):
         """The Linen module of the biLM."""
         return BiLM(self.config, 0, self.precision, LSTMForm.of(jax.default_backend()))
 
+    def on(self, devices: Sequence[jax.Device]) -> EmbeddingBiLM:
+        """Returns this biLM with `embed` on the given devices of this process, which divide the rows among them.
+
+        The vectors are the same on any number of devices, up to rounding.
+        """
+        return dataclasses.replace(self, devices=tuple(devices))
+
     @functools.cached_property
     def words(self) -> WordVectors:
         """The context-free vectors of words, with a cache for the 65,536 words used last."""
@@ -54,7 +66,19 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     @functools.cached_property
     def _device_params(self) -> Tree:
-        return jax.device_put({name: tree for name, tree in self.params.items() if name != "softmax"})
+        """The parameters without softmax on the first device."""
+        params = {name: tree for name, tree in self.params.items() if name != "softmax"}
+        return jax.device_put(params, self.devices[0] if self.devices else None)
+
+    @functools.cached_property
+    def _mesh(self) -> Mesh:
+        return make_mesh(self.devices or jax.local_devices()[:1])
+
+    @functools.cached_property
+    def _mesh_params(self) -> Tree:
+        """The parameters of the LSTMs on all devices."""
+        lstms = {name: tree for name, tree in self._device_params.items() if name != "token_encoder"}
+        return jax.device_put(lstms, NamedSharding(self._mesh, REPLICATED))
 
     def embed(
         self,
@@ -95,7 +119,7 @@ class EmbeddingBiLM(PretrainedBiLM):
           UserError: a sentence is a string, a word is not a string or cannot be encoded, the carry is of another model,
             or a carry was passed that would not be used.
         """
-        return embedding.embed(self.model, self._device_params, self.words, sentences, carry, state)
+        return embedding.embed(self.model, self._mesh_params, self.words, sentences, carry, state, self._mesh)
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.

@@ -9,6 +9,10 @@ sentences that have ended are left out of the next window, except for those that
 of two, at most 128. Therefore little is computed for padding, no text needs more than 24 compiled programs of the LSTMs
 and 2 of the encoder, however the batches vary, and a long sentence needs memory for its vectors and for two windows,
 of which one is copied out while the next runs.
+
+With D devices, the rows of the LSTMs are divided over them: each device runs such a power of two of rows, and up to
+128 * D sentences run side by side. Rows do not exchange anything, so nothing is communicated. The encoder runs on the
+first device.
 """
 
 from __future__ import annotations
@@ -21,8 +25,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.embedding.words import WordVectors
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
@@ -31,7 +37,7 @@ from elmo_jax.model.lstm import State
 from elmo_jax.types import Tree
 
 WINDOWS = (32, 8, 2)  # the values of S
-ROWS = 128  # the most sentences run side by side
+ROWS = 128  # the most sentences that one device runs side by side
 
 
 class CarryState(enum.Enum):
@@ -77,8 +83,9 @@ def embed(
     sentences: Sequence[Sequence[str]],
     carry: Tree | None,
     state: str | CarryState,
+    mesh: Mesh,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
-    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes; `params` are on devices."""
+    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes; `params` are on all devices of `mesh`."""
     state = CarryState.of(state)
     check_sentences(sentences)
     if state is CarryState.CARRY:
@@ -92,9 +99,9 @@ def embed(
     longest = max(lengths, default=0)
     size = 2 * model.config.lstm.projection
     layers = np.zeros((len(sentences), model.config.lstm.layers + 1, longest, size), np.float32)  # [B, L+1, T, 2P]
-    for start in range(0, len(sentences), ROWS):
-        rows = slice(start, start + ROWS)
-        part = _Group(model, params, words, sentences[rows])
+    for start in range(0, len(sentences), ROWS * mesh.size):
+        rows = slice(start, start + ROWS * mesh.size)
+        part = _Group(model, params, words, sentences[rows], mesh)
         if state is CarryState.WARM_UP:
             carry = part.run(carry, start, None)
         carry = part.run(carry, start, layers[rows])
@@ -103,10 +110,14 @@ def embed(
 
 
 class _Group:
-    """A group of up to 128 sentences that are run side by side."""
+    """A group of up to 128 sentences per device that are run side by side."""
 
-    def __init__(self, model: BiLM, params: Tree, words: WordVectors, sentences: Sequence[Sequence[str]]) -> None:
-        self._model, self._params = model, params
+    def __init__(
+        self, model: BiLM, params: Tree, words: WordVectors, sentences: Sequence[Sequence[str]], mesh: Mesh
+    ) -> None:
+        self._model, self._params, self._devices = model, params, mesh.size
+        self._by_rows = NamedSharding(mesh, PartitionSpec(None, AXIS))  # of arrays [2, B, …]
+        self._by_steps_and_rows = NamedSharding(mesh, PartitionSpec(None, None, AXIS))  # of arrays [2, S, B, …]
         marked = [[BEGIN_SENTENCE_WORD, *sentence, END_SENTENCE_WORD] for sentence in sentences]
         flat = words([word for sentence in marked for word in sentence])
         lengths = np.asarray([len(sentence) for sentence in marked])
@@ -130,7 +141,7 @@ class _Group:
             for vectors, sentence in zip(self._vectors, self._order, strict=True):
                 out[sentence, 0, : len(vectors) - 2] = np.tile(vectors[1:-1], 2)
         after = jax.tree.map(np.array, carry)
-        rows, start = _power_of_two(len(self._order)), 0
+        rows, start = self._padded(len(self._order)), 0
         pad = ((0, 0), (0, rows - len(self._order)), (0, 0))
         here: Any = jax.tree.map(lambda leaf: np.pad(leaf[:, row + self._order], pad), carry)
         running: tuple[jax.Array, int] | None = None
@@ -138,7 +149,7 @@ class _Group:
             left = self._lengths[0] - start
             # The largest window that fits into the rest is used, or else the smallest one, which exceeds the rest.
             steps = next((size for size in WINDOWS if size <= left), WINDOWS[-1])
-            needed = _power_of_two(int(np.sum(self._lengths > start)))
+            needed = self._padded(int(np.sum(self._lengths > start)))
             if needed < rows:
                 self._keep(after, row, here, needed)
                 here, rows = jax.tree.map(lambda leaf, rows=needed: leaf[:, :rows], here), needed
@@ -151,6 +162,10 @@ class _Group:
             self._place(*running, out)
         self._keep(after, row, here, 0)
         return after
+
+    def _padded(self, number: int) -> int:
+        """Returns the number of rows to run: the smallest power of two per device that has room for `number` rows."""
+        return self._devices * _power_of_two(-(-number // self._devices))
 
     def _keep(self, after: Tree, row: int, here: Tree, first: int) -> None:
         """Writes the states of the rows from `first` on into the carry that is returned at the end."""
@@ -173,7 +188,8 @@ class _Group:
                 part = stream[start : start + steps]
                 vectors[d, : len(part), b] = part
                 mask[d, : len(part), b] = True
-        return vectors, here, mask
+        placed, mask_placed = jax.device_put((vectors, mask), self._by_steps_and_rows)
+        return placed, jax.device_put(here, self._by_rows), mask_placed
 
     def _place(self, window: jax.Array, start: int, out: np.ndarray) -> None:
         """Copies the outputs of a window [L, 2, S, B, P] into `out`, without the sentence marks.

@@ -7,10 +7,14 @@ run in batches of 64 rows and put back in order. Each window is written as a par
 appears completely or not at all, because an HDF5 file becomes unreadable if the process that writes it is killed. When
 all parts are written, they are copied into one file. A command that was stopped resumes with the first missing part.
 Memory is needed for one window only, however long the file is; the disk holds the vectors twice while they are copied.
+
+The rows of a batch are divided over the biLM's devices. Several processes, which share the folder of the output, take
+turns at the windows; when all parts are written, process 0 puts them together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -21,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import jax
 import numpy as np
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.lines import scan, text_lines
@@ -32,7 +38,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 
 LINES, WORDS = 1024, 16_384  # the most lines and words of a window
-BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch, and the most positions, including padding
+BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
 
 
@@ -94,7 +100,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
       out: the HDF5 file to make. Dataset "0" is that of the first line; the dataset of a blank line is empty. Until the
         file is complete, the folder `OUT.parts` is beside it.
       settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as in bilm-tf's
-        `dump_bilm_embeddings`, which is slow.
+        `dump_bilm_embeddings`, which is slow, and in one process only.
 
     Returns:
       The number of lines.
@@ -104,6 +110,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     """
     settings = settings or Settings()
     settings.check(bilm.config.lstm.layers + 1)
+    if settings.state is CarryState.CARRY and jax.process_count() > 1:
+        raise UserError("--state carry: every line needs the state after the line before it; use one process")
     lines, digest = scan(sentences)
     job = json.dumps({
         "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,
@@ -112,21 +120,35 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     }, indent=1)  # fmt: skip
     if out.exists():
         if _made_as(out) == job:
-            if (out.with_name(out.name + ".parts") / "job.json").exists():  # the last process was killed at its end
+            left = (out.with_name(out.name + ".parts") / "job.json").exists()  # the last process was killed at its end
+            if left and is_first():
                 shutil.rmtree(out.with_name(out.name + ".parts"))
             return lines
         raise UserError(
             f"{out}: exists, and was not made from these sentences with these settings; choose another name"
         )
     parts = out.with_name(out.name + ".parts")
-    try:
-        _begin(parts, job)
+    with fails_together(), _told(out):
+        if is_first():
+            _begin(parts, job)
+    with fails_together(), _told(out):
+        if not parts.is_dir():
+            raise UserError(f"{parts}: process 0 has made this folder, and it is not here; all processes must share it")
         _write_parts(bilm, sentences, parts, settings, lines)
-        _join(parts, out, job)
+    with fails_together(), _told(out):
+        if is_first():
+            _join(parts, out, job)
+            shutil.rmtree(parts)
+    return lines
+
+
+@contextlib.contextmanager
+def _told(out: Path) -> Iterator[None]:
+    """A context in which an error of the file system is raised as a `UserError`."""
+    try:
+        yield
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
-    shutil.rmtree(parts)
-    return lines
 
 
 def _made_as(out: Path) -> str | None:
@@ -167,12 +189,16 @@ def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
 def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, lines: int) -> None:
     carry: Any = None
     interval = 0.5 if sys.stderr.isatty() else 30.0  # seconds; a log should have fewer lines than a terminal
-    with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True) as bar:
-        for first, window in _windows(sentences):
+    hidden = not is_first()  # the bar of process 0 stands for all, which progress alike
+    with tqdm(
+        total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, disable=hidden
+    ) as bar:
+        for number, (first, window) in enumerate(_windows(sentences)):
             part = _part(parts, first)
-            if part.exists():
-                bar.initial += len(window)  # written by an earlier process, so excluded from the speed
-                bar.n += len(window)
+            if part.exists() or number % jax.process_count() != jax.process_index():
+                if not bar.disable:
+                    bar.initial += len(window)  # not written by this process, so excluded from the speed
+                    bar.n += len(window)
                 carry = None
                 continue
             if settings.state is CarryState.CARRY:
@@ -188,9 +214,10 @@ def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings)
     """Returns the vectors of a window's lines, in their order, computed in batches of lines of similar length."""
     vectors: list[Any] = [None] * len(window)
     order = sorted(range(len(window)), key=lambda line: len(window[line]))
+    devices = max(len(bilm.devices), 1)
     while order:
-        rows = order[:BATCH]
-        while len(rows) > 1 and len(rows) * len(window[rows[-1]]) > BATCH_WORDS:
+        rows = order[: BATCH * devices]
+        while len(rows) > 1 and len(rows) * len(window[rows[-1]]) > BATCH_WORDS * devices:
             rows.pop()
         order = order[len(rows) :]
         layers, _, _ = bilm.embed([window[line] for line in rows], state=settings.state)

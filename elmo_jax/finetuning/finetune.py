@@ -33,6 +33,7 @@ from elmo_jax.training.launch import launch, use_compilation_cache
 from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout
 from elmo_jax.types import Tree
 
+ORIGINAL = "original_fingerprint"  # the fact that tells on which text it is measured what is forgotten
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
 
@@ -134,11 +135,34 @@ def _finetune(
         options = dataclasses.replace(text.options, format="auto")
         same = dataclasses.replace(text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None)
         other = _original(same, workdir, corpus)
+    check_original(workdir, other)
     if isinstance(other, str):
         _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
     _describe(source, config, corpus)
     plan = _plan(source, config, corpus, None if isinstance(other, str) else other)
-    return _launch(plan, config, corpus, workdir, title, source.name)
+    measured = {ORIGINAL: None if isinstance(other, str) else other.fingerprint}
+    return _launch(plan, config, corpus, workdir, title, source.name, measured)
+
+
+def check_original(workdir: epath.Path, original: Corpus | str) -> None:
+    """Raises `UserError` if a run that is resumed measures on another text what is forgotten.
+
+    Args:
+      workdir: the folder of the run.
+      original: the corpus of the text, or the reason why there is none.
+    """
+    if not (workdir / "config.json").exists():
+        return
+    facts = read_config_file(workdir)["facts"]
+    now = None if isinstance(original, str) else original.fingerprint
+    if ORIGINAL not in facts or facts[ORIGINAL] == now:  # an older version did not record it
+        return
+    was = f"on the text of fingerprint {str(facts[ORIGINAL])[:12]}" if facts[ORIGINAL] else "on no text"
+    here = f"there is none ({original})" if isinstance(original, str) else f"{original.path} is {str(now)[:12]}"
+    raise UserError(
+        f"--original: {workdir} measures what is forgotten {was}, and now {here}; give the text that it was started"
+        " with, or start anew in a folder of its own"
+    )
 
 
 # The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.
@@ -294,7 +318,13 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
 
 
 def _launch(
-    plan: Plan, config: Config, corpus: Corpus, workdir: epath.Path, title: str, name: str
+    plan: Plan,
+    config: Config,
+    corpus: Corpus,
+    workdir: epath.Path,
+    title: str,
+    name: str,
+    facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     assert plan.finetuned_from is not None
     if (workdir / "config.json").exists():
@@ -306,7 +336,7 @@ def _launch(
                 f"{workdir}: fine-tunes the model of fingerprint {before['fingerprint'][:12]}, and {name} is"
                 f" {plan.finetuned_from['fingerprint'][:12]}; give the new run a folder of its own with --workdir"
             )
-    return launch(plan, config, corpus, workdir, title, {FINETUNED_FROM: plan.finetuned_from})
+    return launch(plan, config, corpus, workdir, title, {FINETUNED_FROM: plan.finetuned_from, **(facts or {})})
 
 
 def _say(line: str) -> None:

@@ -36,9 +36,10 @@ def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
 
     Before, such a word was `<UNK>` as a target. Its row starts as that of `<UNK>`, with the bias lowered by the log of
     the word's share of all `<UNK>` in the domain's training text, so that p(word | context) is p(`<UNK>` | context)
-    times this share. The old rows, including that of `<UNK>`, are not changed. (`<UNK>` also keeps the probability of
-    the added words, until training corrects it.) So the probability of an old word is divided by at most
-    1 + p(`<UNK>` | context).
+    times this share. A word that the training text does not use counts as used once, in the shares of all words. The
+    old rows, including that of `<UNK>`, are not changed. (`<UNK>` also keeps the probability of the added words, until
+    training corrects it.) The shares sum to at most 1, so the probability of an old word is divided by at most
+    1 + p(`<UNK>` | context), whatever the added words are.
 
     Args:
       softmax: the old softmax, `kernel` [V, P] and `bias` [V].
@@ -50,8 +51,8 @@ def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
       The new softmax, `kernel` [V + A, P] and `bias` [V + A].
     """
     old = len(softmax["bias"])
-    unknown = counts[UNKNOWN_ID] + counts[old:].sum()
-    share = np.maximum(counts[old:size], 1) / unknown  # [A]; at least 1, since a given vocabulary may have unused words
+    uses = np.maximum(counts[old:size], 1)  # [A]; at least 1, since a given vocabulary may have unused words
+    share = uses / (counts[UNKNOWN_ID] + uses.sum() + counts[size:].sum())
     kernel = np.broadcast_to(softmax["kernel"][UNKNOWN_ID], (size - old, softmax["kernel"].shape[1]))
     bias = softmax["bias"][UNKNOWN_ID] + np.log(share)
     return {

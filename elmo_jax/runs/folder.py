@@ -103,7 +103,8 @@ def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[st
     written = read_config_file(workdir)
     # Settings that an older version did not have get their defaults, which stand for what that version did.
     then = {**to_dict(from_dict(written["config"], type(config))), **written["facts"]}
-    return differences(then, {**to_dict(config), **facts})
+    # Facts that an older version did not record cannot be compared.
+    return differences(then, {**to_dict(config), **{key: facts[key] for key in facts if key in written["facts"]}})
 
 
 def _listed(changed: dict[str, tuple[Any, Any]]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_first
+from elmo_jax.errors import UserError
 from elmo_jax.files import write_bytes, write_json
 from elmo_jax.runs.signals import Stopped
 
@@ -34,6 +36,24 @@ class Finished:
 def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
     """Writes `result.json`, completely or not at all."""
     write_json(workdir / "result.json", result)
+
+
+def read_result(folder: epath.Path) -> dict[str, Any] | None:
+    """Reads `result.json` of a run, or of a seed of a task; returns None if there is none.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = folder / "result.json"
+    if not path.is_file():
+        return None
+    try:
+        result = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        result = None
+    if not isinstance(result, dict):
+        raise UserError(f"{path}: damaged; delete it, and start the same command again, which writes it anew")
+    return result
 
 
 def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]) -> int:

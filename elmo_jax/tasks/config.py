@@ -37,7 +37,7 @@ class ElmoConfig:
     )
     layers: str = setting("all", "The layers used: all (a mix), top, token (unscaled), or the number of an LSTM layer.")
     regularization: float = setting(
-        0.0, "The factor of the sum of the squares of each mix's raw weights in the loss.", least=0
+        0.0, "The factor of the sum of the squares of each mix's raw weights in the loss.", least=0, most=1e6
     )
     layer_norm: bool = setting(False, "Whether the layers are normalised over the batch before they are mixed.")
     dropout: float = setting(0.5, "The fraction of the units of each mix dropped in training.", least=0, below=1)
@@ -83,7 +83,10 @@ class CharactersConfig:
 
     embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=4096)
     filters: tuple[tuple[int, int], ...] = setting(
-        (), "Pairs (width, number): the filters' width in characters, and the number of such filters."
+        (),
+        "Pairs (width, number): the filters' width in characters, and the number of such filters.",
+        least=1,
+        most=2**20,
     )
     max_characters: int = setting(40, "The number of characters read per word.", least=1, most=1000)
     min_count: int = setting(1, "The least count in training at which a character has its own vector.", least=1)
@@ -116,8 +119,10 @@ class TaskOptimizerConfig:
     b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
     rho: float = setting(0.95, "Adadelta's decay rate.", least=0, below=1)
     eps: float = setting(1e-8, "The constant that Adam, Adadelta or Adagrad adds to a denominator.", above=0, most=1)
-    clip_norm: float = setting(5.0, "The bound on the gradient's norm over all parameters; 0 means no bound.", least=0)
-    clip_value: float = setting(0.0, "The bound on each element of the gradient; 0 means no bound.", least=0)
+    clip_norm: float = setting(
+        5.0, "The bound on the gradient's norm over all parameters; 0 means no bound.", least=0, most=1e9
+    )
+    clip_value: float = setting(0.0, "The bound on each element of the gradient; 0 means no bound.", least=0, most=1e9)
     weight_decay: float = setting(
         0.0, "The factor of the sum of the squares of all matrices in the loss.", least=0, most=1
     )
@@ -175,7 +180,9 @@ class TaskConfig:
     elmo: ElmoConfig = ElmoConfig()
     word_vectors: WordVectorsConfig = WordVectorsConfig()
     characters: CharactersConfig = CharactersConfig()
-    seeds: tuple[int, ...] = setting((0,), "The random seeds; the task is trained once with each.")
+    seeds: tuple[int, ...] = setting(
+        (0,), "The random seeds; the task is trained once with each.", least=0, most=2**31 - 1
+    )
     train: TaskTrainConfig = TaskTrainConfig()
 
     def check(self, where: str = "config") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.report import Finished
+from elmo_jax.runs.report import Finished, read_result
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.tasks import vocabulary
 from elmo_jax.tasks.config import CHANGEABLE, TaskConfig
@@ -189,9 +188,7 @@ class TaskRun:
 
     def finish(self, title: str, facts: dict[str, Any]) -> dict[str, Any]:
         """Writes the results of all seeds and the picture, and returns the results."""
-        seeds = [
-            json.loads((self._workdir / f"seed_{seed}" / "result.json").read_text()) for seed in self._config.seeds
-        ]
+        seeds = [read_result(self._workdir / f"seed_{seed}") or {} for seed in self._config.seeds]
         result: dict[str, Any] = {
             "task": self._task.name,
             "metric": self._task.metric,

@@ -26,6 +26,8 @@ from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
 from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
 from elmo_jax.training.softmax_sharding import choose_placement
 
+MOST_ROWS = 1 << 20  # a few words per row even in a text of millions of words
+
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluation:
@@ -86,9 +88,11 @@ def evaluate_text(
       per_sentence: a tab-separated file to write the log-probabilities of each sentence to.
 
     Raises:
-      UserError: the model or the text does not exist, the model has no softmax, or the corpus was prepared with another
-        vocabulary.
+      UserError: the model or the text does not exist, the model has no softmax, the corpus was prepared with another
+        vocabulary, or the number of rows is out of range.
     """
+    if batch_size is not None and not 1 <= batch_size <= MOST_ROWS:
+        raise UserError(f"--batch-size: expected 1 to {MOST_ROWS:,}, got {batch_size:,}")
     bilm = open_bilm(model)
     if bilm.vocabulary is None:
         raise UserError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -17,7 +16,7 @@ from elmo_jax.distributed.collectives import fails_together, is_first, of_first
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
-from elmo_jax.runs.report import Finished
+from elmo_jax.runs.report import Finished, read_result
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import check_sizes, total_steps
 from elmo_jax.training.loop import train
@@ -74,8 +73,10 @@ def launch(
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
     open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     total = total_steps(config, corpus)
-    done = workdir / "result.json"
-    result = json.loads(done.read_text()) if is_first() and done.exists() else {}
+    result: dict[str, Any] = {}
+    with fails_together():
+        if is_first():
+            result = read_result(workdir) or {}
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
     use_compilation_cache(workdir)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
+import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -300,3 +301,18 @@ def test_bfloat16_and_its_error():
     rounded, _, _ = load_bilm(files, "bfloat16").embed(lines(5, 9))
     error = np.abs(exact - rounded)
     assert rounded.dtype == np.float32 and 1e-4 < error.max() < 1.0 and error.mean() < 0.05
+
+
+def test_eight_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:
+    """Up to rounding, in every state, with more and with fewer rows than devices."""
+    random = np.random.default_rng(0)
+    sentences = [[f"w{random.integers(50)}" for _ in range(length)] for length in random.integers(0, 45, 300)]
+    many = bilm.on(jax.devices())
+    assert many.fingerprint == bilm.fingerprint and jax.device_count() == 8
+    for part in (sentences, sentences[:3], sentences[:1], []):
+        for state in ("reset", "warm_up"):
+            expected, mask, carry = bilm.embed(part, state=state)
+            layers, same_mask, same_carry = many.embed(part, state=state)
+            assert_allclose(layers, expected, atol=1e-6)
+            assert_array_equal(same_mask, mask)
+            jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6), same_carry, carry)

@@ -330,4 +330,4 @@ def test_a_model_that_is_none(tmp_path, capsys):
     assert main(["embed", str(WEIGHTS), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
     assert "give --options options.json too" in capsys.readouterr().err
     assert main(["embed", str(tmp_path / "no"), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
-    assert "expected an export, a run folder" in capsys.readouterr().err
+    assert "a run's folder, an export" in capsys.readouterr().err

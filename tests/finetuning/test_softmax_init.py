@@ -42,6 +42,28 @@ def test_old_rows_are_untouched_and_new_ones_share_out_the_unknown(softmax):
         assert (after[:KNOWN] >= before / (1 + before[2])).all()
 
 
+@pytest.mark.parametrize(
+    ("unknown", "added", "others"),
+    [
+        (0, [0, 0], []),  # a text of known words only, and a vocabulary that it never uses
+        (5, [0] * 800, []),
+        (0, [1], [0]),
+        (3, [7, 0, 2] + [0] * 50, [1, 1]),
+        (10**12, [0], [10**12]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_known_words_lose_little_to_words_that_the_text_does_not_use(softmax, unknown, added, others):
+    counts = np.array([9, 9, unknown, 50, 40, 0, *added, *others], np.int64)
+    new = extended_softmax(softmax, counts, KNOWN + len(added))
+    assert np.isfinite(new["bias"]).all()
+    for seed in range(5):
+        hidden = np.random.default_rng(seed).normal(size=PROJECTION)
+        before, after = probabilities(softmax, hidden), probabilities(new, hidden)
+        assert (after[:KNOWN] * (1 + 1e-6) >= before / (1 + before[2])).all()
+        assert (after[KNOWN:] > 0).all()
+
+
 def test_a_softmax_of_its_own_has_the_words_frequencies():
     size = KNOWN + ADDED
     softmax = unigram_softmax(COUNTS, size, PROJECTION)

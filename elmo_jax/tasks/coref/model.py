@@ -50,7 +50,7 @@ class CorefModel:
     depth: int = setting(2, "The number of hidden layers of the two scorers.", least=1)
     feature_dim: int = setting(20, "The dimension of the vectors of widths, distances, speakers and genres.", least=1)
     widest: int = setting(10, "The number of words of the widest span.", least=1)
-    spans_per_word: float = setting(0.4, "The number of spans kept per word of the document.", above=0)
+    spans_per_word: float = setting(0.4, "The number of spans kept per word of the document.", above=0, most=100)
     antecedents: int = setting(250, "The number of antecedents considered per span; AllenNLP has 100.", least=1)
     head: Literal["words", "input"] = setting(
         "words", "The vectors whose mean is a span's head: those of the words without ELMo, or the whole input."

@@ -27,7 +27,9 @@ from elmo_jax.tasks.layers.lstm import BiLSTMStack
 class NERModel:
     """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
 
-    layers: tuple[int, ...] = setting((200, 100), "The number of units per direction of each LSTM layer, lowest first.")
+    layers: tuple[int, ...] = setting(
+        (200, 100), "The number of units per direction of each LSTM layer, lowest first.", least=1, most=2**20
+    )
     dropout: float = setting(
         0.5,
         "The fraction of the units dropped at the input of every LSTM layer; the paper does not state it.",

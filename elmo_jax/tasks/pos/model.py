@@ -25,7 +25,9 @@ from elmo_jax.tasks.layers.lstm import BiLSTMStack
 class POSModel:
     """The sizes and the dropout of the tagger."""
 
-    layers: tuple[int, ...] = setting((100,), "The number of units per direction of each LSTM layer, lowest first.")
+    layers: tuple[int, ...] = setting(
+        (100,), "The number of units per direction of each LSTM layer, lowest first.", least=1, most=2**20
+    )
     dropout: float = setting(
         0.5,
         "The fraction of units dropped in word vectors and at each LSTM layer's output; ELMo has `elmo.dropout`.",

@@ -49,6 +49,7 @@ class SNLIModel:
         1e-4,
         "The factor of the sum of the squares of all matrices in the loss; the baseline without ELMo has 0.",
         least=0,
+        most=1,
     )
 
 

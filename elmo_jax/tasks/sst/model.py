@@ -47,9 +47,11 @@ class SSTModel:
         "feedforward", "The layers after the pooling: dense layers with ReLU as in the paper, or maxout as in AllenNLP."
     )
     output_layers: tuple[int, ...] = setting(
-        (1200, 600), "The number of units of each output layer below that of the classes."
+        (1200, 600), "The number of units of each output layer below that of the classes.", least=1, most=_WIDEST
     )
-    output_dropout: tuple[float, ...] = setting((0.2, 0.3), "The fraction of units dropped in each output layer.")
+    output_dropout: tuple[float, ...] = setting(
+        (0.2, 0.3), "The fraction of units dropped in each output layer.", least=0, below=1
+    )
     maxout_pool: int = setting(4, "The number of linear functions per unit of a maxout layer.", least=1, most=1000)
 
     def check(self, where: str = "config") -> None:

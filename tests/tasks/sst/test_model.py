@@ -132,7 +132,7 @@ def test_settings():
     assert from_dict(to_dict(config), SSTModel) == config
     with pytest.raises(UserError, match=r"config\.output_dropout: expected one rate for each of the 1 layers"):
         from_dict({"output_layers": [7]}, SSTModel)
-    with pytest.raises(UserError, match=r"config\.output_dropout: expected rates of at least 0 and below 1"):
+    with pytest.raises(UserError, match=r"config\.output_dropout: expected each to be a number of at least 0"):
         from_dict({"output_dropout": [0.1, 1.0]}, SSTModel)
-    with pytest.raises(UserError, match=r"config\.output_layers: expected sizes of at least 1"):
+    with pytest.raises(UserError, match=r"config\.output_layers: expected each to be a number of at least 1"):
         from_dict({"output_layers": [7, 0]}, SSTModel)

@@ -1,0 +1,144 @@
+"""Defines the types of the command line's values, so that wrong values are refused before anything is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from etils import epath
+
+from elmo_jax.errors import UserError
+from elmo_jax.files import in_bucket
+
+LARGEST = 2**31 - 1  # the largest whole number
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are `UserError`s, one line each."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `UserError` with the message in one line."""
+        raise UserError(f"{one_line(message)}; see: {self.prog} --help")
+
+
+def one_line(text: str) -> str:
+    """Returns a text that a terminal shows in one line, even if it has line breaks or control characters."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+
+
+def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
+    """Returns the type of whole numbers in a range."""
+
+    def parse(text: str) -> int:
+        value = int(text) if _WHOLE.fullmatch(text) else None
+        if value is None or not least <= value <= most:
+            expected = f"of at least {least}" if most == LARGEST else f"from {least} to {most:,}"
+            raise argparse.ArgumentTypeError(f"expected a whole number {expected}, got {text[:40]!r}")
+        return value
+
+    return parse
+
+
+def number(least: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+    """Returns the type of finite numbers in a range."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and least <= value <= most):
+            bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"at most {most:g}"] * (most < math.inf)
+            expected = f"expected a number {' and '.join(bounds)}".rstrip()
+            raise argparse.ArgumentTypeError(f"{expected}, got {text[:40]!r}")
+        return value
+
+    return parse
+
+
+def local(text: str) -> Path:
+    """Returns a path on this machine, which may begin with `~`."""
+    if in_bucket(text):
+        raise argparse.ArgumentTypeError(f"expected a path on this machine, got {text!r}")
+    return Path(_path(text))
+
+
+def anywhere(text: str) -> epath.Path:
+    """Returns a path on this machine or in a bucket (`gs://…`)."""
+    if in_bucket(text):
+        if not re.match(r"gs://[^/]", text):
+            raise argparse.ArgumentTypeError(f"expected a path on this machine or in a bucket, gs://…, got {text!r}")
+        return epath.Path(text)
+    path = _path(text)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"expected a path in UTF-8, got {os.fsencode(path)!r}") from None
+    return epath.Path(path)
+
+
+def output(text: str) -> Path:
+    """Returns the path of a file to be written, whose folder must exist, so that nothing is computed in vain."""
+    path = local(text)
+    try:
+        if path.is_dir():
+            raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
+        exists, above = path.exists(), path.parent
+        if not above.is_dir():
+            raise argparse.ArgumentTypeError(f"no folder {str(above)!r}; make it first")
+        # An existing file is replaced, which needs the permission to write into its folder.
+        if not os.access(above if not exists or path.is_file() else path, os.W_OK):
+            raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written ({error.strerror})") from None
+    return path
+
+
+def source(text: str) -> str:
+    """Returns a source of text: a path, a pattern or a name."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a text, got {text!r}")
+    return text
+
+
+def _path(text: str) -> str:
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a path, got {text!r}")
+    if not text.startswith("~"):
+        return text
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        user = text.split("/")[0]
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no user {user[1:]!r}; a name that begins with ~ is ./~…")
+    return expanded
+
+
+def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, str | os.PathLike[str]]) -> None:
+    """Raises `UserError` if a file to be written is another one of them, or a file that is read.
+
+    Args:
+      outputs: the files by the names of their options; None for options that are not given.
+      inputs: the files and folders that are read, by the names of their options.
+    """
+    known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
+    for name, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):  # a device, such as /dev/null
+            continue
+        place = os.path.realpath(path)
+        if place in known:
+            raise UserError(f"{name}: {path} is the file of {known[place]}, which would be overwritten")
+        known[place] = name
+
+
+def tolerant_output() -> None:
+    """Makes standard output print names that are not in its encoding with escapes, as standard error does."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")

@@ -1,0 +1,64 @@
+"""`embed` in two processes of two devices each: killed, launched again, the same file as one process writes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from tests.distributed.pods import HEARTBEAT_SECONDS, ends, free_port
+from tests.end_to_end.commands import Commands, Forked, stopped_when
+from tests.tasks.tagging import write_problem
+
+LINES = 4500  # five windows
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    folder = tmp_path_factory.mktemp("embed")
+    write_problem(folder)
+    random = np.random.default_rng(0)
+    words = np.array(["one", "two", "naïve", "Ω", "five-and-twenty"])
+    lines = [" ".join(words[random.integers(5, size=size)]) for size in random.integers(0, 4, LINES)]
+    (folder / "sentences.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Commands(folder)
+
+
+def launch(commands: Commands) -> list[Forked]:
+    coordinator = f"127.0.0.1:{free_port()}"
+    return [
+        commands.start(
+            *("embed", "bilm", "sentences.txt", "two.hdf5", "--heartbeat", HEARTBEAT_SECONDS),
+            *("--coordinator", coordinator, "--processes", "2", "--process", str(process)),
+            devices=2,
+        )
+        for process in range(2)
+    ]
+
+
+def vectors(path: Path) -> list[np.ndarray]:
+    with h5py.File(path) as file:
+        assert len(file) == LINES
+        return [file[str(number)][()] for number in range(LINES)]
+
+
+def test_two_processes_write_the_file_of_one(commands: Commands) -> None:
+    parts = commands.folder / "two.hdf5.parts"
+    first, second = launch(commands)
+    stopped_when(second, lambda: len(list(parts.glob("*.hdf5"))) >= 1, signal.SIGKILL)
+    assert all(ended.status != 0 for ended in ends([first, second]))
+    assert parts.is_dir() and not (commands.folder / "two.hdf5").exists()
+    done = ends(launch(commands))
+    assert [ended.status for ended in done] == [0, 0], [ended.stderr for ended in done]
+    assert f"{LINES:,} lines to two.hdf5" in done[0].stdout
+    assert "lines to" not in done[1].stdout and not parts.exists()
+    alone = commands.run("embed", "bilm", "sentences.txt", "one.hdf5")
+    assert alone.status == 0, alone.stderr
+    for found, expected in zip(*(vectors(commands.folder / name) for name in ("two.hdf5", "one.hdf5")), strict=True):
+        assert_allclose(found, expected, atol=1e-6)
+    again = ends(launch(commands))
+    assert [ended.status for ended in again] == [0, 0]
