@@ -1,7 +1,8 @@
-"""ELMo in JAX: this package pretrains biLMs and computes word vectors with them.
+"""ELMo in JAX: this package pretrains biLMs, computes word vectors with them and trains task models on these.
 
 `load_bilm(source)` returns a trained biLM with its config, frozen parameters and vocabulary; its method `embed`
-computes the vectors of sentences, and `elmo` makes the Linen module `ELMo` for a task model.
+computes the vectors of sentences, and `elmo` makes the Linen module `ELMo` for a task model. `load_task(run)` returns a
+trained task model, whose method `predict` annotates text.
 """
 
 from etils import epy

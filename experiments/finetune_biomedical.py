@@ -1,4 +1,4 @@
-"""The biLM of `pretrain_fiction.py` fine-tuned on sentences of biomedical papers, 4.6 M words.
+"""Fine-tunes the biLM of `pretrain_fiction.py` on sentences of biomedical papers, 4.6 M words.
 
     git clone https://github.com/cambridgeltl/MTL-Bioinformatics-2016
     awk -F '\\t' 'NF {printf "%s ", $1; next} {print ""}' MTL-Bioinformatics-2016/data/*/train.tsv > biomedical.txt
@@ -6,10 +6,10 @@
         --config experiments/finetune_biomedical.py --workdir runs/biomedical
 
 hardware  2 CPU cores
-time      34 minutes beside other jobs; 9,700 tokens/s at the end, when there were none
-figure    262.3 -> 23.8 held-out perplexity of the papers (forward 23.6, backward 24.1; over 50,000 words, 22.5% of the
-          targets <UNK>), and 83.4 -> 441.9 of the novels: so much is forgotten
-measured  the figures, from a copy of that text, in one run that was stopped and went on; no rate was searched for
+time      34 minutes, while other jobs ran; 9,700 tokens/s at the end, when none did
+result    262.3 -> 23.8 held-out perplexity on the papers (forward 23.6, backward 24.1; over 50,000 words, 22.5% of the
+          targets <UNK>), and 83.4 -> 441.9 on the novels, which shows what is forgotten
+measured  the result, on a copy of that text, in one run that was stopped and resumed; learning rates were not searched
 """
 
 from ml_collections import ConfigDict
@@ -18,7 +18,7 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """The experiment: one epoch, with half the rate of the pretraining."""
+    """Returns the settings: one epoch with half the learning rate of the pretraining."""
     config = default_config()
     config.model.dropout = 0.0  # one epoch does not overfit
     config.train.batch_size = 64

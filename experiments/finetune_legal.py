@@ -1,13 +1,13 @@
-"""The tiny biLM of `pretrain_sotu_tiny.py` fine-tuned on licences of software: what `make finetune` runs.
+"""Fine-tunes the tiny biLM of `pretrain_sotu_tiny.py` on software licences, as `make finetune` does.
 
     pip install --no-deps "licensedcode-data>=32.1,<33"
     elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
 
 hardware  2 CPU cores
-time      3 min 33 s, preparing included
-figure    345.4 -> 29.1 held-out perplexity of the licences (forward 29.0, backward 29.1; over 21,644 words,
-          15.2% of the targets <UNK>), and 108.4 -> 456.4 of the speeches: so much is forgotten
-measured  the figures, in one run; the rates were not searched for
+time      3 min 33 s, including the preparation of the text
+result    345.4 -> 29.1 held-out perplexity on the licences (forward 29.0, backward 29.1; over 21,644 words,
+          15.2% of the targets <UNK>), and 108.4 -> 456.4 on the speeches, which shows what is forgotten
+measured  the result, in one run; learning rates were not searched
 """
 
 from ml_collections import ConfigDict
@@ -16,7 +16,7 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """The experiment: one epoch, with half the rate of the pretraining."""
+    """Returns the settings: one epoch with half the learning rate of the pretraining."""
     config = default_config()
     config.model.dropout = 0.0  # one epoch does not overfit
     config.train.batch_size = 64

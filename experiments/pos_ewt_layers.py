@@ -1,18 +1,18 @@
-"""What the layers of a biLM know of parts of speech: a linear classifier on frozen vectors (paper, section 5.3).
+"""Measures what the layers of a biLM know of parts of speech with linear classifiers of frozen vectors (section 5.3).
 
     python experiments/pos_ewt_layers.py --bilm runs/fiction --data UD_English-EWT
 
-For each layer, for the learned mix of all (equation 1), for all side by side, and for what the last LSTM layer adds to
-its input, a classifier that sees one word's vector and nothing else: what `pos_ewt.py` finds, without the word vectors,
-the char CNN and the biLSTM of its tagger.
+A classifier that reads the vector of one word is trained for each layer, for the learned mix of all layers (equation
+1), for all layers concatenated, and for what the last LSTM layer adds to its input. This is what `pos_ewt.py` measures
+without the word vectors, the character CNN and the biLSTM of its tagger.
 
 hardware  2 CPU cores
 time      84 s
-figure    85.8 / 90.8 / 90.6 percent of UPOS on test for the characters' layer and LSTM layers 1 and 2; 91.0 for all
-          mixed, 92.3 for all side by side; 5 seeds
-measured  all of it, with the biLM of pretrain_fiction.py
+result    85.8 / 90.8 / 90.6 percent of the UPOS tags on test for the token layer and LSTM layers 1 and 2; 91.0 for all
+          layers mixed, 92.3 for all layers concatenated; 5 seeds
+measured  the time and the result, with the biLM of pretrain_fiction.py
 
-Shapes: N words, L LSTM layers of the biLM, P its projection, F features of a classifier, K tags.
+Shapes: N words, L LSTM layers of the biLM, P dimension of its projection, F features of a classifier, K tags.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from pos_ewt import PARTS, TAGS, Recipe, Sentence, encode, mean_and_deviation, p
 import elmo_jax
 from elmo_jax import UserError
 
-WORDS, LEARNING_RATE = 512, 3e-3  # words of a batch; Adam, cosine to 0
+WORDS, LEARNING_RATE = 512, 3e-3  # the number of words per batch; Adam's learning rate, which a cosine lowers to 0
 Features = Callable[[jax.Array, jax.Array], jax.Array]  # (mix [L+1], layers [N, L+1, 2P]) -> [N, F]
 
 
 def features(layers: int, skip_connections: bool) -> dict[str, Features]:
-    """What a classifier may see of a biLM with so many LSTM layers, by name."""
+    """Returns the possible inputs of a classifier by name, for a biLM with `layers` LSTM layers."""
     found: dict[str, Features] = {"characters": lambda mix, x: x[:, 0]}
     for layer in range(1, layers + 1):
         found[f"LSTM layer {layer}"] = lambda mix, x, layer=layer: x[:, layer]
@@ -49,7 +49,7 @@ def features(layers: int, skip_connections: bool) -> dict[str, Features]:
 
 
 def words_of(sentences: Sequence[Sentence], bilm: elmo_jax.EmbeddingBiLM) -> tuple[np.ndarray, np.ndarray]:
-    """Layers [N, L+1, 2P] and tags [N] of all the words."""
+    """Returns the layers [N, L+1, 2P] and the tags [N] of all words."""
     encoded = encode(sentences, {}, Recipe(), bilm)
     return np.concatenate([s.layers for s in encoded]), np.concatenate([s.tags for s in encoded])
 
@@ -63,7 +63,7 @@ def train_step(
     x: jax.Array,
     y: jax.Array,
 ) -> tuple[dict, optax.OptState]:
-    """One update by the mean loss of a batch of words."""
+    """Makes one update by the mean loss of a batch of words."""
 
     def loss(params: dict) -> jax.Array:
         return optax.softmax_cross_entropy_with_integer_labels(classify(see, params, x), y).mean()
@@ -74,12 +74,12 @@ def train_step(
 
 @functools.partial(jax.jit, static_argnames="see")
 def classify(see: Features, params: dict, x: jax.Array) -> jax.Array:
-    """Logits [N, K]."""
+    """Returns the logits [N, K]."""
     return see(params["mix"], x) @ params["kernel"] + params["bias"]
 
 
 def train(see: Features, seed: int, epochs: int, data: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
-    """Accuracy in percent, by part; the seed draws the order of the words."""
+    """Trains a classifier and returns its accuracy in percent by part; the seed draws the order of the words."""
     x, y = data["train"]
     rows = min(WORDS, len(x))
     mix, updates = jnp.zeros(x.shape[1]), epochs * (len(x) // rows)
@@ -96,19 +96,21 @@ def train(see: Features, seed: int, epochs: int, data: dict[str, tuple[np.ndarra
 
 
 def correlations(layers: np.ndarray) -> str:
-    """Of the numbers of each two layers [N, L+1, 2P], over words and features."""
+    """Returns the correlations between each two of the layers [N, L+1, 2P], over words and features, as text."""
     found = np.corrcoef([layers[:, layer].ravel() for layer in range(layers.shape[1])])
     pairs = [f"{a} and {b} {found[a, b]:.2f}" for b in range(len(found)) for a in range(b)]
     return "correlation of the layers' numbers: " + " · ".join(pairs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment; returns the exit status as `elmo-jax` does."""
+    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("--bilm", type=Path, required=True, metavar="RUN", help="a biLM's run or export")
+    parser.add_argument("--bilm", type=Path, required=True, metavar="RUN", help="the run or export of a biLM")
     parser.add_argument("--data", required=True, metavar="SOURCE", help="a folder of CoNLL-U files, or tfds:NAME")
-    parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="(%(default)s)")
-    parser.add_argument("--epochs", type=positive, default=6, metavar="N", help="(%(default)s)")
+    parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="number of seeds (default: %(default)s)")
+    parser.add_argument(
+        "--epochs", type=positive, default=6, metavar="N", help="number of epochs (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     try:
         sentences = read_treebank(options.data)

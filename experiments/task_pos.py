@@ -1,12 +1,12 @@
-"""Parts of speech on the English Web Treebank: a BiLSTM tagger of two layers, with ELMo at its input and output.
+"""Trains a tagger of parts of speech on the English Web Treebank: two BiLSTM layers, ELMo at their input and output.
 
-The treebank is in the repository UniversalDependencies/UD_English-EWT on GitHub (CC BY-SA 4.0). From the folder that
-holds it, for about an hour on 2 cores:
+The treebank is in the repository UniversalDependencies/UD_English-EWT on GitHub (CC BY-SA 4.0). This command, run in
+the folder of the repository's copy, takes about an hour on 2 cores:
 
     elmo-jax task train --config experiments/task_pos.py --workdir runs/pos --config.bilm=runs/english
 
-`--config.bilm=` (nothing after the sign) trains the same tagger without ELMo, and `--config.elmo.layers=top` the one
-whose vectors are those of the top layer.
+`--config.bilm=`, with nothing after the equals sign, trains the same tagger without ELMo, and
+`--config.elmo.layers=top` trains the one with the vectors of the top layer.
 """
 
 from ml_collections import ConfigDict
@@ -15,7 +15,7 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
+    """Returns the settings."""
     config = default_config("pos")
     config.data.train = "UD_English-EWT/en_ewt-ud-train.conllu"
     config.data.dev = "UD_English-EWT/en_ewt-ud-dev.conllu"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run on a TPU slice of Google Kubernetes Engine: fills in launch/gke_jobset.yaml and applies it.
+# Starts a run on a TPU slice of Google Kubernetes Engine: fills in launch/gke_jobset.yaml and applies it.
 #
 #   launch/gke.sh --name NAME --image IMAGE --accelerator KIND --topology TOPOLOGY --hosts N --chips PER_HOST [options]
 #     -- pretrain --config FILE --workdir gs://...
@@ -7,13 +7,13 @@
 #     --topology 8x8 --hosts 16 --chips 4 --spot \
 #     -- pretrain --config experiments/pretrain_1b_word.py --workdir gs://my-bucket/runs/1b_word
 #
-#   --spot                nodes of a spot pool
-#   --service-account S   of Kubernetes, which may read and write the work folder (default: default)
-#   --dry-run             print the filled-in YAML, and apply nothing
+#   --spot                use nodes of a spot pool
+#   --service-account S   Kubernetes service account that may read and write the run's folder (default: default)
+#   --dry-run             print the filled-in YAML without applying it
 #
-# What stands after -- is handed to elmo-jax. The image is made with launch/Dockerfile. Watch: kubectl get jobset NAME;
-# kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=NAME. Stop and delete: kubectl delete jobset NAME (the pods save first);
-# the same command goes on.
+# The arguments after -- are passed to elmo-jax. Build the image with launch/Dockerfile. To watch the run: kubectl get jobset
+# NAME; kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=NAME. To stop and delete it: kubectl delete jobset NAME (the pods
+# save first). Run the same command again to resume.
 set -euo pipefail
 
 usage() {
@@ -30,7 +30,7 @@ while (($#)); do
     --) shift && break ;;
     --name | --image | --accelerator | --topology | --hosts | --chips | --service-account)
       (($# > 1)) || usage "$1 needs a value"
-      [[ $2 =~ ^[A-Za-z0-9._:/@-]+$ ]] || usage "$1: not a plain word: $2"
+      [[ $2 =~ ^[A-Za-z0-9._:/@-]+$ ]] || usage "$1: expected a word of letters, digits and ._:/@-, got $2"
       key=${1#--}
       key=${key//-/_}
       value[${key^^}]=$2
@@ -44,9 +44,9 @@ for key in NAME IMAGE ACCELERATOR TOPOLOGY HOSTS CHIPS; do [[ -n ${value[$key]:-
 (($#)) || usage
 for key in HOSTS CHIPS; do [[ ${value[$key]} =~ ^[1-9][0-9]*$ ]] || usage "--${key,,}: expected a number, got ${value[$key]}"; done
 
-list='' # the arguments as a JSON list, which is YAML too
+list='' # the arguments as a JSON list, which is also YAML
 for argument; do
-  # Kubernetes itself would replace $(NAME), and makes $$ to $
+  # Kubernetes replaces $(NAME) and turns $$ into $.
   argument=${argument//\\/\\\\} argument=${argument//\"/\\\"} argument=${argument//\$/\$\$}
   list+="${list:+, }\"$argument\""
 done

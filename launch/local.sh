@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# N processes of one run on this machine: on CPU, or with one GPU each.
+# Starts N processes of one run on this machine, on the CPU or with one GPU each.
 #
 #   launch/local.sh [--dry-run] N -- pretrain --config FILE --workdir DIR [--config.KEY=VALUE ...]
 #   launch/local.sh 2 -- pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/two
 #
-# What stands after -- is handed to elmo-jax, with the three flags by which the processes find each other.
-# Where nvidia-smi finds GPUs, and JAX_PLATFORMS does not say cpu, process I gets the I-th of them (of CUDA_VISIBLE_DEVICES,
-# if set). Ctrl-C and SIGTERM are passed on once, so that all processes save and end.
-# Exit code: of the process that ended first without success; 134 and 75 say that another one was lost. The others are then
-# given GRACE_SECONDS to end by themselves (a run that was asked to stop is saving), then killed.
+# The arguments after -- are passed to elmo-jax with the three options by which the processes find each other.
+# If nvidia-smi finds GPUs and JAX_PLATFORMS is not cpu, process I gets the I-th GPU (of CUDA_VISIBLE_DEVICES if that is
+# set). Ctrl-C and SIGTERM are passed on once, so that all processes save and end.
+# The exit code is that of the first process that failed; 134 and 75 mean that another one was lost. The others then have
+# GRACE_SECONDS to end by themselves, since a run that is asked to stop saves first, and are killed afterwards.
 #
-# To edit, as environment variables: ELMO_JAX (the command; default elmo-jax, or .venv/bin/elmo-jax), GRACE_SECONDS.
+# Environment variables: ELMO_JAX (the command; default elmo-jax or .venv/bin/elmo-jax), GRACE_SECONDS.
 set -euo pipefail
-set -m # a process group each: Ctrl-C reaches this script alone, and a process is ended with all it has started
+set -m # one process group per process: Ctrl-C reaches only this script, and a process is ended with all its children
 
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
@@ -30,7 +30,7 @@ if [[ -z ${ELMO_JAX:-} ]]; then
   ELMO_JAX=elmo-jax
   if [[ -x $root/.venv/bin/elmo-jax ]]; then ELMO_JAX=$root/.venv/bin/elmo-jax; fi
 fi
-read -ra command <<<"$ELMO_JAX" # may be several words: python -m elmo_jax
+read -ra command <<<"$ELMO_JAX" # may be several words, such as python -m elmo_jax
 
 gpus=()
 if [[ ${JAX_PLATFORMS:-} != cpu ]] && type nvidia-smi &>/dev/null; then
@@ -40,12 +40,12 @@ if [[ ${JAX_PLATFORMS:-} != cpu ]] && type nvidia-smi &>/dev/null; then
     mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader)
   fi
   if ((${#gpus[@]} && ${#gpus[@]} < processes)); then
-    echo "launch/local.sh: $processes processes for ${#gpus[@]} GPUs; take fewer, or set JAX_PLATFORMS=cpu" >&2
+    echo "launch/local.sh: $processes processes for ${#gpus[@]} GPUs; start fewer, or set JAX_PLATFORMS=cpu" >&2
     exit 2
   fi
 fi
 
-free_port() { # one on which nothing listens
+free_port() { # prints a port on which no process listens
   local port
   while port=$((20000 + RANDOM % 12000)) && (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
   echo "$port"
@@ -53,13 +53,13 @@ free_port() { # one on which nothing listens
 port=$(free_port)
 
 arguments=("$@")
-line() { # the command of process $1, into the array words
+line() { # puts the command of process $1 into the array words
   words=("${command[@]}" "${arguments[@]}" --coordinator "127.0.0.1:$port" --processes "$processes" --process "$1")
   if ((${#gpus[@]})); then words=(env "CUDA_VISIBLE_DEVICES=${gpus[$1]}" "${words[@]}"); fi
 }
 
 pids=()
-to_all() { # a signal to all that still run
+to_all() { # sends a signal to all processes that still run
   for pid in "${pids[@]}"; do kill "-$1" -- "-$pid" 2>/dev/null || true; done
 }
 trap 'to_all INT' INT
@@ -79,14 +79,14 @@ done
 status=0
 while ((${#pids[@]})); do
   for i in "${!pids[@]}"; do
-    # asked of each: `wait -n` misses some that end at once, and returns at once, again and again, while one is stopped
+    # Each process is checked, since `wait -n` misses some that end at once, and returns at once while one is suspended.
     if kill -0 "${pids[$i]}" 2>/dev/null; then continue; fi
     code=0
     wait "${pids[$i]}" || code=$?
     unset "pids[$i]"
     if ((code && !status)); then
       status=$code
-      # after a stop all of them are saving, and a second signal would cut that short
+      # After a stop all of them are saving, which a second signal would interrupt.
       if ((code != 130 && code != 143)); then to_all TERM; fi
       (sleep "${GRACE_SECONDS:-60}" && to_all KILL) &
       watch=$!

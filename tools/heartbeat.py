@@ -1,12 +1,12 @@
-"""What JAX's own heartbeat does when a process of a run dies: how long until all have ended, and what they say.
+"""Measures JAX's own heartbeat: how long until all processes of a run have ended after one dies, and their messages.
 
     python -m tools.heartbeat
 
-Starts 2 and 4 processes on this machine with `jax.distributed.initialize` and nothing of this project, kills or stops
-one of them, and reports for the others: seconds until each has ended, its exit status, and its last line. In the form
-`exchange` the processes sum over all devices without pause, as a training does; on CPUs, Gloo notices at once where the
-other end of a connection is closed. In the form `wait` they exchange nothing, as where an accelerator waits for ever
-for a process that is gone: then only the heartbeat can notice.
+The script starts 2 and 4 processes on this machine with `jax.distributed.initialize` and without this project, kills or
+stops one of them, and reports the seconds until each of the others has ended, its exit status, and its last line. In
+the form `exchange`, the processes sum over all devices without pause, as a training does; on CPUs, Gloo notices at once
+that the other end of a connection is closed. In the form `wait`, they exchange nothing, like an accelerator that waits
+forever for a lost process; then only the heartbeat can notice.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ while True:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Returns a port on which no process listens."""
     with socket.create_server(("localhost", 0)) as server:
         return int(server.getsockname()[1])
 
 
 def measure(processes: int, victim: int, sent: signal.Signals, form: str, heartbeat: int) -> list[str]:
-    """One case; returns a line for each process that was left."""
+    """Measures one case; returns one line for each remaining process."""
     with tempfile.TemporaryDirectory() as folder:
         port, logs = free_port(), [Path(folder) / f"{i}.log" for i in range(processes)]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -81,7 +81,7 @@ def measure(processes: int, victim: int, sent: signal.Signals, form: str, heartb
 
 def _line(number: int, seconds: float | None, process: subprocess.Popen[bytes], log: Path) -> str:
     if seconds is None:
-        return f"  process {number}: still there after {PATIENCE_SECONDS} s"
+        return f"  process {number}: still running after {PATIENCE_SECONDS} s"
     lines = log.read_text(errors="replace").strip().splitlines()
     said = f"{len(lines)} lines, the last one: {lines[-1][:160]}"
     return f"  process {number}: {seconds:5.1f} s, status {process.returncode}, {said}"
@@ -89,7 +89,7 @@ def _line(number: int, seconds: float | None, process: subprocess.Popen[bytes], 
 
 def main() -> None:
     """Measures all cases."""
-    parser = argparse.ArgumentParser(description="what JAX's heartbeat alone does when a process dies")
+    parser = argparse.ArgumentParser(description="measures what JAX's heartbeat does when a process dies")
     parser.add_argument("--seconds", type=int, default=HEARTBEAT_SECONDS, help="heartbeat_timeout_seconds")
     options = parser.parse_args()
     for form in ("exchange", "wait"):

@@ -1,10 +1,11 @@
-"""What each measure for speed gives alone: `python -m tools.levers data/sotu` (or `make levers`).
+"""Measures the gain of each optimisation for speed alone: `python -m tools.levers data/sotu` (or `make levers`).
 
-Each is run beside the plain form that the tests hold it equal to, in turns and in one process, so that what else the
-machine does falls on both. A training lever is timed forward and backward. Told are the medians of the wall time and of
-the processor time (of all cores), which other processes disturb less.
+Each optimisation is run in turns with its plain form, which is equal to it by the tests, in one process, so that the
+other load of the machine affects both. In training, the forward and the backward pass are timed. The table has the
+medians of the wall time and of the processor time of all cores, which other processes disturb less.
 
-Shapes: U distinct words, W characters, T steps, B rows, P projection, C cells, V vocabulary.
+Shapes: U distinct words, W characters, T steps, B rows, P dimension of the projection, C cells, V words of the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ Form = Callable[[], Any]
 
 
 def compare(title: str, plain: tuple[str, Form], lever: tuple[str, Form], turns: int) -> None:
-    """Runs both in turns and prints a line."""
+    """Runs both forms in turns and prints one line."""
     found: dict[str, list[tuple[float, float]]] = {"plain": [], "lever": []}
     for turn in range(turns + 1):
         for name, (_, form) in (("plain", plain), ("lever", lever)):
             wall, processor = time.perf_counter(), time.process_time()
             jax.block_until_ready(form())
-            if turn:  # the first compiles
+            if turn:  # the first turn compiles
                 found[name].append((time.perf_counter() - wall, time.process_time() - processor))
     wall, processor = (
         [statistics.median(times[kind] for times in found[name]) for name in ("plain", "lever")] for kind in (0, 1)
@@ -60,7 +61,7 @@ def compare(title: str, plain: tuple[str, Form], lever: tuple[str, Form], turns:
 
 
 class Batch:
-    """A training batch of a size, and its model."""
+    """A training batch of one size of the biLM, and the model."""
 
     def __init__(self, name: str, corpus: Corpus) -> None:
         self.size = SIZES[name]
@@ -71,15 +72,15 @@ class Batch:
         window = batch.window
         self.inputs = jnp.asarray(window.inputs)
         self.count = int(window.word_count[0])
-        room = -(-self.count // 256) * 256  # distinct words, filled up to whole chunks
+        room = -(-self.count // 256) * 256  # the number of distinct words, rounded up to whole chunks
         self.words = jnp.asarray(spellings[window.words[:room]])  # [U, W], short ones first
         self.every_token = jnp.asarray(spellings[window.words[window.inputs.reshape(-1)]])  # [2TB, W]
         self.targets, self.negatives = jnp.asarray(window.targets), jnp.asarray(batch.negatives)
 
     def encoder(self, characters: jax.Array, count: int, gather: jax.Array | None = None) -> Form:
-        """Forward and backward of the encoder, and of the gathering of its vectors."""
+        """Returns the forward and the backward pass of the encoder and of the gathering of its vectors."""
 
-        # all data are arguments: XLA would work constants out while it compiles
+        # All data are arguments, since XLA would evaluate constants at compile time.
         @jax.jit
         def run(params: Any, characters: jax.Array, count: jax.Array, gather: jax.Array | None) -> Any:
             def loss(params: Any) -> Any:
@@ -92,13 +93,13 @@ class Batch:
 
 
 def encoder_levers(batch: Batch, turns: int) -> None:
-    """Distinct words, positions, the order by length, and the maximum's gradient."""
+    """Measures distinct words, cut positions, the order by length, and the gradient of the maximum."""
     distinct = batch.encoder(batch.words, batch.count, batch.inputs)
     tokens = batch.every_token
     every = batch.encoder(tokens, len(tokens))
     compare("distinct words once", ("every token", every), ("distinct", distinct), max(1, turns // 4))
 
-    # one word of 48 bytes in each chunk of 256 has all positions convolved
+    # With one word of 48 bytes in each chunk of 256, all positions are convolved.
     long = batch.words.at[::256].set(jnp.full(batch.words.shape[1], ord("x"), batch.words.dtype))
     all_positions, cut = batch.encoder(long, batch.count), batch.encoder(batch.words, batch.count)
     compare("cut character positions", ("all 50", all_positions), ("what the chunk needs", cut), turns)
@@ -109,7 +110,7 @@ def encoder_levers(batch: Batch, turns: int) -> None:
     config, projection = batch.size.model.char_cnn, batch.size.model.lstm.projection
     lengths = np.sum(np.asarray(batch.words) != PADDING, 1)
     widest = max(width for width, _ in config.filters)
-    positions = min(config.max_characters, int(lengths.max()) + widest)  # the same for both
+    positions = min(config.max_characters, int(lengths.max()) + widest)  # the number of positions of both forms
     characters = batch.words[: batch.count]
 
     one_chunk = BiLM(batch.size.model, encoder_chunk=len(characters))
@@ -134,7 +135,7 @@ def encoder_levers(batch: Batch, turns: int) -> None:
 
 
 def lstm_levers(batch: Batch, turns: int) -> None:
-    """One layer of one direction, forward and backward."""
+    """Measures one layer of one direction, with its forward and backward pass."""
     config = batch.size.model.lstm
     params, rows = batch.params["forward"]["layer_0"], batch.size.rows
     inputs = jax.random.normal(jax.random.key(1), (STEPS, rows, config.projection))
@@ -150,7 +151,7 @@ def lstm_levers(batch: Batch, turns: int) -> None:
         unrolled = {"scan": lambda *a, **k: jax.lax.scan(*a, **k, unroll=unroll)}
         scan = SimpleNamespace(**{**vars(jax.lax), **unrolled})
         with mock.patch.object(lstm, "lax", scan):
-            jax.block_until_ready(run(params, inputs))  # compiled so, and kept
+            jax.block_until_ready(run(params, inputs))  # compiles this form, which is then kept
         return lambda: run(params, inputs)
 
     @jax.jit
@@ -181,7 +182,7 @@ def lstm_levers(batch: Batch, turns: int) -> None:
 
 
 def directions_lever(batch: Batch, turns: int) -> None:
-    """Both directions of the stack, forward and backward."""
+    """Measures both directions of the stack, with their forward and backward pass."""
     rows = batch.size.rows
     vectors = jax.random.normal(jax.random.key(2), (2, STEPS, rows, batch.size.model.lstm.projection))
     carry = initial_carry(batch.size.model, rows)
@@ -207,7 +208,7 @@ def directions_lever(batch: Batch, turns: int) -> None:
 
 
 def softmax_levers(batch: Batch, turns: int, vocabulary_size: int) -> None:
-    """The update of the rows that a step touches, against that of the whole table."""
+    """Measures the update of the rows that a step touches against that of the whole table."""
     projection = batch.size.model.lstm.projection
     spread = np.asarray(batch.negatives, np.int64).reshape(-1) * vocabulary_size // batch.size.vocabulary_size
     ids = jnp.concatenate([batch.targets.reshape(-1), jnp.asarray(spread, jnp.int32)])
@@ -237,7 +238,7 @@ def softmax_levers(batch: Batch, turns: int, vocabulary_size: int) -> None:
 
 
 def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
-    """A middle and the longest batch of 64 sentences."""
+    """Measures inference for the middle and the longest batch of 64 sentences."""
     config = SIZES[name].model
     params = jax.device_get(initial_params(BiLM(config), jax.random.key(0)))
     bilm = EmbeddingBiLM.of(PretrainedBiLM(config, params, None, {}, ""))
@@ -270,11 +271,13 @@ def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Measures all optimisations and prints the table."""
     parser = argparse.ArgumentParser("python -m tools.levers", description=__doc__)
     parser.add_argument("corpus", type=Path, help="a prepared corpus")
     parser.add_argument("--sizes", default="tiny,small", help="%(default)s")
-    parser.add_argument("--turns", type=int, default=8, help="that each form is timed (%(default)s)")
+    parser.add_argument(
+        "--turns", type=int, default=8, help="number of times that each form is timed (default: %(default)s)"
+    )
     options = parser.parse_args()
     corpus = Corpus.open(options.corpus)
     for name in options.sizes.split(","):

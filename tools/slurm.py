@@ -1,8 +1,8 @@
-"""`make test-slurm`: launch/slurm.sbatch under a real Slurm, two nodes of it on this machine, in a temporary folder.
+"""Tests launch/slurm.sbatch under a real Slurm with two nodes on this machine: `make test-slurm`.
 
-One task is killed, then the job gets SIGTERM as at its time limit: each time it must come back from the queue and go
-on, and the end must be that of a run which nobody disturbed. Then a job with a mistake in it, and one that is
-cancelled, must stay away. Everything that was started is ended, whatever happens.
+One task is killed, and then the job gets SIGTERM as at its time limit. Each time the job must be requeued and resume,
+and its result must be that of an undisturbed run. A job with a user's mistake and a job that is cancelled must not be
+requeued. All files are in a temporary folder, and all processes are ended in any case.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.end_to_end.commands import EXPERIMENT, STEPS, Commands, assert_same_e
 ROOT = Path(__file__).parents[1]
 
 PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo")
-ENOUGH_SECONDS = 600  # what takes longer hangs
+ENOUGH_SECONDS = 600  # the time after which a process is considered to hang
 
-# a name must be an address that every process can connect to: JAX takes the first node for the coordinator
+# The names of nodes must be addresses that every process can connect to, since JAX's coordinator is the first node.
 CONFIGURATION = """\
 ClusterName=elmo
 SlurmctldHost={host}(127.0.0.1)
@@ -56,12 +56,12 @@ PartitionName=main Nodes=ALL Default=YES State=UP
 
 
 def say(text: str) -> None:
-    """A line of the report."""
+    """Prints a line of the report."""
     print(text, flush=True)
 
 
 def output(*command: str) -> str:
-    """What a command prints."""
+    """Returns what a command prints."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -75,7 +75,7 @@ def wait_for(what: str, condition: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[None]:
-    """A Slurm of two nodes; its commands find it by SLURM_CONF."""
+    """Starts a Slurm of two nodes, which its commands find by SLURM_CONF."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     ports = [found.getsockname()[1] for found in sockets]
     for found in sockets:
@@ -125,31 +125,31 @@ class Job:
     folder: Path
 
     def facts(self) -> dict[str, str]:
-        """What Slurm says of it."""
+        """Returns what Slurm reports about the job."""
         words = output("scontrol", "show", "job", "-o", self.number).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def state(self) -> str:
-        """PENDING, RUNNING, COMPLETED, …"""
+        """Returns the state of the job: PENDING, RUNNING, COMPLETED, …"""
         return self.facts()["JobState"]
 
     def launches(self) -> int:
-        """How often it went back into the queue."""
+        """Returns the number of times that the job was requeued."""
         return int(self.facts()["Restarts"])
 
     def printed(self) -> str:
-        """All that it wrote, over its launches."""
+        """Returns the output of all launches of the job."""
         path = self.folder / f"elmo-{self.number}.out"
         return path.read_text() if path.exists() else ""
 
     def wait(self) -> str:
-        """Its state at the end."""
+        """Waits for the end of the job and returns its final state."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         wait_for(f"the end of job {self.number}", lambda: self.state() in over)
         return self.state()
 
     def process(self, task: int) -> int:
-        """The process of a task, found by what Slurm put into its environment."""
+        """Returns the process of a task, which is found by the variables that Slurm sets."""
         wanted = {f"SLURM_PROCID={task}".encode(), f"SLURM_JOB_ID={self.number}".encode()}
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ class Job:
 
 
 def submit(commands: Commands, nodes: int, workdir: str, *overrides: str) -> Job:
-    """Hands a run of the small experiment to sbatch."""
+    """Submits a run of the small experiment by sbatch."""
     here = [f"--nodes={nodes}", "--gpus-per-node=0", "--cpus-per-task=1", "--time=30"]
     pretrain = ["pretrain", "--config", "small.py", "--workdir", workdir, *overrides]
     environment = commands.environment() | {"ELMO_JAX": f"{sys.executable} -m elmo_jax", "PYTHONPATH": str(ROOT)}
@@ -170,7 +170,7 @@ def submit(commands: Commands, nodes: int, workdir: str, *overrides: str) -> Job
 
 
 def prepare(folder: Path) -> Commands:
-    """A corpus of eight speeches and the small experiment."""
+    """Prepares a corpus of eight speeches and the small experiment."""
     commands = Commands(folder)
     (folder / "small.py").write_text(EXPERIMENT.format(steps=STEPS))
     (folder / "text").mkdir()
@@ -183,11 +183,11 @@ def prepare(folder: Path) -> Commands:
 
 
 def check(commands: Commands, nodes: int) -> None:
-    """All that is to be seen; a wrong thing is an AssertionError."""
+    """Runs all checks. Raises `AssertionError` if one fails."""
     folder = commands.folder
     job = submit(commands, nodes, "whole")
     assert job.wait() == "COMPLETED" and job.launches() == 0, job.printed()
-    say(f"job {job.number}: {nodes} nodes, not disturbed: {job.state()}")
+    say(f"job {job.number}: {nodes} nodes, undisturbed: {job.state()}")
 
     run = folder / "run"
     job = submit(commands, nodes, "run")
@@ -195,10 +195,10 @@ def check(commands: Commands, nodes: int) -> None:
     os.kill(job.process(nodes - 1), signal.SIGKILL)
     say(f"job {job.number}: task {nodes - 1} killed at step {steps_trained(run)}")
     wait_for("the requeue", lambda: job.launches() == 1)
-    say(f"job {job.number}: in the queue again, {job.state()}")
+    say(f"job {job.number}: requeued, {job.state()}")
     before = steps_trained(run)
     wait_for("more steps", lambda: job.state() == "RUNNING" and steps_trained(run) >= max(before + 10, 60))
-    output("scancel", "--signal=TERM", job.number)  # to the tasks, as --signal does before the time limit
+    output("scancel", "--signal=TERM", job.number)  # the signal that --signal sends to the tasks before the time limit
     say(f"job {job.number}: SIGTERM to all tasks at step {steps_trained(run)}")
     wait_for("the requeue", lambda: job.launches() == 2)
     assert "stopped by SIGTERM" in job.printed(), job.printed()
@@ -207,7 +207,7 @@ def check(commands: Commands, nodes: int) -> None:
     assert_same_end(run, folder / "whole")
     same = losses(run), losses(folder / "whole")
     assert all(same[0][step] == same[1][step] for step in (20, 40, STEPS))
-    say(f"job {job.number}: {job.state()} after 2 requeues; the end is that of the undisturbed run, bit for bit")
+    say(f"job {job.number}: {job.state()} after 2 requeues; parameters as those of the undisturbed run, bit for bit")
     for line in job.printed().splitlines():
         if line.startswith(("launch ", "stopped ")):
             say(f"    {line}")
@@ -222,16 +222,16 @@ def check(commands: Commands, nodes: int) -> None:
     output("scancel", job.number)
     assert job.wait() == "CANCELLED", job.printed()
     wait_for("its end", lambda: "launch 0 ended" in job.printed() or "DUE TO SIGNAL" in job.printed())
-    time.sleep(2)  # a requeue would come from the job's last breath
+    time.sleep(2)  # a requeue would happen at the very end of the job
     assert job.state() == "CANCELLED" and job.launches() == 0
     say(f"job {job.number}: scancel: {job.state()}, not requeued")
 
 
 def main() -> int:
-    """Runs the check; 0 if all is as it should be."""
+    """Runs the checks; returns 0 if all pass."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--nodes", type=int, default=2, choices=(1, 2))
-    parser.add_argument("--keep", action="store_true", help="leave the folder, for a look at the logs")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
     options = parser.parse_args()
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -243,7 +243,7 @@ def main() -> int:
         )
         return 2
     folder = Path(tempfile.mkdtemp(prefix="elmo-slurm-"))
-    folder.chmod(0o755)  # munge wants its folder to be readable by all and writable by its owner alone
+    folder.chmod(0o755)  # munge requires a folder that all may read and only its owner may write
     try:
         with cluster(folder):
             say(f"a Slurm of two nodes in {folder}: {output('sinfo', '--version').strip()}")
@@ -253,7 +253,7 @@ def main() -> int:
     finally:
         if not options.keep:
             shutil.rmtree(folder)
-    say("all as it should be")
+    say("all checks pass")
     return 0
 
 

@@ -1,1 +1,1 @@
-"""What the layers of a biLM know: word senses, parts of speech, and the neighbours of a word in context."""
+"""Analyses what the layers of a biLM represent: word senses, parts of speech, and neighbours of words in context."""

@@ -1,7 +1,7 @@
-"""The XML of the all-words framework of word sense disambiguation (Raganato et al., 2017).
+"""Reads the XML of the all-words framework of word sense disambiguation (Raganato et al., 2017).
 
-A set is two files: `NAME.data.xml`, the text with an id, a lemma and a part of speech per instance, and
-`NAME.gold.key.txt`, per line such an id and the sense keys that are right.
+A dataset consists of two files: `NAME.data.xml` has the text with an id, a lemma and a part of speech per instance, and
+`NAME.gold.key.txt` has one line per instance with its id and its right sense keys.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ def read_senses(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
     """Reads SemCor in either of its forms: a folder of the original's files, or a `.data.xml` with its gold keys.
 
     Args:
-      path: that folder, a folder with one such file, or the file.
-      index: the senses that count; other keys are dropped. None: all count.
+      path: the folder of the original's files, a folder with one `.data.xml`, or the `.data.xml` itself.
+      index: the senses that are kept; other keys are dropped. None keeps all.
 
     Raises:
-      UserError: there is neither, or a file is not of its format.
+      UserError: there is neither form, or a file is malformed.
     """
     if path.is_dir():
         found = sorted(path.glob("*.data.xml")) + sorted(path.glob("*.data.xml.xz"))
         if len(found) > 1:
-            raise UserError(f"{path}: holds {len(found)} files .data.xml; name the one that is meant")
+            raise UserError(f"{path}: has {len(found)} files .data.xml; give the path of one of them")
         return read_framework(found[0], index) if found else read_semcor(path, index)
     return read_framework(path, index)
 
 
 def read_framework(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
-    """Reads `NAME.data.xml` and, beside it, `NAME.gold.key.txt` of the framework of Raganato et al. (2017).
+    """Reads `NAME.data.xml`, and `NAME.gold.key.txt` in the same folder, of the framework of Raganato et al. (2017).
 
     Args:
-      path: the file with the text, decompressed by its suffix; the gold keys may be compressed as it is.
-      index: the senses that count; other keys are dropped. None: all count, as those of a test set do.
+      path: the file with the text, decompressed by its suffix; the gold keys may have the same suffix.
+      index: the senses that are kept; other keys are dropped. None keeps all, as is needed for test sets.
 
     Raises:
-      UserError: a file cannot be read or is not of this format, or the two do not belong together.
+      UserError: a file cannot be read or is malformed, or the two files do not match.
     """
     gold_path = path.with_name(path.name.replace(".data.xml", ".gold.key.txt"))
     if gold_path == path:
@@ -61,7 +61,7 @@ def read_framework(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
                 if identifier not in gold:
                     raise error_at(path, line, f"the instance {identifier!r} has no keys in {gold_path}")
                 if identifier in used:
-                    raise error_at(path, line, f"the instance {identifier!r} occurs for the second time")
+                    raise error_at(path, line, f"the instance {identifier!r} occurs twice")
                 used.add(identifier)
                 instances.append(Instance(start, end, lemma, part, gold[identifier]))
             yield Sentence(tuple(words), tuple(instances))
@@ -69,7 +69,7 @@ def read_framework(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
     corpus = known_senses(sentences(), index)
     missing = next((identifier for identifier in gold if identifier not in used), None)
     if missing is not None:
-        raise UserError(f"{gold_path}: has keys of {missing!r}, which is no instance of {path}")
+        raise UserError(f"{gold_path}: has keys of {missing!r}, which is not an instance of {path}")
     return corpus
 
 
@@ -87,13 +87,13 @@ def _read_gold(path: Path) -> dict[str, tuple[str, ...]]:
             except ValueError as error:
                 raise error_at(path, line.number, str(error)) from None
         if identifier in gold:
-            raise error_at(path, line.number, f"{identifier!r} occurs for the second time")
+            raise error_at(path, line.number, f"{identifier!r} occurs twice")
         gold[identifier] = tuple(keys)
     return gold
 
 
 class _Found(NamedTuple):
-    """An instance, with the line of the file that it is in."""
+    """An instance and its line in the file."""
 
     line: int
     identifier: str
@@ -114,15 +114,15 @@ class _Handler:
         self._words: list[str] = []
         self._instances: list[_Found] = []
         self._attributes: dict[str, str] = {}
-        self._text: list[str] | None = None  # of the word that is open
+        self._text: list[str] | None = None  # the text of the open word
         self.finished: list[_Parsed] = []
 
     def error(self, message: str) -> UserError:
         return error_at(self._path, self._parser.CurrentLineNumber, message)
 
     def doctype(self, *_: object) -> None:
-        # Entities, which can make a small file endlessly large or read other files, are declared in a document type.
-        raise self.error("a document type declaration, which the framework's files do not have, is refused")
+        # A document type can declare entities, which can make a small file endlessly large or read other files.
+        raise self.error("document type declarations are not allowed; the framework's files have none")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if self._text is not None:
@@ -161,7 +161,7 @@ class _Handler:
 
 
 def _parse(path: Path) -> Iterator[_Parsed]:
-    """Yields sentences as the file is read, piece by piece."""
+    """Yields the sentences of a file, which is read piece by piece."""
     parser = expat.ParserCreate()
     handler = _Handler(path, parser)
     parser.StartDoctypeDeclHandler = handler.doctype

@@ -1,6 +1,6 @@
-"""The words of a text whose vectors in context are nearest to that of another (paper, section 5.3, Table 4).
+"""Finds the words of a text whose vectors in context are nearest to that of a query (paper, section 5.3, Table 4).
 
-Shapes: N words of the text, n of a chunk, Q queries, F numbers of a vector, k neighbours.
+Shapes: N words of the text, n words of a chunk, Q queries, F numbers per vector, k neighbours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Occurrence(NamedTuple):
         return self.words[self.place]
 
     def shown(self, around: int = 12) -> str:
-        """The word in brackets with up to so many words on either side."""
+        """Returns the word in brackets with up to `around` words on either side."""
         first, last = max(self.place - around, 0), self.place + 1 + around
         left, right = self.words[first : self.place], self.words[self.place + 1 : last]
         start, end = [_BLANK] * (first > 0), [_BLANK] * (last < len(self.words))
@@ -45,17 +45,17 @@ class Occurrence(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """An occurrence, and the cosine of its vector with the query's."""
+    """An occurrence, and the cosine between its vector and that of the query."""
 
     cosine: float
     occurrence: Occurrence
 
 
 def read_text(source: str, options: TextOptions) -> list[Words]:
-    """The sentences of a text, running or tokenised; see `elmo_jax.data.prepare.text` for its formats.
+    """Returns the sentences of a running or tokenized text; `elmo_jax.data.prepare.text` describes the formats.
 
     Raises:
-      UserError: there is no such text, it holds no words, or it is not UTF-8.
+      UserError: there is no such text, it has no words, or it is not UTF-8.
     """
     sentences = []
     for chunk in chunks(open_sources([source], options), Errors(options.errors)):
@@ -64,17 +64,17 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
         ends = np.cumsum(found.lengths)
         sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]
     if not sentences:
-        raise UserError(f"{source}: holds no words")
+        raise UserError(f"{source}: has no words")
     return sentences
 
 
 def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
-    """Where a word, as it is spelt, stands in some sentences."""
+    """Returns the occurrences of a word, in exactly this spelling, in some sentences."""
     return [Occurrence(words, place) for words in sentences for place, found in enumerate(words) if found == word]
 
 
 def occurrence_in(words: Words, word: str) -> Occurrence:
-    """The first occurrence of a word in a sentence. Raises `UserError` where there is none."""
+    """Returns the first occurrence of a word in a sentence. Raises `UserError` if there is none."""
     if word not in words:
         raise UserError(f"the word {word!r} is not in the sentence: {' '.join(words)[:120]!r}")
     return Occurrence(words, words.index(word))
@@ -88,20 +88,20 @@ def nearest(
     number: int,
     layer: int = 2,
 ) -> list[list[Neighbour]]:
-    """The nearest words of a text by cosine, for each query.
+    """Returns the nearest words of a text by cosine, for each query.
 
-    A sentence that occurs several times counts once, and the words of the query's own sentence are no neighbours.
+    A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours.
 
     Args:
-      folder: where vectors are kept, see `elmo_jax.analysis.vectors.embed`.
+      folder: the folder in which vectors are kept; see `elmo_jax.analysis.vectors.embed`.
       bilm: the frozen biLM.
-      sentences: the text, whose words all are compared.
-      queries: words in their sentences, which need not be in the text; at least one.
+      sentences: the text, all words of which are compared.
+      queries: at least one word in its sentence, which need not be in the text.
       number: k.
-      layer: whose vectors are compared, [forward; backward]; the paper takes the second.
+      layer: the layer whose vectors [forward; backward] are compared; the paper takes layer 2.
 
     Returns:
-      For each query its k nearest words, the nearest first; fewer where the text has fewer.
+      The k nearest words for each query, nearest first; fewer if the text has fewer.
 
     Raises:
       UserError: the biLM does not have that layer.
@@ -114,7 +114,7 @@ def nearest(
     asked_in = [query.words for query in queries]
     places = np.cumsum([0, *map(len, asked_in[:-1])]) + [query.place for query in queries]
     asked = embed(folder, bilm, asked_in).rows(asked_in, view, "float32")[places, 0]  # [Q, F]
-    # as many more as the query's own sentence can take away
+    # The search returns more than k words, since those of the query's own sentence are removed afterwards.
     best = _best(embed(folder, bilm, distinct), distinct, asked, view, number + max(map(len, asked_in)))
     found = []
     for query, cosines, rows in zip(queries, *best, strict=True):
@@ -131,7 +131,7 @@ def nearest(
 def _best(
     vectors: Vectors, sentences: Sequence[Words], asked: np.ndarray, view: View, wanted: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest cosines [Q, k], falling, and the numbers of their words [Q, k]."""
+    """Returns the largest cosines [Q, k] in descending order, and the numbers of their words [Q, k]."""
     kept = min(wanted, ROWS)
     cosines, rows = np.zeros((len(asked), 0), np.float32), np.zeros((len(asked), 0), np.int64)
     start = 0
@@ -143,13 +143,13 @@ def _best(
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
         cosines, rows = np.take_along_axis(cosines, order, 1), np.take_along_axis(rows, order, 1)
         start += len(part)
-    here = min(wanted, start)  # what follows are places past the text's end
+    here = min(wanted, start)  # further places are past the end of the text
     return cosines[:, :here], rows[:, :here]
 
 
 @functools.partial(jax.jit, static_argnames="kept")
 def _largest(part: jax.Array, asked: jax.Array, count: int, kept: int) -> tuple[jax.Array, jax.Array]:
-    """The largest cosines [Q, k] of a chunk [n, F], of which `count` rows are words, with queries [Q, F]."""
+    """Returns the largest cosines [Q, k] between queries [Q, F] and the first `count` rows of a chunk [n, F]."""
     cosines = jnp.dot(_unit(asked), _unit(part).T, precision=lax.Precision.HIGHEST)
     return lax.top_k(jnp.where(jnp.arange(len(part)) < count, cosines, -jnp.inf), kept)
 
@@ -160,15 +160,15 @@ def _unit(vectors: jax.Array) -> jax.Array:
 
 
 def nearest_types(vectors: Mapping[str, np.ndarray], word: str, number: int) -> list[tuple[float, str]]:
-    """The nearest words of a word by the cosine of vectors that know no context, such as GloVe's.
+    """Returns the nearest words of a word by the cosine of context-independent vectors, such as GloVe's.
 
     Args:
-      vectors: a vector per word.
-      word: one of them.
-      number: how many neighbours.
+      vectors: the vectors by word.
+      word: the word.
+      number: the number of neighbours.
 
     Returns:
-      Cosines and words, the nearest first.
+      The cosines and words, nearest first.
 
     Raises:
       UserError: the word has no vector.

@@ -1,6 +1,6 @@
-"""A linear classifier of frozen word vectors: one layer and a softmax (paper, section 5.3, Table 6).
+"""Trains a linear classifier of frozen word vectors: one layer and a softmax (paper, section 5.3, Table 6).
 
-Shapes: N words, B words of a batch, M layers that are mixed (1 for the paper's classifiers), F numbers of each, K
+Shapes: N words, B words per batch, M layers that are mixed (1 for the paper's classifiers), F numbers per layer, K
 classes.
 """
 
@@ -18,16 +18,16 @@ from jax import lax
 
 from elmo_jax.types import Tree
 
-_EVALUATED = 8_192  # words classified at once
-UNKNOWN = -1  # the class of a tag that the training set does not have, which no prediction meets
+_EVALUATED = 8_192  # the number of words classified at once
+UNKNOWN = -1  # the class of a tag that the training set does not have, which is never predicted
 
 
 class Words(NamedTuple):
-    """The words of a data set.
+    """The words of a dataset.
 
     Attributes:
-      x: [N, M, F], what the classifier sees of each word; float16 or float32.
-      y: [N] int32, the classes.
+      x: float16 or float32 [N, M, F], the input of the classifier.
+      y: int32 [N], the classes.
     """
 
     x: jax.Array
@@ -35,13 +35,13 @@ class Words(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """How a classifier is trained.
+    """The settings of the training of a classifier.
 
     Attributes:
-      batch_size: words per step.
-      learning_rate: of Adam, constant.
-      epochs: the most there are.
-      patience: training stops after so many epochs without a better accuracy on dev.
+      batch_size: the number of words per step.
+      learning_rate: the constant learning rate of Adam.
+      epochs: the largest number of epochs.
+      patience: the number of epochs without a better accuracy on dev after which training stops.
     """
 
     batch_size: int = 256
@@ -54,9 +54,9 @@ class Found(NamedTuple):
     """The classifier of the epoch that was best on dev.
 
     Attributes:
-      dev: accuracy in percent.
-      test: accuracy in percent.
-      epoch: which epoch that was; the first is 1.
+      dev: the accuracy on dev in percent.
+      test: the accuracy on test in percent.
+      epoch: the number of the epoch, from 1.
     """
 
     dev: float
@@ -65,10 +65,10 @@ class Found(NamedTuple):
 
 
 def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
-    """The tags of the training set, and those of all parts as numbers.
+    """Returns the tags of the training set, and the tags of all parts as numbers.
 
     Args:
-      parts: a tag per word of the training set, of dev and of test.
+      parts: the tags of the words of the training set, of dev and of test.
 
     Returns:
       The distinct tags of the training set in alphabetical order, and int32 arrays with `UNKNOWN` for other tags.
@@ -81,13 +81,13 @@ def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]
 def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found:
     """Trains a classifier with Adam on the mean cross-entropy, and stops by its accuracy on dev.
 
-    With M > 1 the classifier learns a weight per layer as well, and sees the layers' softmax-weighted sum.
+    With M > 1, the classifier also learns a weight per layer and reads the softmax-weighted sum of the layers.
 
     Args:
-      parts: the training words, at least one; those of dev, which select the epoch; those of test.
+      parts: the words of the training set, at least one; of dev, which selects the epoch; and of test.
       size: K.
-      recipe: how it is trained.
-      seed: draws the order of the words, anew in each epoch.
+      recipe: the settings of the training.
+      seed: the random seed for the order of the words, which differs in each epoch.
     """
     train, dev, test = parts
     random = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found
     rows = min(recipe.batch_size, words)
     best = Found(-1.0, -1.0, 0)
     for epoch in range(1, recipe.epochs + 1):
-        # the words that fill no batch are left out of this epoch; the next one draws others
+        # The words that do not fill a batch are left out of this epoch; they are others in the next one.
         order = random.permutation(words)[: words // rows * rows].reshape(-1, rows)
         state = _epoch(optimizer, state, train, jnp.asarray(order))
         accuracy = _accuracy(state[0], dev)
@@ -115,7 +115,7 @@ def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found
 
 @functools.cache
 def _adam(learning_rate: float) -> optax.GradientTransformation:
-    """One object per rate, so that seeds and layers share a compiled program."""
+    """Returns the optimizer; it is the same object for one rate, so that seeds and layers share a compiled program."""
     return optax.adam(learning_rate)
 
 
@@ -123,7 +123,7 @@ def _adam(learning_rate: float) -> optax.GradientTransformation:
 def _epoch(
     optimizer: optax.GradientTransformation, state: tuple[Tree, optax.OptState], words: Words, order: jax.Array
 ) -> tuple[Tree, optax.OptState]:
-    """Takes a step per row of `order` [steps, B]."""
+    """Makes one step per row of `order` [steps, B]."""
 
     def step(state: tuple[Tree, optax.OptState], at: jax.Array) -> tuple[tuple[Tree, optax.OptState], None]:
         params, moments = state
@@ -139,7 +139,7 @@ def _loss(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _logits(params: Tree, x: jax.Array) -> jax.Array:
-    """[B, M, F] -> [B, K]."""
+    """Maps inputs [B, M, F] to logits [B, K]."""
     weights = jax.nn.softmax(params["mix"])
     seen = jnp.einsum("m,bmf->bf", weights, x.astype(jnp.float32), precision=lax.Precision.HIGHEST)
     return jnp.dot(seen, params["kernel"], precision=lax.Precision.HIGHEST) + params["bias"]
@@ -151,7 +151,7 @@ def _right(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _accuracy(params: Tree, words: Words) -> float:
-    """In percent."""
+    """Returns the accuracy in percent."""
     starts = range(0, len(words.y), _EVALUATED)
     found = [
         _right(params, words.x[start : start + _EVALUATED], words.y[start : start + _EVALUATED]) for start in starts

@@ -1,4 +1,4 @@
-"""What the scripts of the paper's tables share: their biLMs, what they keep of finished work, tables and a picture."""
+"""Serves the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a picture."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from elmo_jax.runs.report import picture
 
 BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
 
-Bars = Sequence[tuple[float, float, float]]  # per layer a value and the ends of its error bar
-Panels = dict[str, dict[str, Bars]]  # title of a panel -> name of a biLM, or "paper" -> its layers
+Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
+Panels = dict[str, dict[str, Bars]]  # bars by title of a panel, then by name of a biLM or "paper"
 
 
 class Model(NamedTuple):
-    """A biLM and the name that tables give it."""
+    """A biLM and its name in tables."""
 
     name: str
     bilm: EmbeddingBiLM
 
 
 def open_models(arguments: Sequence[str]) -> list[Model]:
-    """Opens the biLMs that a user names.
+    """Opens the biLMs that a user gives.
 
-    Each is called by the last part of its path, or by its whole path where two share that part.
+    The name of each is the last part of its path, or its whole path if two have the same last part.
 
     Raises:
-      UserError: one of them is no biLM, or one is named twice.
+      UserError: one of them is not a biLM, or one is given twice.
     """
     names = [_name(argument) for argument in arguments]
     unique = [name if names.count(name) == 1 else argument for name, argument in zip(names, arguments, strict=True)]
     for name in unique:
         if unique.count(name) > 1:
-            raise UserError(f"the biLM {name} is given {unique.count(name)} times; name each once")
+            raise UserError(f"the biLM {name} is given {unique.count(name)} times; give each once")
     return [Model(name, load_bilm(_source(argument))) for name, argument in zip(unique, arguments, strict=True)]
 
 
@@ -52,26 +52,26 @@ def _source(argument: str) -> BiLMSource:
 
 def _name(argument: str) -> str:
     path = Path(argument.split(",")[-1])
-    inside = path.name == "export" and path.parent.name  # the export of a run is called as the run
+    inside = path.name == "export" and path.parent.name  # the export of a run has the name of the run
     return path.parent.name if inside else path.name.removesuffix(".hdf5") or argument
 
 
 def layer_name(layer: int) -> str:
-    """The name of a layer in tables, as the paper has it."""
+    """Returns the name of a layer in tables, which is the paper's."""
     words = ("token", "first", "second", "third", "fourth")
     return f"{words[layer]} layer" if layer < len(words) else f"layer {layer}"
 
 
 def digest(value: Any) -> str:
-    """A short digest of data that have an exact `repr`, such as tuples of strings."""
+    """Returns a short digest of data that have an exact `repr`, such as tuples of strings."""
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Results:
-    """A JSON file of finished parts of an experiment: what was done, and what it gave."""
+    """A JSON file of the finished jobs of an experiment and their results."""
 
     def __init__(self, path: Path) -> None:
-        """Reads what an earlier process has left. Raises `UserError` where that is not whole."""
+        """Reads the results of earlier processes. Raises `UserError` if the file is damaged."""
         self._path = path
         self._entries: list[dict[str, Any]] = []
         if path.is_file():
@@ -81,11 +81,11 @@ class Results:
                 raise UserError(f"{path}: not the results of an experiment; remove the file") from None
 
     def find(self, job: Mapping[str, Any]) -> Any | None:
-        """The result of a job that is finished, else None."""
+        """Returns the result of a job; None if it is not finished."""
         return next((entry["result"] for entry in self._entries if entry["job"] == job), None)
 
     def get(self, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """The result of a job, which is computed and kept where it is not there; both are JSON values."""
+        """Returns the result of a job, which is computed and kept if it is missing; both are JSON values."""
         found = self.find(job)
         if found is None:
             found = compute()
@@ -95,7 +95,7 @@ class Results:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as aligned text: the first column to the left, the others to the right."""
+    """Returns rows of cells as aligned text: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
@@ -105,13 +105,16 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
-    """Draws the score of each layer of each biLM, a panel per experiment; returns the path of the picture.
+    """Draws the score of each layer of each biLM with one panel per experiment.
 
-    The panels that other experiments have drawn into the same folder stay.
+    The panels that other experiments have drawn into the same folder are kept.
 
     Args:
-      out: the folder of `layers.png`, and of `layers.json` with its numbers.
-      panels: those to add or to replace.
+      out: the folder of `layers.png` and of `layers.json`, which has its numbers.
+      panels: the panels to add or to replace.
+
+    Returns:
+      The path of the picture.
     """
     numbers = out / "layers.json"
     known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}

@@ -1,6 +1,6 @@
-"""Text with WordNet's senses, and the files of SemCor.
+"""Reads text with WordNet's senses from the files of SemCor.
 
-An expression of several words, such as `primary_election`, is as many words, tagged together.
+An expression of several words, such as `primary_election`, is several words with one tag.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from elmo_jax.tasks.lines import Line, error_at, read_lines
 
 _LINE = re.compile(r"<(wf|punc)((?: [a-z]+=[^\s<>]*)*)>([^<>]*)</\1>")
 _STRUCTURE = re.compile(r"</?(?:contextfile|context|p|s)(?: [^<>]*)?>")
-# syntactic marks of WordNet's sources, such as (a) for adjectives before their noun; no part of a sense key
+# These are syntactic marks of WordNet's sources, such as (a) for adjectives before their noun, and not part of a sense
+# key.
 _SYNTACTIC_MARK = re.compile(r"\((?:a|p|ip)\)")
 
 
@@ -26,11 +27,11 @@ class Instance:
     """A word, or an expression of several words, with its senses.
 
     Attributes:
-      start: the place of its first word in the sentence.
-      end: the place after its last word.
-      lemma: in lower case, with `_` between the words of an expression.
+      start: the position of its first word in the sentence.
+      end: the position after its last word.
+      lemma: the lemma in lower case, with `_` between the words of an expression.
       part: the part of speech.
-      keys: the sense keys, each of which is right.
+      keys: the right sense keys.
     """
 
     start: int
@@ -42,19 +43,19 @@ class Instance:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence, and those that have senses."""
+    """The words of a sentence, and its instances."""
 
     words: tuple[str, ...]
     instances: tuple[Instance, ...]
 
 
 class SenseCorpus(NamedTuple):
-    """What a reader finds.
+    """The sentences of a corpus with senses.
 
     Attributes:
-      sentences: those with at least one word, in the order of the files.
-      keys: the sense keys in the files.
-      dropped: those of them that are not in the index of senses, and are not in the sentences.
+      sentences: the sentences with at least one word, in the order of the files.
+      keys: the number of sense keys in the files.
+      dropped: the number of sense keys that were left out because they are not in the index of senses.
     """
 
     sentences: list[Sentence]
@@ -75,19 +76,21 @@ class SenseCorpus(NamedTuple):
 def read_semcor(folder: Path, index: SenseIndex | None = None) -> SenseCorpus:
     """Reads the files of SemCor 3.0, the parts brown1, brown2 and brownv.
 
-    The files look like XML and are not: attributes have no quotes, and `&` stands for itself.
+    The files look like XML but are not: attributes have no quotes, and `&` is not escaped.
 
     Args:
-      folder: it, or a folder in it, has the parts, each with a folder `tagfiles`.
-      index: the senses that count. A key that is not among them is dropped, as are those of senses that WordNet 3.0
-        does not have any more (`wnsn=0`). None: all count.
+      folder: the folder with the parts, or one that contains it; each part has a folder `tagfiles`.
+      index: the senses that are kept; other keys are dropped, such as those of senses that WordNet 3.0 no longer has
+        (`wnsn=0`). None keeps all.
 
     Raises:
-      UserError: there is no such file, or a line is not of this format.
+      UserError: there are no such files, or a line is malformed.
     """
     paths = sorted(path for path in folder.rglob("tagfiles/br-*") if path.is_file())
     if not paths:
-        raise UserError(f"{folder}: expected the folders brown1, brown2 and brownv of SemCor, with tagfiles in them")
+        raise UserError(
+            f"{folder}: expected the folders brown1, brown2 and brownv of SemCor, each with a folder tagfiles"
+        )
     return known_senses((sentence for path in paths for sentence in _read_tagfile(path)), index)
 
 
@@ -115,7 +118,7 @@ def _read_tagfile(path: Path) -> Iterator[Sentence]:
 
 def _tagged(path: Path, line: Line, attributes: dict[str, str], start: int, end: int) -> Instance:
     if "lemma" not in attributes:
-        raise error_at(path, line.number, "a word with lexsn and without lemma has no sense key")
+        raise error_at(path, line.number, "a word with lexsn but without lemma has no sense key")
     lemma = attributes["lemma"].lower()
     keys = [_SYNTACTIC_MARK.sub("", f"{lemma}%{sense}") for sense in attributes["lexsn"].split(";")]
     try:
@@ -126,7 +129,7 @@ def _tagged(path: Path, line: Line, attributes: dict[str, str], start: int, end:
 
 
 def known_senses(sentences: Iterator[Sentence], index: SenseIndex | None) -> SenseCorpus:
-    """Collects sentences without the keys that the index does not have, nor the instances that have no other key."""
+    """Collects sentences without the keys that the index lacks, and without instances that have no other key."""
     kept, keys, dropped = [], 0, 0
     for sentence in sentences:
         instances = []

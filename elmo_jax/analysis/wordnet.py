@@ -1,4 +1,4 @@
-"""The senses of WordNet: its file `index.sense` and the keys of senses.
+"""Reads the senses of WordNet: its file `index.sense` and the keys of senses.
 
 A sense key is `lemma%type:file:number:head:head_number`. Its type is 1 for nouns, 2 for verbs, 3 for adjectives, 4 for
 adverbs and 5 for adjective satellites, which are adjectives too.
@@ -25,7 +25,7 @@ def lemma_and_part(key: str) -> tuple[str, PartOfSpeech]:
     """Splits a sense key into its lemma and its part of speech.
 
     Raises:
-      ValueError: it is no sense key.
+      ValueError: the text is not a sense key.
     """
     found = _KEY.fullmatch(key)
     if found is None:
@@ -34,10 +34,10 @@ def lemma_and_part(key: str) -> tuple[str, PartOfSpeech]:
 
 
 class SenseIndex:
-    """The senses of each lemma and part of speech, in WordNet's order, which is that of their frequency."""
+    """The senses of each lemma and part of speech in WordNet's order, which is by frequency."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
-        """Takes each sense key with the number of the sense, which counts from 1 for a lemma and part of speech."""
+        """Keeps the number of each sense key, which is counted from 1 for each lemma and part of speech."""
         self._numbers = dict(numbers)
         self._senses: dict[tuple[str, str], list[str]] = {}
         for key in sorted(self._numbers, key=self._numbers.__getitem__):
@@ -47,27 +47,27 @@ class SenseIndex:
         return key in self._numbers
 
     def __len__(self) -> int:
-        """The number of senses."""
+        """Returns the number of senses."""
         return len(self._numbers)
 
     def senses(self, lemma: str, part: str) -> Sequence[str]:
-        """The keys of a lemma (in lower case, `_` between the words of an expression) and a part of speech."""
+        """Returns the keys of a lemma (in lower case, with `_` between words) and a part of speech."""
         return self._senses.get((lemma, part), [])
 
     def first(self, lemma: str, part: str) -> str | None:
-        """The key of the first sense, which is the most frequent one; None for what WordNet does not have."""
+        """Returns the key of the first and most frequent sense; None if WordNet does not have the lemma."""
         senses = self.senses(lemma, part)
         return senses[0] if senses else None
 
 
 def read_index(path: Path) -> SenseIndex:
-    """Reads `index.sense` of WordNet: per line a sense key, a synset's offset, the sense's number and a count.
+    """Reads `index.sense` of WordNet, whose lines have a sense key, a synset's offset, the sense's number and a count.
 
     Args:
       path: the file, decompressed by its suffix.
 
     Raises:
-      UserError: the file cannot be read, a line is not of this form, or a key occurs twice.
+      UserError: the file cannot be read, a line is malformed, or a key occurs twice.
     """
     numbers: dict[str, int] = {}
     for line in read_lines(path):
@@ -80,8 +80,8 @@ def read_index(path: Path) -> SenseIndex:
         if _KEY.fullmatch(columns[0]) is None:
             raise error_at(path, line.number, f"expected a sense key such as play%1:04:00::, found {columns[0]!r}")
         if columns[0] in numbers:
-            raise error_at(path, line.number, f"the key {columns[0]} occurs for the second time")
+            raise error_at(path, line.number, f"the key {columns[0]} occurs twice")
         numbers[columns[0]] = int(columns[2])
     if not numbers:
-        raise UserError(f"{path}: holds no senses; expected index.sense of WordNet")
+        raise UserError(f"{path}: has no senses; expected index.sense of WordNet")
     return SenseIndex(numbers)

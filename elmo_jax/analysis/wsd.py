@@ -1,6 +1,7 @@
-"""Word sense disambiguation by the nearest class mean (paper, section 5.3, Table 5).
+"""Disambiguates word senses by the nearest class mean (paper, section 5.3, Table 5).
 
-Shapes: I instances, K senses that have a mean, L LSTM layers, P projection of the biLM, S numbers stored per word.
+Shapes: I instances, K senses that have a mean, L LSTM layers, P dimension of the biLM's projection, S stored numbers
+per word.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from elmo_jax.analysis.vectors import Vectors
 from elmo_jax.analysis.wordnet import SenseIndex
 from elmo_jax.tasks.elmo_vectors import unpacked
 
-RESAMPLES = 10_000  # of the bootstrap
-CONFIDENCE = 95.0  # percent of the resamples that an interval covers
+RESAMPLES = 10_000  # the number of resamples of the bootstrap
+CONFIDENCE = 95.0  # the percentage of the resamples that an interval covers
 
-Predictions = list[str | None]  # a sense key per instance; None where WordNet has no sense of the lemma
+Predictions = list[str | None]  # a sense key per instance; None if WordNet does not have the lemma
 
 
 class ClassMeans(NamedTuple):
-    """A vector per sense.
+    """The mean vector of each sense.
 
     Attributes:
       rows: the row of each sense key.
-      directions: [L+1, K, 2P] float32, the mean vectors divided by their lengths.
+      directions: float32 [L+1, K, 2P], the mean vectors divided by their lengths.
     """
 
     rows: dict[str, int]
@@ -44,7 +45,7 @@ class Score(NamedTuple):
 
 
 def instance_vectors(vectors: Vectors, sentences: Sequence[Sentence]) -> np.ndarray:
-    """[I, S] float32, the vector of each instance; of an expression of several words it is the mean of theirs."""
+    """Returns the vector of each instance, float32 [I, S]; that of an expression is the mean over its words."""
     found = []
     for sentence in sentences:
         if sentence.instances:
@@ -54,11 +55,11 @@ def instance_vectors(vectors: Vectors, sentences: Sequence[Sentence]) -> np.ndar
 
 
 def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
-    """The mean vector of each sense over its occurrences; an instance with several keys counts for each.
+    """Returns the mean vector of each sense over its occurrences; an instance with several keys counts for each.
 
     Args:
-      vectors: the layers of these sentences.
-      sentences: of the training corpus, which has at least one instance.
+      vectors: the layers of the sentences.
+      sentences: the sentences of the training corpus, which has at least one instance.
     """
     rows: dict[str, int] = {}
     for sentence in sentences:
@@ -82,7 +83,7 @@ def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
 
 
 def by_layer(stored: np.ndarray, projection: int) -> np.ndarray:
-    """[n, S] as stored -> [L+1, n, 2P] float32."""
+    """Maps stored numbers [n, S] to layers, float32 [L+1, n, 2P]."""
     return np.asarray(jax.jit(unpacked, static_argnums=1)(stored[None], projection)[0])
 
 
@@ -91,18 +92,18 @@ def predict(
 ) -> tuple[list[Predictions], int]:
     """Predicts a sense for each instance with each layer.
 
-    It is the one whose mean is nearest by cosine among the senses of the instance's lemma and part of speech, or
-    WordNet's first sense where none of those has a mean.
+    The predicted sense is that with the nearest mean by cosine among the senses of the instance's lemma and part of
+    speech, or WordNet's first sense if none of these has a mean.
 
     Args:
       index: the senses of each lemma.
-      means: of the training corpus.
-      vectors: the layers of these sentences.
-      sentences: of the test set.
+      means: the means of the training corpus.
+      vectors: the layers of the sentences.
+      sentences: the sentences of the test set.
 
     Returns:
-      The predictions of each of the L + 1 layers, and the number of instances that were given the first sense because
-      no sense of theirs has a mean.
+      The predictions of each of the L + 1 layers, and the number of instances that have the first sense because none of
+      their senses has a mean.
     """
     instances = [instance for sentence in sentences for instance in sentence.instances]
     layers = by_layer(instance_vectors(vectors, sentences), vectors.projection)  # [L+1, I, 2P]
@@ -117,7 +118,7 @@ def predict(
                 predictions.append(first)
             continue
         directions = means.directions[:, [means.rows[key] for key in candidates]]  # [L+1, candidates, 2P]
-        # the length of the instance's own vector changes no comparison
+        # The length of the instance's own vector does not affect the comparison.
         cosines = np.einsum("lkf,lf->lk", directions, layers[:, number])
         for predictions, best in zip(found, cosines.argmax(axis=1), strict=True):
             predictions.append(candidates[best])
@@ -125,30 +126,29 @@ def predict(
 
 
 def first_senses(index: SenseIndex, sentences: Sequence[Sentence]) -> Predictions:
-    """WordNet's first sense for each instance: the baseline."""
+    """Predicts WordNet's first sense for each instance, which is the baseline."""
     return [index.first(instance.lemma, instance.part) for sentence in sentences for instance in sentence.instances]
 
 
 def right(predictions: Predictions, sentences: Sequence[Sentence]) -> np.ndarray:
-    """[I] bool, whether each prediction is among the keys of its instance.
+    """Returns whether each prediction is among the keys of its instance, bool [I].
 
-    Every instance has a prediction, so precision, recall and F1 are all the mean of this.
+    Every instance has a prediction, so precision, recall and F1 all equal the mean of the result.
     """
     instances = [instance for sentence in sentences for instance in sentence.instances]
     return np.array([key in i.keys for key, i in zip(predictions, instances, strict=True)], bool)
 
 
 def score(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Score:
-    """The mean of some values, in percent, with the interval that a bootstrap over them gives.
+    """Returns the mean of some values in percent, with its interval by a bootstrap over the values.
 
     Args:
-      values: [I], one per test instance: what `right` returns, or the difference of two of these for two systems on the
-        same instances.
-      resamples: how many times I instances are drawn with replacement.
-      seed: of the draws.
+      values: [I], the results of `right`, or the differences between the results of two systems for the same instances.
+      resamples: the number of times that I instances are drawn with replacement.
+      seed: the random seed.
     """
     distinct, counts = np.unique(values.astype(np.float64), return_counts=True)
-    # to draw instances one by one is to draw how often each value occurs
+    # Drawing instances one by one is equivalent to drawing the number of times that each value occurs.
     draws = np.random.default_rng(seed).multinomial(len(values), counts / len(values), resamples)
     means = 100 * (draws @ distinct) / len(values)
     outside = (100 - CONFIDENCE) / 2

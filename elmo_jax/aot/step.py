@@ -20,7 +20,8 @@ from jax.sharding import Mesh
 
 from elmo_jax.aot.chips import Chip, find_slice
 from elmo_jax.config import Config
-from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings
 from elmo_jax.errors import UserError
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs

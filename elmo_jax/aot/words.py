@@ -8,8 +8,9 @@ import numpy as np
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import DistinctWords, TrainingBatches
+from elmo_jax.data.batches import TrainingBatches
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.windows import DistinctWords
 
 # Measured in windows of 128 to 1,024 rows of 20 tokens in both directions (State of the Union addresses; 100 novels):
 # there are 1,340 to 1,460 distinct words among 5,120 tokens, and they grow by Heaps' law with an exponent of 0.65.

@@ -17,9 +17,9 @@ from elmo_jax.bench.sizes import Size
 from elmo_jax.bench.train import windows_of
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import to_lanes
-from elmo_jax.data.batches import DistinctWords
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
+from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import initial_params
 from elmo_jax.model.softmax import full_softmax_losses

@@ -24,8 +24,9 @@ from elmo_jax.bench.sizes import Size
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import rows_of
 from elmo_jax.config import Config
-from elmo_jax.data.batches import DistinctWords, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs

@@ -1,1 +1,1 @@
-"""The command line: each module parses the arguments of one command and calls what does the work."""
+"""The command line interface; each module parses the arguments of one command and calls the code for it."""

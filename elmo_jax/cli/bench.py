@@ -1,4 +1,4 @@
-"""The command `bench`."""
+"""Defines the command `bench`."""
 
 from __future__ import annotations
 
@@ -11,30 +11,40 @@ from elmo_jax.cli.values import local, number, output, whole
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `bench`."""
+    """Adds the command `bench`."""
     parser = commands.add_parser(
         "bench",
-        help="how fast this machine is",
-        description="Measures training, inference, evaluation, the making of batches and the start of a training, at"
-        " the tiny, the small and the original size, on the devices that are there.",
+        help="measure the speed of this machine",
+        description="Measures training, inference, evaluation, the making of batches and the start of a training at the"
+        " tiny, the small and the original size, on the devices of this machine.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--corpus", type=local, default=Path("data/sotu"), metavar="DIR", help="a prepared text (%(default)s)"
+        "--corpus",
+        type=local,
+        default=Path("data/sotu"),
+        metavar="DIR",
+        help="a prepared corpus (default: %(default)s)",
     )
-    parser.add_argument("--sizes", default=",".join(SIZES), metavar="S,S", help="of the biLM (%(default)s)")
-    parser.add_argument("--parts", default=",".join(PARTS), metavar="P,P", help="what is measured (%(default)s)")
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics")
-    parser.add_argument("--profile", type=local, metavar="DIR", help="write a trace of each part, for TensorBoard")
+    parser.add_argument(
+        "--sizes", default=",".join(SIZES), metavar="S,S", help="sizes of the biLM (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), metavar="P,P", help="parts to measure (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
+    parser.add_argument(
+        "--profile", type=local, metavar="DIR", help="write a trace of each part to DIR for TensorBoard"
+    )
     parser.add_argument(
         "--seconds",
         type=number(0, 86_400),
         default=15.0,
         metavar="S",
-        help="training is timed for so long at least (%(default)s)",
+        help="least time to measure training for (default: %(default)s)",
     )
     parser.add_argument(
-        "--rows", type=whole(1, 65_536), metavar="N", help="rows of a training batch (default: by size and device)"
+        "--rows", type=whole(1, 65_536), metavar="N", help="rows per training batch (default: by size and device)"
     )
     parser.set_defaults(run=_bench)
 

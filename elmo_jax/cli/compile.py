@@ -1,4 +1,4 @@
-"""The command that compiles the training step for devices that are not here."""
+"""Defines the command `compile`, which compiles the training step for devices that this machine does not have."""
 
 from __future__ import annotations
 
@@ -9,35 +9,39 @@ from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import local, output, whole
 from elmo_jax.files import write_json
 
-# the words of the paper's 1 Billion Word model; its lexicon has more, all of which every device can spell
+# The vocabulary of the paper's 1 Billion Word model, and about the number of distinct words of its corpus.
 VOCABULARY_SIZE, WORD_TYPES = 793_471, 2_500_000
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `compile`."""
+    """Adds the command `compile`."""
     parser = commands.add_parser(
         "compile",
-        help="does a training fit on devices that are not here, and how fast might it be",
+        help="estimate memory and speed of a training on other devices",
         description="Compiles the training step ahead of time for a TPU slice (with libtpu: pip install"
-        " 'elmo_jax[tpu]') or a mesh of CPU devices, and shows the memory of a device, what is exchanged, and an"
-        " estimate of the speed. Needs neither the devices nor the data.",
-        epilog="every setting can be overridden: --config.train.batch_size=1024 --config.train.precision=bfloat16",
+        " 'elmo_jax[tpu]') or a mesh of CPU devices, and prints the memory per device, the bytes exchanged, and an"
+        " estimate of the speed. Needs neither the devices nor the data. The exit status is 1 if the training does not"
+        " fit.",
+        epilog="Every setting can be overridden: --config.train.batch_size=1024 --config.train.precision=bfloat16",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the experiment, a Python file")
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument(
         "--topology", required=True, metavar="CHIP:SHAPE", help="v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:8x8, …, or cpu:8"
     )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
-    corpus = "default: as the experiment's corpus, or, where that is not prepared here,"
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
+    corpus = "default: that of the experiment's corpus or, if it is not prepared here,"
     parser.add_argument(
         "--vocab-size",
         type=whole(4),
         metavar="V",
-        help=f"words of the softmax ({corpus} {VOCABULARY_SIZE:,}, the paper's)",
+        help=f"number of words of the softmax ({corpus} the paper's {VOCABULARY_SIZE:,})",
     )
     parser.add_argument(
-        "--word-types", type=whole(4), metavar="N", help=f"words of the lexicon ({corpus} V or {WORD_TYPES:,})"
+        "--word-types",
+        type=whole(4),
+        metavar="N",
+        help=f"number of words of the lexicon ({corpus} V if given, otherwise {WORD_TYPES:,})",
     )
     parser.set_defaults(run=_compile, takes_settings=True)
 
@@ -64,7 +68,7 @@ def _compile(options: argparse.Namespace) -> int:
 
 
 def _prepare_environment(topology: str) -> None:
-    """What JAX finds when it is loaded: no accelerator, since none is needed, and as many CPU devices as asked for."""
+    """Makes JAX find no accelerator, since none is needed, and as many CPU devices as the topology has."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     name, _, count = topology.partition(":")
     flags = os.environ.get("XLA_FLAGS", "")

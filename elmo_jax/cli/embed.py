@@ -1,4 +1,4 @@
-"""The command `embed`."""
+"""Defines the command `embed`."""
 
 from __future__ import annotations
 
@@ -11,42 +11,53 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `embed`."""
+    """Adds the command `embed`."""
     parser = commands.add_parser(
         "embed",
-        help="vectors of sentences, or of words",
-        description="Writes the vectors of sentences, one tokenised sentence per line. Dataset '0' of the HDF5 file"
-        " is the first line's. All local devices share the work; of several processes, which must share the folder of"
-        " the output, each takes its part of the lines. The same command resumes an interrupted one.",
+        help="write the vectors of sentences or words to HDF5",
+        description="Writes the vectors of sentences to an HDF5 file. The text has one tokenized sentence per line;"
+        " dataset '0' belongs to the first line. All local devices share the work. Several processes, which must share"
+        " the folder of the output, take a part of the lines each. If the command is interrupted, run it again to"
+        " resume.",
         allow_abbrev=False,
     )
     add_model_options(parser)
-    parser.add_argument("text", type=local, metavar="sentences.txt", help="with --words: vocab.txt, one word a line")
-    parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file to make")
     parser.add_argument(
-        "--words", action="store_true", help="the context-free vectors of a word list: dataset 'embedding' [words, dim]"
+        "text", type=local, metavar="sentences.txt", help="the text; with --words, a list of one word per line"
+    )
+    parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file to write")
+    parser.add_argument(
+        "--words",
+        action="store_true",
+        help="write the context-independent vectors of a word list: dataset 'embedding' [words, dim]",
     )
     parser.add_argument(
         "--layers",
         choices=("all", "top", "average", "mix"),
         default="all",
-        help="all: [layers + 1, T, dim]; else [T, dim] (%(default)s)",
+        help="all: vectors [layers + 1, T, dim]; otherwise [T, dim] (default: %(default)s)",
     )
-    parser.add_argument("--weights", metavar="W,W,…", help="with --layers mix: each layer's weight before the softmax")
-    parser.add_argument("--gamma", type=number(), default=1.0, metavar="X", help="with --layers mix: the scale (1)")
-    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the file (%(default)s)")
+    parser.add_argument(
+        "--weights", metavar="W,W,…", help="with --layers mix: the weight of each layer before the softmax"
+    )
+    parser.add_argument(
+        "--gamma", type=number(), default=1.0, metavar="X", help="with --layers mix: the scale (default: 1)"
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "float16"), default="float32", help="type of the vectors (default: %(default)s)"
+    )
     parser.add_argument(
         "--state",
         choices=("reset", "carry", "warm_up"),
         default="reset",
-        help="what the LSTMs begin a line with: zeros; what the line before left, as the original (slow); or what the"
-        " line itself left (%(default)s)",
+        help="the LSTM state at the start of a line: zeros (reset); the state after the line before, as in the original"
+        " (carry, slow); or the state after reading the line itself once (warm_up) (default: %(default)s)",
     )
     parser.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
         default="float32",
-        help="of the operands of matrix products (%(default)s)",
+        help="type of the operands of matrix products (default: %(default)s)",
     )
     add_process_options(parser)
     parser.set_defaults(run=_embed)
@@ -63,12 +74,10 @@ def _embed(options: argparse.Namespace) -> int:
         try:
             weights = tuple(float(weight) for weight in options.weights.split(","))
         except ValueError:
-            raise UserError(f"--weights: expected numbers with commas between, got {options.weights!r}") from None
+            raise UserError(f"--weights: expected numbers separated by commas, got {options.weights!r}") from None
     settings = Settings(Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state))
     if options.words and settings != Settings():
-        raise UserError(
-            "--words writes one vector per word; --layers, --weights, --gamma, --dtype, --state do not apply"
-        )
+        raise UserError("--words writes one vector per word; remove --layers, --weights, --gamma, --dtype and --state")
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         import jax
 
@@ -78,9 +87,9 @@ def _embed(options: argparse.Namespace) -> int:
         if options.words:
             if jax.process_count() > 1:
                 raise UserError("--words: a word list is embedded by one process; give --processes 1")
-            print(f"{embed_words(bilm, options.text, options.out):,} words in {options.out}")
+            print(f"wrote the vectors of {embed_words(bilm, options.text, options.out):,} words to {options.out}")
             return 0
         lines = embed_file(bilm.on(jax.local_devices()), options.text, options.out, settings)
         if is_first():
-            print(f"{lines:,} lines in {options.out}")
+            print(f"wrote the vectors of {lines:,} lines to {options.out}")
     return 0

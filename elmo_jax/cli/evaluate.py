@@ -1,4 +1,4 @@
-"""The command `evaluate`."""
+"""Defines the command `evaluate`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from elmo_jax.files import write_json
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `evaluate`."""
+    """Adds the command `evaluate`."""
     parser = commands.add_parser(
         "evaluate",
-        help="perplexity of a biLM on a text",
+        help="measure the perplexity of a biLM on a text",
         description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
         allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)
-    parser.add_argument("--per-sentence", type=output, metavar="FILE", help="write each sentence's log-probabilities")
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics")
+    parser.add_argument(
+        "--per-sentence", type=output, metavar="FILE", help="write the log-probabilities of each sentence to FILE"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     parser.add_argument(
         "--batch-size",
         type=whole(1, 65_536),
         metavar="N",
-        help="rows the text is laid out in (default: as for the model's own held-out perplexity)",
+        help="number of rows that the text is divided into (default: that of the model's held-out evaluation)",
     )
     add_text_options(parser)
     parser.set_defaults(run=_evaluate)

@@ -1,4 +1,4 @@
-"""The command `export`."""
+"""Defines the command `export`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `export`."""
+    """Adds the command `export`."""
     parser = commands.add_parser(
         "export",
         help="write a biLM for use elsewhere",
@@ -33,10 +33,13 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16"),
-        help="the type of the numbers in a safetensors file (default: float32)",
+        help="type of the parameters in a safetensors file (default: float32)",
     )
     parser.add_argument(
-        "--softmax", choices=("keep", "drop"), default="keep", help="the softmax and its vocabulary (%(default)s)"
+        "--softmax",
+        choices=("keep", "drop"),
+        default="keep",
+        help="whether the softmax and its vocabulary are written (default: %(default)s)",
     )
     parser.set_defaults(run=_export)
 

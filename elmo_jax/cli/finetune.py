@@ -1,4 +1,4 @@
-"""The command `finetune`."""
+"""Defines the command `finetune`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ from elmo_jax.cli.options import (
 from elmo_jax.cli.values import anywhere, local, number, source
 from elmo_jax.distributed.initialize import connected
 
+DESCRIPTION = """\
+Fine-tunes a biLM on the text of a domain, and reports its perplexity before and after, on the domain and on the text
+that it was trained on. If a run was stopped or killed, run the command again to resume it.
+"""
 EPILOG = """\
-settings, each as --config.KEY=VALUE or in the --config file; without a file they are those the model was trained with,
-for one epoch:
-  finetune.vocabulary     keep (default), or extend: words of the domain are added to the model's
-  finetune.min_count      words added, or taken for published weights, are seen so often (2)
-  finetune.trainable      all (default), all_but_token_encoder, softmax
-  finetune.patience       held-out evaluations without a lower perplexity that end the training (3); 0: never
-  finetune.evaluations    so many an epoch (4)
-  finetune.softmax_epochs epochs on a softmax of its own, for published weights, which have none (1)
+Settings are given as --config.KEY=VALUE or in the --config file. Without a file, they are those that the model was
+trained with, for one epoch. These settings apply to fine-tuning only:
+  finetune.vocabulary     keep, or extend to add words of the domain (default: keep)
+  finetune.min_count      the least count of a word that is added, or chosen for published weights (default: 2)
+  finetune.trainable      all, all_but_token_encoder, or softmax (default: all)
+  finetune.patience       the number of held-out evaluations without a lower perplexity that ends the training;
+                          0 for never (default: 3)
+  finetune.evaluations    the number of held-out evaluations per epoch (default: 4)
+  finetune.softmax_epochs the number of epochs in which a softmax is fitted for published weights, which have none
+                          (default: 1)
 """
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `finetune`."""
+    """Adds the command `finetune`."""
     parser = commands.add_parser(
         "finetune",
-        help="go on training a biLM with the text of a domain",
-        description="Fine-tunes a biLM on the text of a domain, and reports perplexity before and after, on the domain"
-        " and on the text it was trained on. The same command goes on with a run that was stopped or killed.",
+        help="fine-tune a biLM on the text of a domain",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -46,14 +51,14 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "--data", nargs="+", type=source, required=True, metavar="SOURCE", help=f"{SOURCES}; or a prepared corpus"
     )
     parser.add_argument("--workdir", type=anywhere, required=True, metavar="DIR", help="the run's folder")
-    parser.add_argument("--epochs", type=number(0, 1e6), metavar="N", help="how often the text is read")
-    parser.add_argument("--config", type=local, metavar="FILE", help="settings of the training, a Python file")
+    parser.add_argument("--epochs", type=number(0, 1e6), metavar="N", help="number of times that the text is read")
+    parser.add_argument("--config", type=local, metavar="FILE", help="a Python file with the settings of the training")
     parser.add_argument(
         "--original",
         nargs="+",
         type=source,
         metavar="SOURCE",
-        help="text to measure on what is forgotten (default: the held-out text of the run that the model is of)",
+        help="text on which forgetting is measured (default: the held-out text of the run that trained the model)",
     )
     add_process_options(parser)
     add_split_options(parser)

@@ -1,4 +1,4 @@
-"""The commands `import-hdf5` and `export-hdf5`: the published format, in and out."""
+"""Defines the commands `import-hdf5` and `export-hdf5`, which read and write the published format."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from elmo_jax.cli.values import anywhere, local
 
 
 def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `import-hdf5` and `export-hdf5`."""
+    """Adds the commands `import-hdf5` and `export-hdf5`."""
     importer = commands.add_parser(
         "import-hdf5",
-        help="take a published biLM",
-        description="Writes the export of a published biLM, for elmo_jax.load_bilm. Bit-equal.",
+        help="convert published weights to an export",
+        description="Converts a published biLM to an export for elmo_jax.load_bilm, with bit-equal parameters.",
         allow_abbrev=False,
     )
-    importer.add_argument("options", type=local, metavar="options.json")
-    importer.add_argument("weights", type=local, metavar="weights.hdf5")
+    importer.add_argument("options", type=local, metavar="options.json", help="the published options")
+    importer.add_argument("weights", type=local, metavar="weights.hdf5", help="the published weights")
     importer.add_argument("out", type=local, metavar="OUT", help="the export's folder")
     importer.set_defaults(run=_import_hdf5)
 
     exporter = commands.add_parser(
         "export-hdf5",
-        help="write a biLM as published",
-        description="Writes a biLM in the published format, which the original and AllenNLP read. Without the softmax.",
+        help="convert a biLM to the published format",
+        description="Writes a biLM without its softmax in the published format, which the original and AllenNLP read.",
         allow_abbrev=False,
     )
-    exporter.add_argument("model", type=anywhere, metavar="MODEL", help="a run's folder or an exported biLM")
-    exporter.add_argument("options", type=local, metavar="options.json")
-    exporter.add_argument("weights", type=local, metavar="weights.hdf5")
+    exporter.add_argument("model", type=anywhere, metavar="MODEL", help="a run's folder or an export")
+    exporter.add_argument("options", type=local, metavar="options.json", help="the options to write")
+    exporter.add_argument("weights", type=local, metavar="weights.hdf5", help="the weights to write")
     exporter.set_defaults(run=_export_hdf5)
 
 
@@ -37,7 +37,8 @@ def _import_hdf5(options: argparse.Namespace) -> int:
     from elmo_jax.embedding.convert import import_hdf5
 
     bilm = import_hdf5(options.options, options.weights, options.out)
-    print(f"imported to {options.out} (fingerprint {bilm.fingerprint[:12]}); elmo_jax.load_bilm({str(options.out)!r})")
+    load = f"load it with elmo_jax.load_bilm({str(options.out)!r})"
+    print(f"imported to {options.out} (fingerprint {bilm.fingerprint[:12]}); {load}")
     return 0
 
 
@@ -47,5 +48,5 @@ def _export_hdf5(options: argparse.Namespace) -> int:
 
     check_names(options.options, options.weights)  # before the biLM is read
     export_hdf5(open_bilm(options.model), options.options, options.weights)
-    print(f"written: {options.options}, {options.weights}")
+    print(f"wrote {options.options} and {options.weights}")
     return 0

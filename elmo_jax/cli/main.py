@@ -1,4 +1,4 @@
-"""The command `elmo-jax`."""
+"""Defines the command `elmo-jax`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status
 from elmo_jax.version import __version__
 
+DESCRIPTION = """\
+Pretrains, fine-tunes, evaluates and exports ELMo's bidirectional language model (biLM), computes
+word vectors with it, and trains task models on them. `COMMAND --help` describes a command.
+"""
 EPILOG = """\
-a whole training:
+To pretrain and evaluate a biLM:
   elmo-jax prepare sotu --out data/sotu
   elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
   elmo-jax evaluate runs/sotu_tiny --data my_text.txt
@@ -37,9 +41,10 @@ a whole training:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status.
+    """Runs the command and returns its exit status.
 
-    0 done; 2 a mistake of the user's; 75 another process was lost; 128 + signal when asked to stop.
+    The status is 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus the number of
+    the signal that stopped a run.
     """
     tolerant_output()
     try:
@@ -74,7 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     overrides = [argument for argument in rest if argument.startswith("--config.")]
     strangers = [argument for argument in rest if argument not in overrides]
     if strangers or (overrides and not getattr(options, "takes_settings", False)):
-        parser.error(f"not understood: {' '.join(strangers or overrides)}")
+        parser.error(f"unknown arguments: {' '.join(strangers or overrides)}")
     options.overrides = overrides
     return options
 
@@ -82,7 +87,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = Parser(
         "elmo-jax",
-        description="Pretrain, evaluate and export ELMo's bidirectional language model.",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

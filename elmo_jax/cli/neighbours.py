@@ -1,4 +1,4 @@
-"""The command `neighbours`."""
+"""Defines the command `neighbours`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,53 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `neighbours`."""
+    """Adds the command `neighbours`."""
     parser = commands.add_parser(
         "neighbours",
-        help="the nearest contexts of a word in a text",
-        description="Prints the words of a text whose vectors are nearest, by cosine, to that of a word in its"
-        " sentence, which is one of the text or given. Vectors are those of one layer, of both directions.",
+        help="find the nearest neighbours of a word in context",
+        description="Prints the words of a text whose vectors are nearest by cosine to that of a word in a sentence of"
+        " the text or in a given sentence. The vectors are those of one layer in both directions.",
         allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
-    parser.add_argument("--word", required=True, metavar="WORD", help="the word, as it is spelt in the text")
+    parser.add_argument("--word", required=True, metavar="WORD", help="the word, spelled as in the text")
     parser.add_argument(
-        "--sentence", metavar="TEXT", help="a tokenised sentence with the word (default: sentences of the text)"
+        "--sentence", metavar="TEXT", help="a tokenized sentence with the word (default: sentences of the text)"
     )
     parser.add_argument(
         "--occurrences",
         type=whole(1),
         default=3,
         metavar="N",
-        help="without --sentence: for so many occurrences of the word in the text (%(default)s)",
-    )
-    parser.add_argument("--number", type=whole(1), default=10, metavar="N", help="neighbours of each (%(default)s)")
-    parser.add_argument(
-        "--layer", type=whole(0), default=2, metavar="J", help="whose vectors; 0: the token layer (%(default)s)"
+        help="without --sentence: number of occurrences of the word in the text (default: %(default)s)",
     )
     parser.add_argument(
-        "--around", type=whole(0), default=12, metavar="N", help="words printed on either side (%(default)s)"
+        "--number",
+        type=whole(1),
+        default=10,
+        metavar="N",
+        help="number of neighbours per occurrence (default: %(default)s)",
     )
     parser.add_argument(
-        "--cache", type=local, metavar="DIR", help="keep the text's vectors, so that the next word takes seconds"
+        "--layer",
+        type=whole(0),
+        default=2,
+        metavar="J",
+        help="layer of the vectors; 0 is the token layer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--around",
+        type=whole(0),
+        default=12,
+        metavar="N",
+        help="number of words printed on either side (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cache",
+        type=local,
+        metavar="DIR",
+        help="folder in which the text's vectors are kept, which makes the next query fast",
     )
     add_text_options(parser)
     parser.set_defaults(run=_neighbours)

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Defines options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,80 +15,83 @@ Commands = argparse._SubParsersAction
 
 SOURCES = """\
 a text file, a folder or a quoted glob (plain, .gz, .xz, .zst); tfds:NAME for a TFDS text dataset, such as tfds:lm1b;
-sotu for the State of the Union addresses, licenses for software licences
-"""
+sotu for the State of the Union addresses, licenses for software licences"""
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """Adds how text is read."""
+    """Adds the options for reading text: `--format`, `--field` and `--errors`."""
     parser.add_argument(
         "--format",
         choices=("auto", "lines", "raw", "documents", "document-lines", "jsonl", "parquet"),
         default="auto",
-        help="lines: one tokenised sentence per line. The others are running text, to be split and tokenised: raw:"
-        " paragraphs with blank lines between; documents: one paragraph per line, a blank line after each document;"
-        " document-lines: one document per line; jsonl, parquet: records with a text each (%(default)s: found out)",
+        help="lines: one tokenized sentence per line. The others are running text, which is split and tokenized: raw:"
+        " paragraphs separated by blank lines; documents: one paragraph per line, and a blank line after each document;"
+        " document-lines: one document per line; jsonl, parquet: records with one text each (default: %(default)s, by"
+        " suffix and contents)",
     )
     parser.add_argument(
-        "--field", default="text", metavar="NAME", help="the text in the records of jsonl and parquet (%(default)s)"
+        "--field", default="text", metavar="NAME", help="field of the text in jsonl and parquet (default: %(default)s)"
     )
     parser.add_argument(
         "--errors",
         choices=("strict", "replace"),
         default="strict",
-        help="at bytes that are not UTF-8: stop, or put U+FFFD in their place (default: %(default)s)",
+        help="for bytes that are not UTF-8: stop (strict), or replace them by U+FFFD (default: %(default)s)",
     )
 
 
 def text_options(options: argparse.Namespace) -> TextOptions:
-    """What `add_text_options` added, as it was given."""
+    """Returns the values of the options that `add_text_options` added."""
     from elmo_jax.data.prepare.sources import TextOptions
 
     return TextOptions(options.format, options.field, options.errors)
 
 
 def add_split_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what is held out of a text, and how many processes prepare it."""
+    """Adds the options for preparing text: `--heldout-fraction`, `--heldout` and `--workers`."""
     parser.add_argument(
         "--heldout-fraction",
         type=number(0, 1),
         metavar="X",
-        help="share of the documents held out (default: 0.05, or 0 with --heldout)",
+        help="fraction of the documents that is held out (default: 0.05, or 0 with --heldout)",
     )
     parser.add_argument(
         "--heldout",
         nargs="+",
         type=source,
         metavar="SOURCE",
-        help="hold out these texts; files that are among the sources too are not trained on",
+        help="texts to hold out; files that are also among the sources are excluded from training",
     )
     parser.add_argument(
-        "--workers", type=whole(1, 4096), metavar="N", help="processes (default: one per core); the result is the same"
+        "--workers",
+        type=whole(1, 4096),
+        metavar="N",
+        help="number of processes, which does not affect the result (default: one per core)",
     )
 
 
 def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--coordinator`, `--processes` and `--process`, for a command that runs on many hosts at once."""
+    """Adds `--coordinator`, `--processes`, `--process` and `--heartbeat`, for commands that run on several hosts."""
     group = parser.add_argument_group(
-        "many hosts",
-        "Start the same command on every host. TPU pods, Slurm, Open MPI and Kubernetes are found without these"
-        " options; elsewhere give all three.",
+        "several hosts",
+        "Start the same command on every host. TPU pods, Slurm, Open MPI and Kubernetes are detected\n"
+        "automatically; elsewhere, give the first three options.",
     )
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="host of process 0, and a free port there")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="host of process 0 and a free port on it")
     group.add_argument(
-        "--processes", type=whole(1), metavar="N", help="how many there are; 1: this one, whatever is found"
+        "--processes", type=whole(1), metavar="N", help="number of processes; 1 ignores what is detected"
     )
-    group.add_argument("--process", type=whole(0), metavar="I", help="which one this is, 0 to N - 1")
+    group.add_argument("--process", type=whole(0), metavar="I", help="number of this process, from 0 to N - 1")
     group.add_argument(
         "--heartbeat",
         type=whole(5, 3600),
         metavar="SECONDS",
-        help="without a sign of life after which a process is lost, and all others end (40)",
+        help="time without a sign of life after which a process is lost and all others end (default: 40)",
     )
 
 
 def add_model_options(parser: argparse.ArgumentParser, option: str | None = None) -> None:
-    """Adds a biLM, as an option or, by default, as a positional argument; and `--options` for published weights."""
+    """Adds a biLM, as an option or by default as a positional argument, and `--options` for published weights."""
     description = (
         "english (comes with the package), a run, an export, a .safetensors file, or weights.hdf5 with --options"
     )
@@ -100,5 +103,5 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
 
 
 def model_source(options: argparse.Namespace) -> BiLMSource:
-    """What `add_model_options` added, as `open_bilm` takes it."""
+    """Returns the biLM that `add_model_options` added, in the form that `open_bilm` takes."""
     return options.model if options.options is None else (options.options, options.model)

@@ -1,4 +1,4 @@
-"""The command `prepare`."""
+"""Defines the command `prepare`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from elmo_jax.cli.values import local, source, whole
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `prepare`."""
+    """Adds the command `prepare`."""
     parser = commands.add_parser(
         "prepare",
-        help="turn text into a corpus to train on",
-        description="Counts words, chooses the vocabulary, sets a held-out part aside and writes encoded blocks.",
+        help="prepare a training corpus from text",
+        description="Counts words, chooses the vocabulary, holds out a part of the text and writes encoded blocks.",
         allow_abbrev=False,
     )
     parser.add_argument("sources", nargs="+", type=source, metavar="SOURCE", help=SOURCES)
     parser.add_argument("--out", type=local, required=True, metavar="DIR", help="the corpus's folder")
-    parser.add_argument("--vocab-size", type=whole(1), metavar="V", help="the most words that the softmax may have")
+    parser.add_argument("--vocab-size", type=whole(1), metavar="V", help="largest number of words in the vocabulary")
     parser.add_argument(
-        "--min-count", type=whole(1), metavar="N", help="only words seen this often in training (default: 2)"
+        "--min-count",
+        type=whole(1),
+        metavar="N",
+        help="least count in the training text of a word in the vocabulary (default: 2)",
     )
-    parser.add_argument("--vocab", type=local, metavar="FILE", help="use this vocabulary, one word per line, as it is")
+    parser.add_argument("--vocab", type=local, metavar="FILE", help="use exactly this vocabulary, one word per line")
     parser.add_argument(
         "--extend-vocab",
         type=local,
         metavar="FILE",
-        help="use this vocabulary, and behind it the words chosen as above",
+        help="use this vocabulary, followed by the words chosen as above",
     )
     add_split_options(parser)
     add_text_options(parser)

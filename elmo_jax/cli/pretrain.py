@@ -1,4 +1,4 @@
-"""The command `pretrain`."""
+"""Defines the command `pretrain`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from elmo_jax.distributed.initialize import connected
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `pretrain`."""
+    """Adds the command `pretrain`."""
     parser = commands.add_parser(
         "pretrain",
-        help="train a biLM, or go on with a run",
-        description="Trains a biLM. The same command goes on with a run that was stopped or killed.",
+        help="pretrain a biLM, or resume a run",
+        description="Pretrains a biLM. If a run was stopped or killed, run the command again to resume it.",
         epilog="Every setting can be overridden (--config.train.batch_size=64 --config.data.corpus=data/mine); elmo-jax"
         " settings FILE lists them all.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the experiment, a Python file")
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
     add_process_options(parser)
     parser.set_defaults(run=_pretrain, takes_settings=True)
@@ -30,7 +30,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 def _pretrain(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_config
 
-    config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
+    config = load_config(options.config, options.overrides)  # a mistake in it is reported before JAX is loaded
     name = options.config.stem.removeprefix("pretrain_")
     workdir = options.workdir or epath.Path("runs") / name
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):

@@ -1,4 +1,4 @@
-"""The command `settings`."""
+"""Defines the command `settings`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 100
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `settings`."""
+    """Adds the command `settings`."""
     parser = commands.add_parser(
         "settings",
         help="list every setting of an experiment",
@@ -23,7 +23,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         " its meaning. Without a file, the settings of a biLM's training are listed.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", type=local, metavar="FILE", help="an experiment, of a biLM or of a task")
+    parser.add_argument("file", nargs="?", type=local, metavar="FILE", help="the Python file of an experiment")
     parser.add_argument("--task", metavar="NAME", help="list the defaults of a task (pos, ner, sst, …) instead")
     parser.set_defaults(run=_settings, takes_settings=True)
 

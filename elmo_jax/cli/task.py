@@ -1,4 +1,4 @@
-"""The commands `task train`, `task evaluate` and `task predict`."""
+"""Defines the commands `task train`, `task evaluate` and `task predict`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from elmo_jax.files import write_json, write_text
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds `task` with its three commands."""
+    """Adds the command `task` with its three subcommands."""
     task = commands.add_parser(
         "task",
         help="train, evaluate and use a task model",
-        description="Task models, with and without ELMo: part of speech, named entities, sentiment, inference, semantic"
-        " roles, coreference and question answering.",
+        description="Trains, evaluates and applies task models with and without ELMo: parts of speech, named entities,"
+        " sentiment, textual entailment, semantic roles, coreference and question answering.",
         allow_abbrev=False,
     )
     inner = task.add_subparsers(required=True, metavar="COMMAND")
@@ -34,45 +34,48 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_train(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "train",
-        help="train a task model with each seed, or go on with a run",
-        description="Trains a task model with each seed of the config. The same command goes on with a run that was"
-        " stopped or killed.",
+        help="train a task model with each seed, or resume a run",
+        description="Trains a task model with each seed of the config. If a run was stopped or killed, run the command"
+        " again to resume it.",
         epilog="Every setting can be overridden (--config.bilm=english --config.seeds='(0,1,2)'); elmo-jax settings"
         " FILE lists them all.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the experiment, a Python file")
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
     parser.set_defaults(run=_train, takes_settings=True)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", type=anywhere, metavar="RUN", help="the folder of a task's run")
-    parser.add_argument("--seed", type=whole(0), metavar="N", help="which training is used (default: the first)")
+    parser.add_argument(
+        "--seed", type=whole(0), metavar="N", help="seed of the model that is used (default: the first one)"
+    )
     parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 
 
 def _add_evaluate(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "evaluate",
-        help="the official metrics of a task model on annotated text",
+        help="evaluate a task model on annotated text",
         description="Prints the official metrics of a trained task model on annotated examples.",
         allow_abbrev=False,
     )
     _add_model(parser)
     parser.add_argument(
-        "--data", type=source, required=True, metavar="FILE", help="annotated examples, as data.test of the config"
+        "--data", type=source, required=True, metavar="FILE", help="annotated examples in the format of data.test"
     )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     parser.set_defaults(run=_evaluate)
 
 
 def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "predict",
-        help="predictions of a task model for your text",
-        description="Predicts for text from the command line or a file. A task with two texts per example (premise and"
-        " hypothesis, question and paragraph) takes both after --text, or separated by a tab on each line of a file.",
+        help="apply a task model to text",
+        description="Prints predictions for text from the command line or a file. A task with two texts per example"
+        " (premise and hypothesis, question and paragraph) takes both after --text, or a file whose lines have both"
+        " separated by a tab.",
         allow_abbrev=False,
     )
     _add_model(parser)
@@ -83,15 +86,16 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
         "--format",
         choices=("raw", "lines"),
         default="raw",
-        help="raw: running text, split into sentences and words; lines: one tokenised sentence per line (%(default)s)",
+        help="raw: running text, which is split into sentences and words; lines: one tokenized sentence per line"
+        " (default: %(default)s)",
     )
     parser.add_argument(
         "--output",
         choices=("text", "json", "file"),
         default="text",
-        help="for a person to read, JSON lines, or the task's own file format (%(default)s)",
+        help="text for a person to read, JSON lines, or the task's own file format (default: %(default)s)",
     )
-    parser.add_argument("--out", type=output, metavar="FILE", help="write to this file (default: standard output)")
+    parser.add_argument("--out", type=output, metavar="FILE", help="the file to write (default: standard output)")
     parser.set_defaults(run=_predict)
 
 
@@ -112,7 +116,7 @@ def _load(options: argparse.Namespace) -> Any:
     from elmo_jax.tasks.saved import load_task
 
     if options.seed is not None and options.ensemble:
-        raise UserError("--seed chooses one training and --ensemble takes all; leave out one of them")
+        raise UserError("--seed chooses one model and --ensemble averages all; remove one of the two options")
     return load_task(options.run_folder, None if options.seed is None else [options.seed], options.ensemble)
 
 
@@ -145,7 +149,7 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterator[Any]:
-    """The words of each example: one list, or a tuple of as many lists as the task has texts."""
+    """Yields the words of each example: one list, or a tuple of one list per text."""
     if options.text:
         if len(options.text) != texts:
             raise UserError(f"--text: this task has {texts} texts per example, got {len(options.text)}; quote each one")
@@ -164,7 +168,7 @@ def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterato
     for number, line in enumerate(content.splitlines(), 1):
         parts = line.split("\t")
         if len(parts) != texts:
-            raise UserError(f"--input {options.input}, line {number}: expected {texts} texts with tabs between")
+            raise UserError(f"--input {options.input}, line {number}: expected {texts} texts separated by tabs")
         yield from _examples(parts, options.format, texts, documents)
 
 

@@ -1,4 +1,4 @@
-"""The types of the command line's values: what is wrong with a value is told before anything is loaded or computed."""
+"""Defines the types of the command line's values, so that wrong values are refused before anything is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
 from elmo_jax.settings import Range
 
-LARGEST = 2**31 - 1  # of a whole number
+LARGEST = 2**31 - 1  # the largest whole number
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
@@ -25,17 +25,17 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are `UserError`s, one line each."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises the error."""
+        """Raises `UserError` with the message in one line."""
         raise UserError(f"{one_line(message)}; see: {self.prog} --help")
 
 
 def one_line(text: str) -> str:
-    """Returns a text that a terminal shows in one line, whatever the user's values hold."""
+    """Returns a text that a terminal shows in one line, even if it has line breaks or control characters."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
 
 
 def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
-    """Returns the type of whole numbers of a range."""
+    """Returns the type of whole numbers in a range."""
 
     def parse(text: str) -> int:
         value = int(text) if _WHOLE.fullmatch(text) else None
@@ -48,7 +48,7 @@ def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
 
 
 def number(least: float | None = None, most: float | None = None) -> Callable[[str], float]:
-    """Returns the type of finite numbers of a range."""
+    """Returns the type of finite numbers in a range."""
     allowed = Range(least, most)
 
     def parse(text: str) -> float:
@@ -93,7 +93,7 @@ def output(text: str) -> Path:
         exists, above = path.exists(), path.parent
         if not above.is_dir():
             raise argparse.ArgumentTypeError(f"no folder {str(above)!r}; make it first")
-        # A file that is there is replaced, which needs the permission to write into its folder.
+        # An existing file is replaced, which needs the permission to write into its folder.
         if not os.access(above if not exists or path.is_file() else path, os.W_OK):
             raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
     except OSError as error:

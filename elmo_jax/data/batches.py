@@ -1,7 +1,7 @@
-"""Makes batches for training as a function of (seed, position), and lays out a whole text in rows for evaluation.
+"""Makes batches for training as a function of (seed, position).
 
-Shapes: R rows of the global batch, B rows of this process, T steps, U distinct words of one device, S negatives; a
-leading 2 is the direction, forward then backward.
+Shapes: R rows of the global batch, B rows of this process, T steps, S negatives; a leading 2 is the direction, forward
+then backward.
 
 A row is an endless concatenation of blocks: row r reads the blocks r, r + R, r + 2R, … of the shuffled order, which is
 different in each epoch. So the next tokens depend on the seed and on the position of the row, and not on the number of
@@ -11,39 +11,19 @@ processes. Both directions of a window come from the same positions of the same 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grain
 import numpy as np
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
+from elmo_jax.data.lexicon import UNKNOWN_ID
+from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Window, both_directions
 
 Item = TypeVar("Item")
-Array = Any  # a NumPy array on the host, a jax.Array in a device's program
-
-
-class BlockSource(Protocol):
-    """A source of blocks with random access; a block is an int32 array `[0, w, …, 0, w, …]` of whole sentences.
-
-    The id 0 begins each sentence.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> np.ndarray: ...
-
-
-class Window(NamedTuple):
-    """The part of the text that one pass reads: on the host that of this process, in a device's program its own."""
-
-    words: Array  # [U] lexicon ids of the distinct words of a device, shortest first; the devices are concatenated
-    word_count: Array  # [1] the number of a device's U ids that are words; the devices are concatenated
-    inputs: Array  # [2, T, B] for each token, its index into the `words` of its device
-    targets: Array  # [2, T, B] vocabulary ids
 
 
 class TrainingBatch(NamedTuple):
@@ -54,43 +34,6 @@ class TrainingBatch(NamedTuple):
     position: Array  # [B, 2] the block of the row, and the offset in it
     negatives: Array  # [2, S] distinct vocabulary ids
     tries: Array  # [2] the number of draws that gave S distinct ids
-
-
-class EvaluationWindow(NamedTuple):
-    """A window of the text that is evaluated."""
-
-    window: Window
-    mask: np.ndarray  # [T, B] true for tokens, false for padding
-    sentence: np.ndarray  # [T, B] the index of the sentence in the text
-
-
-def both_directions(block: np.ndarray) -> np.ndarray:
-    """Returns the inputs and targets of both directions, as lexicon ids.
-
-    A sentence w1…wn gives n + 1 places: forward `<S> w1…wn` -> `w1…wn </S>`, backward `</S> wn…w1` -> `wn…w1 <S>`.
-
-    Args:
-      block: [n] whole sentences, each begun by 0.
-
-    Returns:
-      [4, n] forward inputs, forward targets, backward inputs, backward targets.
-    """
-    starts = np.flatnonzero(block == BEGIN_SENTENCE_ID)
-    ends = np.append(starts[1:], len(block))
-    sentence = np.cumsum(block == BEGIN_SENTENCE_ID) - 1
-    place = np.arange(len(block))
-    mirror = (starts + ends)[sentence] - place  # of place i in its sentence; for the first place, one past the end
-    forward = np.append(block[1:], BEGIN_SENTENCE_ID)
-    padded = np.append(block, END_SENTENCE_ID)
-    first = place == starts[sentence]
-    return np.stack(
-        [
-            block,
-            np.where(forward == BEGIN_SENTENCE_ID, END_SENTENCE_ID, forward),
-            np.where(first, END_SENTENCE_ID, padded[mirror]),
-            block[mirror - 1],
-        ]
-    )
 
 
 def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) -> tuple[np.ndarray, int]:
@@ -111,43 +54,6 @@ def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) 
         first = np.flatnonzero(place_of[draws] == places)
         if len(first) >= number:
             return draws[first[:number]].astype(np.int32), int(first[number - 1]) + 1
-
-
-class DistinctWords:
-    """Finds the distinct words of a window for each device, and sorts them by length, shortest first."""
-
-    def __init__(self, spellings: np.ndarray, padding: int):
-        """Sorts the lexicon by length.
-
-        Args:
-          spellings: [types, W] the character ids of the lexicon.
-          padding: the character id that fills a row.
-        """
-        lengths = (spellings != padding).sum(1)
-        self._by_length = np.argsort(lengths, kind="stable").astype(np.int32)
-        self._rank = np.empty_like(self._by_length)
-        self._rank[self._by_length] = np.arange(len(lengths), dtype=np.int32)
-
-    def window(self, inputs: np.ndarray, targets: np.ndarray, devices: int) -> Window:
-        """Makes the window of some tokens.
-
-        Args:
-          inputs: [2, T, B] lexicon ids.
-          targets: [2, T, B] vocabulary ids.
-          devices: the number of devices that the B rows are divided over.
-        """
-        share = inputs.shape[2] // devices
-        room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: the most distinct words that a window can have
-        words = np.zeros((devices, room), np.int32)
-        word_count = np.zeros((devices,), np.int32)
-        places = np.empty(inputs.shape, np.int32)
-        for device in range(devices):
-            rows = slice(device * share, (device + 1) * share)
-            ranks, inverse = np.unique(self._rank[inputs[:, :, rows]], return_inverse=True)
-            words[device, : len(ranks)] = self._by_length[ranks]
-            word_count[device] = len(ranks)
-            places[:, :, rows] = inverse.reshape(2, inputs.shape[1], share)
-        return Window(words.reshape(-1), word_count, places, targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,50 +181,6 @@ class TrainingBatches(Iterator[TrainingBatch]):
             negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((2, 0), np.int32),
             tries=np.array([tries for _, tries in drawn] or [0, 0], np.float32),
         )
-
-
-def evaluation_windows(
-    blocks: Sequence[np.ndarray] | BlockSource,
-    distinct: DistinctWords,
-    *,
-    vocabulary_size: int,
-    rows: int,
-    padded_rows: int,
-    my_rows: slice,
-    unroll_steps: int,
-    devices: int,
-) -> Iterator[EvaluationWindow]:
-    """Yields every token of some blocks once, the text being cut between sentences into rows of about equal length.
-
-    Args:
-      blocks: the text.
-      distinct: finds the distinct words of a window.
-      vocabulary_size: the words of the softmax; targets beyond it are `<UNK>`.
-      rows: the number of parts that the text is cut into.
-      padded_rows: the rows of the global batch; those past `rows` are empty.
-      my_rows: the padded rows of this process, B of them.
-      unroll_steps: T, the tokens per row and window.
-      devices: the number of devices of this process.
-    """
-    text = np.concatenate([blocks[i] for i in range(len(blocks))])
-    starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))
-    bounds = starts[np.searchsorted(starts, np.linspace(0, len(text), rows + 1)[:-1].astype(np.int64))]
-    bounds = np.append(bounds, len(text))
-    longest = int(np.diff(bounds).max())
-    length = -(-longest // unroll_steps) * unroll_steps
-    laid = np.zeros((6, length, padded_rows), np.int32)  # both directions, mask, sentence
-    numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
-    for row, (first, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-        if end > first:
-            laid[:4, : end - first, row] = both_directions(text[first:end])
-            laid[4, : end - first, row] = 1
-            laid[5, : end - first, row] = numbers[first:end]
-    laid = laid[:, :, my_rows]
-    for first in range(0, length, unroll_steps):
-        part = laid[:, first : first + unroll_steps]
-        targets = np.where(part[1:4:2] < vocabulary_size, part[1:4:2], UNKNOWN_ID).astype(np.int32)
-        window = distinct.window(part[0:4:2], targets, devices)
-        yield EvaluationWindow(window, mask=part[4] > 0, sentence=part[5])
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:

@@ -78,7 +78,7 @@ def _leave(error: BaseException) -> NoReturn:
     is_loss = isinstance(error, jax.errors.JaxRuntimeError | ValueError) and _LOST.search(str(error))
     if is_loss:
         reason = _one_line(error)[:200]
-        error = PeerLost(f"another process is gone ({reason}); the same launch goes on from the last checkpoint")
+        error = PeerLost(f"another process is gone ({reason}); the same launch resumes from the last checkpoint")
     if exit_status(error) == 1:
         traceback.print_exception(error)
     live = "\n" if sys.stderr.isatty() else ""  # so that the message does not continue the progress line of a terminal

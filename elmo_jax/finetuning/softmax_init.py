@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from elmo_jax.characters import spell
-from elmo_jax.data.batches import BlockSource
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import UNKNOWN_ID
+from elmo_jax.data.windows import BlockSource
 from elmo_jax.types import Tree
 
 

@@ -68,7 +68,7 @@ def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[di
         if is_first():
             print(
                 f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
-                " the same command goes on from there"
+                " run the same command to resume"
             )
         return 128 + ended.signal
     if is_first():

@@ -20,15 +20,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from elmo_jax.checkpoints.softmax_layout import rows_of, without_padding
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.batches import (
-    BlockSource,
-    DistinctWords,
-    EvaluationWindow,
-    Window,
-    evaluation_windows,
-    prefetched,
-)
+from elmo_jax.data.batches import prefetched
 from elmo_jax.data.lexicon import UNKNOWN_ID
+from elmo_jax.data.windows import BlockSource, DistinctWords, EvaluationWindow, Window, evaluation_windows
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry

@@ -13,11 +13,11 @@ import numpy as np
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.batches import BlockSource, DistinctWords
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_text

@@ -13,7 +13,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from elmo_jax.checkpoints.softmax_layout import to_lanes
 from elmo_jax.config import Config
-from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision

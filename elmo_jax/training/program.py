@@ -9,8 +9,9 @@ import jax
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import BlockSource, DistinctWords, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.evaluate import Evaluator

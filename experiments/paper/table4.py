@@ -1,17 +1,18 @@
-r"""The nearest neighbours of a word in context, and those of GloVe's vector of the same word: Table 4 of the paper.
+r"""Finds the nearest neighbours of a word in context and of GloVe's vector of the word: Table 4 of the paper.
 
     python experiments/paper/table4.py --bilm runs/english --semcor semcor3.0 --glove glove.840B.300d.zip \
         --out runs/layers
 
-The vector of "play" in two sentences of SemCor, one about sport and one about the theatre, and the ten words of all of
-SemCor whose vectors are nearest by cosine: second layer, both directions (section 5.3). The senses that SemCor gives to
-these words stand before them. GloVe's neighbours are those of the word itself, among the words of SemCor and of the
-biLM's vocabulary. `elmo-jax neighbours` does the same with any text. Vectors are kept in --out for the next command.
+The queries are "play" in two sentences of SemCor, one about sport and one about the theatre. For each, the script
+prints the ten words of SemCor with the nearest vectors by cosine, in the second layer with both directions (section
+5.3), and the senses that SemCor gives to them. GloVe's neighbours are those of the word itself, among the words of
+SemCor and of the biLM's vocabulary. `elmo-jax neighbours` does the same with any text. Vectors are kept in --out for
+the next command.
 
 data      SemCor 3.0, from the page of Rada Mihalcea; GloVe's vectors, from the page of the Stanford NLP group
 hardware  2 CPU cores
 time      TIME
-expected  each "play" finds its own kind: sport near sport, the theatre near the theatre
+expected  the neighbours have the sense of the query: sport near sport, the theatre near the theatre
 measured  MEASURED
 """
 
@@ -32,7 +33,7 @@ from elmo_jax.files import write_json
 from elmo_jax.tasks.word_vectors import read_vectors
 
 LAYER = 2
-# the paper's source sentences, as far as it prints them, and the neighbours that it prints of each
+# The paper's source sentences, as far as it prints them, and the neighbour that it prints for each.
 PAPER = {
     "Chico Ruiz made a spectacular play on Alusik 's grounder": (
         "Kieffer , the only junior in the group , was commended for his ability to hit in the clutch , as well as his"
@@ -46,18 +47,18 @@ PAPER = {
 PAPER_GLOVE = "playing, game, games, played, players, plays, player, Play, football, multiplayer"
 QUICK_SENTENCES = 300
 
-Senses = dict[tuple[Words, int], str]  # the key at a place of a sentence
+Senses = dict[tuple[Words, int], str]  # the sense key at a position of a sentence
 
 
 def query(sentences: Sequence[Sentence], beginning: str, word: str) -> Occurrence:
-    """A word in the sentence of the text that begins so, or in these words themselves where there is none."""
+    """Returns a word in the sentence of the text with this beginning or, if there is none, in the beginning itself."""
     begin = tuple(beginning.split())
     found = next((sentence.words for sentence in sentences if sentence.words[: len(begin)] == begin), begin)
     return occurrence_in(found, word)
 
 
 def senses_of(sentences: Sequence[Sentence]) -> Senses:
-    """The first sense key at each place that has one; all words of an expression have its key."""
+    """Returns the first sense key at each position that has one; all words of an expression have its key."""
     return {
         (sentence.words, place): instance.keys[0]
         for sentence in sentences
@@ -67,7 +68,7 @@ def senses_of(sentences: Sequence[Sentence]) -> Senses:
 
 
 def lines_of(neighbours: Sequence[Neighbour], senses: Senses, around: int) -> list[str]:
-    """A line per neighbour: the cosine, the sense in SemCor, the words around."""
+    """Returns one line per neighbour with the cosine, the sense in SemCor and the surrounding words."""
     keys = [senses.get(neighbour.occurrence, "") for neighbour in neighbours]
     width = max(map(len, keys), default=0)
     return [
@@ -94,7 +95,7 @@ def of_model(
 
 
 def of_glove(options: argparse.Namespace, models: Sequence[Model], sentences: Sequence[Sentence]) -> None:
-    """Prints the neighbours of the word itself."""
+    """Prints the neighbours of the word by GloVe's vectors."""
     words = {word for sentence in sentences for word in sentence.words} | {options.word}
     for model in models:
         words |= set(model.bilm.vocabulary or [])
@@ -105,7 +106,7 @@ def of_glove(options: argparse.Namespace, models: Sequence[Model], sentences: Se
 
 
 def as_json(queries: Sequence[Occurrence], found: Mapping[str, list[list[Neighbour]]]) -> object:
-    """What is written into `table4.json`."""
+    """Returns the contents of `table4.json`."""
     return [
         {
             "sentence": " ".join(asked.words),
@@ -123,7 +124,7 @@ def as_json(queries: Sequence[Occurrence], found: Mapping[str, list[list[Neighbo
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command."""
+    """Returns the options of the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
     parser.add_argument(
@@ -132,21 +133,33 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--glove", metavar="FILE", help="GloVe's vectors, or glove-6b-50d for the package with them")
     parser.add_argument("--word", default="play", help="(%(default)s)")
     parser.add_argument(
-        "--sentences", nargs="+", default=list(PAPER), metavar="TEXT", help="sentences with it (default: the paper's)"
+        "--sentences",
+        nargs="+",
+        default=list(PAPER),
+        metavar="TEXT",
+        help="sentences with the word (default: the paper's)",
     )
-    parser.add_argument("--number", type=int, default=10, metavar="N", help="neighbours of each (%(default)s)")
-    parser.add_argument("--around", type=int, default=14, metavar="N", help="words on either side (%(default)s)")
+    parser.add_argument(
+        "--number", type=int, default=10, metavar="N", help="number of neighbours per sentence (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--around",
+        type=int,
+        default=14,
+        metavar="N",
+        help="number of words printed on either side (default: %(default)s)",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"among {QUICK_SENTENCES} sentences with the word and the first {QUICK_SENTENCES}: does it run?",
+        help=f"search only {QUICK_SENTENCES} sentences with the word and the first {QUICK_SENTENCES}, as a trial run",
     )
     return parser.parse_args(arguments)
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """Prints the tables and writes them."""
+    """Prints and writes the tables."""
     models = open_models(options.bilm)
     sentences = read_senses(options.semcor).sentences
     queries = [query(sentences, text, options.word) for text in options.sentences]
@@ -161,7 +174,7 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment; returns the exit status as `elmo-jax` does."""
+    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
     options = parse(arguments)
     try:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,20 @@
-r"""Word sense disambiguation with the layers of a biLM: Table 5 of the paper (section 5.3).
+r"""Disambiguates word senses with the layers of a biLM: Table 5 of the paper (section 5.3).
 
     python experiments/paper/table5.py --bilm runs/english --semcor semcor3.0 --test WSD_Evaluation_Framework \
         --index WordNet-3.0/dict/index.sense --out runs/layers
 
-The mean vector of each sense over its tokens in SemCor; a test word takes the sense of its lemma and part of speech
-whose mean is nearest by cosine, or WordNet's first sense where SemCor has none of them. Several biLMs may be given.
-What is finished is kept in --out: the same command goes on where it was stopped.
+The mean vector of each sense is computed over its tokens in SemCor. A test word takes the sense of its lemma and part
+of speech with the nearest mean by cosine, or WordNet's first sense if SemCor has none of its senses. Several biLMs may
+be given. Finished work is kept in --out: if the command is stopped, run it again to resume.
 
 data      SemCor 3.0, from the page of Rada Mihalcea; the five all-words sets, from the page of the Unified Evaluation
-          Framework of Raganato et al. (2017), whose own SemCor is read as well; index.sense, in the folder dict of
+          Framework of Raganato et al. (2017), whose version of SemCor is read too; index.sense, in the folder dict of
           WordNet 3.0, from Princeton
 hardware  2 CPU cores
 time      TIME
-expected  the first-sense baseline 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), whatever the biLM; the
-          second layer above the first, and both above the token layer
+expected  a first-sense baseline of 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), which does not depend
+on
+          the biLM; the second layer above the first, and both above the token layer
 measured  MEASURED
 """
 
@@ -45,32 +46,32 @@ OTHERS = {
     "CoVe, first layer": 59.4,
     "CoVe, second layer": 64.7,
 }
-PAPER = {1: 67.4, 2: 69.0}  # layer of the biLM -> F1
+PAPER = {1: 67.4, 2: 69.0}  # F1 by layer of the biLM
 QUICK_SENTENCES, QUICK_RESAMPLES = 300, 200
 
 Tests = dict[str, list[Sentence]]
 
 
 def read_tests(folder: Path) -> Tests:
-    """The test sets of the framework, each in a folder of its name, at any depth."""
+    """Returns the test sets of the framework, each of which is in a folder of its name at any depth."""
     found = {}
     for name in (*POOLED, DEVELOPMENT):
         paths = sorted(folder.rglob(f"{name}.data.xml*"))
         if not paths:
-            raise UserError(f"{folder}: expected {name}/{name}.data.xml of the all-words framework in it")
+            raise UserError(f"{folder}: expected a folder with {name}/{name}.data.xml of the all-words framework")
         found[name] = read_framework(paths[0]).sentences
     return found
 
 
 def pooled(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The values of each set, and of those that the paper pools."""
+    """Returns the values of each set, and of the sets that the paper pools."""
     return {"pooled": np.concatenate([values[name] for name in POOLED]), **values}
 
 
 def run(
     model: Model, semcor: SenseCorpus, tests: Tests, index: SenseIndex, folder: Path, resamples: int
 ) -> dict[str, Any]:
-    """The scores of each layer of a biLM: of each set [L+1], and the pooled gain of each layer over the one below."""
+    """Returns the scores of a biLM's layers, [L+1] on each set, and the pooled gain of each layer over that below."""
     of_training = embed(folder, model.bilm, [sentence.words for sentence in semcor.sentences])
     print(f"{model.name}: SemCor: {of_training.speed}", flush=True)
     means = class_means(of_training, semcor.sentences)
@@ -90,13 +91,13 @@ def run(
 
 
 def shown(found: Sequence[float], sign: str = "") -> str:
-    """`67.40 [66.28, 68.52]` of a `Score`, as it is kept in JSON."""
+    """Returns a `Score` that was kept in JSON as text, such as `67.40 [66.28, 68.52]`."""
     value, low, high, _ = found
     return f"{value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
 
 
 def report(baseline: Mapping[str, Score], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The paper's table with ours beside it, then each set apart."""
+    """Returns the paper's table with the measured scores beside the paper's, and then a table of each set."""
     most = max(len(result["scores"]["pooled"]) for result in results.values())
     first = shown(baseline["pooled"])
     rows = [["F1 in percent", "paper", *results]]
@@ -129,7 +130,7 @@ def report(baseline: Mapping[str, Score], results: Mapping[str, Mapping[str, Any
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command."""
+    """Returns the options of the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
     parser.add_argument(
@@ -139,13 +140,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--index", type=Path, required=True, metavar="FILE", help="index.sense of WordNet 3.0")
     parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
     parser.add_argument(
-        "--quick", action="store_true", help=f"the first {QUICK_SENTENCES} sentences of each text: does it run?"
+        "--quick",
+        action="store_true",
+        help=f"read only the first {QUICK_SENTENCES} sentences of each text, as a trial run",
     )
     return parser.parse_args(arguments)
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """Runs what is not finished, and prints the table."""
+    """Runs what is not finished and prints the table."""
     models = open_models(options.bilm)
     index = read_index(options.index)
     semcor, tests, resamples = read_senses(options.semcor, index), read_tests(options.test), RESAMPLES
@@ -177,7 +180,7 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment; returns the exit status as `elmo-jax` does."""
+    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
     options = parse(arguments)
     try:
         options.out.mkdir(parents=True, exist_ok=True)

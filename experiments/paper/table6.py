@@ -1,13 +1,14 @@
-"""Part-of-speech tags from the layers of a biLM: Table 6 of the paper (section 5.3).
+"""Predicts part-of-speech tags from the layers of a biLM: Table 6 of the paper (section 5.3).
 
     python experiments/paper/table6.py --bilm runs/english --ewt UD_English-EWT --out runs/layers
     python experiments/paper/table6.py --bilm runs/english --ptb treebank_3/tagged/pos/wsj --out runs/layers
 
-One linear layer and a softmax on the frozen vectors of one layer, with no mix and no RNN: Adam, the epoch chosen by the
-accuracy on dev, five seeds. The paper has the Wall Street Journal part of the Penn Treebank (sections 0-18, 19-21,
-22-24); the English Web Treebank of Universal Dependencies has the same tags, in its column XPOS, and UPOS. With --more
-also all layers side by side, all with a learned mix (equation 1), and what the last LSTM layer adds to its input.
-Several biLMs may be given. What is finished is kept in --out: the same command goes on where it was stopped.
+The classifier is one linear layer and a softmax on the frozen vectors of one layer, without a mix or an RNN. It is
+trained by Adam with five seeds, and the accuracy on dev selects the epoch. The paper has the Wall Street Journal part
+of the Penn Treebank (sections 0-18, 19-21, 22-24); the English Web Treebank of Universal Dependencies has the same tags
+in its column XPOS, and universal tags in UPOS. With --more there are also classifiers of all layers concatenated, of
+all layers with a learned mix (equation 1), and of what the last LSTM layer adds to its input. Several biLMs may be
+given. Finished work is kept in --out: if the command is stopped, run it again to resume.
 
 data      UD English EWT, from the page of Universal Dependencies; the Penn Treebank, LDC99T42
 hardware  2 CPU cores
@@ -15,7 +16,7 @@ time      TIME
 expected  the first layer above the second, and both above the token layer
 measured  MEASURED
 
-Shapes: N words, M layers that are mixed, F numbers of each.
+Shapes: N words, M layers that are mixed, F numbers per layer.
 """
 
 from __future__ import annotations
@@ -46,34 +47,34 @@ OTHERS = {
     "CoVe, first layer": 93.3,
     "CoVe, second layer": 92.8,
 }
-PAPER = {1: 97.3, 2: 96.8}  # layer of the biLM -> accuracy
+PAPER = {1: 97.3, 2: 96.8}  # accuracy by layer of the biLM
 QUICK_SENTENCES, QUICK_SEEDS, QUICK_EPOCHS = 200, 2, 3
 
 
-Trained = list[dict[str, float]]  # of each seed: the accuracies on dev and on test, the epoch
+Trained = list[dict[str, float]]  # the accuracies on dev and on test and the epoch, for each seed
 
 
 class Tagged(NamedTuple):
-    """A treebank with the tags of one column: the sentences of each of `PARTS`."""
+    """The sentences of a treebank for each of `PARTS`, with the tags of one column."""
 
     name: str
     parts: tuple[list[Example], ...]
 
     def first(self, sentences: int) -> Tagged:
-        """The first sentences of each part."""
+        """Returns the first sentences of each part."""
         return Tagged(self.name, tuple(part[:sentences] for part in self.parts))
 
     def words(self) -> list[list[tuple[str, ...]]]:
-        """The words of each sentence of each part."""
+        """Returns the words of each sentence of each part."""
         return [[tuple(example.tokens) for example in part] for part in self.parts]
 
     def tags(self) -> list[list[str]]:
-        """The tags of each part, those of its sentences one after another."""
+        """Returns the tags of each part, those of its sentences one after another."""
         return [[tag for example in part for tag in example.tags] for part in self.parts]
 
 
 def read_ewt(folder: Path) -> list[Tagged]:
-    """Both columns of tags of a folder of Universal Dependencies, whose files end in `train.conllu` and so on."""
+    """Reads both columns of tags of a folder of Universal Dependencies, whose files end in `train.conllu` and so on."""
     paths = []
     for part in PARTS:
         found = sorted(folder.glob(f"*{part}.conllu*"))
@@ -87,7 +88,7 @@ def read_ewt(folder: Path) -> list[Tagged]:
 
 
 def read_ptb(folder: Path) -> list[Tagged]:
-    """The sections 00 to 24 of the Wall Street Journal, each a folder of `.pos` files."""
+    """Reads the sections 00 to 24 of the Wall Street Journal, each of which is a folder of `.pos` files."""
     parts = []
     for part, sections in SECTIONS.items():
         found: list[Example] = []
@@ -101,12 +102,12 @@ def read_ptb(folder: Path) -> list[Tagged]:
 
 
 def layer_view(layer: int) -> str:
-    """The name of what a classifier of one layer sees."""
+    """Returns the name of the input of a classifier of one layer."""
     return f"biLM, {layer_name(layer)}"
 
 
 def views(model: Model, more: bool) -> dict[str, View]:
-    """What classifiers see of a biLM, by the name in the table."""
+    """Returns the inputs of classifiers by their name in the table."""
     lstm = model.bilm.config.lstm
     found = {layer_view(layer): one_layer(layer) for layer in range(lstm.layers + 1)}
     if more:
@@ -118,16 +119,16 @@ def views(model: Model, more: bool) -> dict[str, View]:
 
 
 class Seen:
-    """What classifiers see of the words of a treebank; read when it is asked for, since finished work needs none."""
+    """The inputs of classifiers for the words of a treebank, which are read only if some work is not finished."""
 
     def __init__(self, model: Model, folder: Path, words: Sequence[Sequence[tuple[str, ...]]]) -> None:
-        """Takes the folder of the vectors, and the sentences of each part."""
+        """Keeps the folder of the vectors and the sentences of each part."""
         self._model, self._folder, self._words = model, folder, words
         self._vectors: Vectors | None = None
         self._last: tuple[View | None, list[jax.Array]] = (None, [])
 
     def __call__(self, view: View) -> list[jax.Array]:
-        """[N, M, F] of each part; those of the last view are kept."""
+        """Returns the inputs [N, M, F] of each part; those of the last view are kept."""
         if self._vectors is None:
             sentences = [sentence for part in self._words for sentence in part]
             self._vectors = embed(self._folder, self._model.bilm, sentences)
@@ -141,7 +142,7 @@ class Seen:
 def run(
     model: Model, treebank: Sequence[Tagged], options: argparse.Namespace, recipe: Recipe, seeds: int, results: Results
 ) -> dict[str, dict[str, Trained]]:
-    """The results of each column of tags and each view; the columns share the treebank's words."""
+    """Returns the results of each column of tags and each view; the columns share the treebank's words."""
     seen = Seen(model, options.out / "vectors", treebank[0].words())
     digests = {tagged.name: digest(tagged.parts) for tagged in treebank}
     found: dict[str, dict[str, Trained]] = {tagged.name: {} for tagged in treebank}
@@ -161,18 +162,18 @@ def run(
 
 
 def of(trained: Trained, key: str) -> dict[str, Any]:
-    """Mean, standard deviation and number of what the seeds found."""
+    """Returns the mean, the standard deviation and the number of the seeds' results."""
     return statistics([result[key] for result in trained])
 
 
 def with_deviation(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and standard deviation, which is 0 for one seed."""
+    """Returns the mean and the standard deviation, which is 0 for one seed."""
     found = statistics(values)
     return found | {"sd": found["sd"] or 0.0}
 
 
 def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> str:
-    """What a layer is better than another by, seed by seed; empty for a biLM that does not have both."""
+    """Returns the gain of a layer over another one, seed by seed; empty for a biLM that does not have both."""
     views = [of_model.get(layer_view(layer)) for layer in (upper, lower)]
     if views[0] is None or views[1] is None:
         return ""
@@ -181,7 +182,7 @@ def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> 
 
 
 def report(tagged: str, found: Mapping[str, Mapping[str, Trained]]) -> str:
-    """The paper's table with ours beside it; `found` is model -> view -> the results of the seeds."""
+    """Returns the paper's table with the measured accuracies; `found` has the seeds' results by model and view."""
     columns = [(model, part) for model in found for part in ("test", "dev")]
     rows = [["accuracy in percent", "paper (PTB)", *(f"{model}, {part}" for model, part in columns)]]
     rows += [[name, f"{value:.1f}", *("" for _ in columns)] for name, value in OTHERS.items()]
@@ -196,7 +197,7 @@ def report(tagged: str, found: Mapping[str, Mapping[str, Trained]]) -> str:
 
 
 def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
-    """The test accuracy of each layer with the ends of its error bar, for the picture."""
+    """Returns the test accuracy of each layer and the ends of its error bar for the picture."""
     found = [
         with_deviation([r["test"] for r in trained]) for view, trained in of_model.items() if view.startswith("biLM, ")
     ]
@@ -204,18 +205,18 @@ def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command."""
+    """Returns the options of the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
     parser.add_argument("--ewt", type=Path, metavar="DIR", help="the folder of UD English EWT")
     parser.add_argument("--ptb", type=Path, metavar="DIR", help="the folder wsj of the treebank's tagged files")
     parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="(%(default)s)")
-    parser.add_argument("--more", action="store_true", help="also classifiers that see all layers")
+    parser.add_argument("--more", action="store_true", help="also train classifiers that read all layers")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"the first {QUICK_SENTENCES} sentences of each file, {QUICK_SEEDS} seeds: does it run?",
+        help=f"read only the first {QUICK_SENTENCES} sentences of each file, with {QUICK_SEEDS} seeds, as a trial run",
     )
     options = parser.parse_args(arguments)
     if options.ewt is None and options.ptb is None:
@@ -226,7 +227,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """Runs what is not finished, and prints the tables."""
+    """Runs what is not finished and prints the tables."""
     models = open_models(options.bilm)
     treebanks = [read_ewt(options.ewt)] if options.ewt else []
     treebanks += [read_ptb(options.ptb)] if options.ptb else []
@@ -248,7 +249,7 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment; returns the exit status as `elmo-jax` does."""
+    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
     options = parse(arguments)
     try:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -104,7 +104,7 @@ def test_running_text_is_tokenised(tmp_path: Path) -> None:
         ("We", "stay", ",", "all", "of", "us", ",", "at", "home", "."),
     ]
     (tmp_path / "blank.txt").write_text("\n\n")
-    with pytest.raises(UserError, match="holds no words"):
+    with pytest.raises(UserError, match="has no words"):
         read_text(str(tmp_path / "blank.txt"), TextOptions())
 
 

@@ -45,7 +45,7 @@ def test_a_key_has_a_lemma_and_a_part_of_speech() -> None:
         ("bank%1:14:01:: 08420278 2", "expected a sense key, an offset, the sense's number and a count, found"),
         ("bank%1:14:01:: 08420278 x 20", "expected a sense key, an offset, the sense's number and a count, found"),
         ("bank 08420278 2 20", "expected a sense key such as play%1:04:00::, found 'bank'"),
-        ("bank%1:14:00:: 08420278 2 20", "the key bank%1:14:00:: occurs for the second time"),
+        ("bank%1:14:00:: 08420278 2 20", "the key bank%1:14:00:: occurs twice"),
     ],
 )
 def test_a_line_that_is_no_sense_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -58,7 +58,7 @@ def test_a_line_that_is_no_sense_is_named(tmp_path: Path, line: str, message: st
 
 def test_an_empty_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.sense").write_text("\n")
-    with pytest.raises(UserError, match="holds no senses"):
+    with pytest.raises(UserError, match="has no senses"):
         read_index(tmp_path / "index.sense")
 
 
@@ -98,7 +98,7 @@ def test_the_original_files(tmp_path: Path, index: SenseIndex) -> None:
     [
         ("<punc>.</punc>", "<punc>.", 11, "expected a line of SemCor, such as <wf cmd=…>word</wf>, found '<punc>.'"),
         ("<punc>.</punc>", "word", 11, "expected a line of SemCor, such as <wf cmd=…>word</wf>, found 'word'"),
-        ("lemma=fish ", "", 8, "a word with lexsn and without lemma has no sense key"),
+        ("lemma=fish ", "", 8, "a word with lexsn but without lemma has no sense key"),
         ("lexsn=1:17:01::", "lexsn=17", 16, "expected a sense key such as play%1:04:00::, found 'bank%17'"),
     ],
     ids=["cut", "stranger", "lemma", "key"],
@@ -160,14 +160,14 @@ ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n'
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ('<corpus lang="en"', ENTITIES + '<corpus lang="en"', 2, "a document type declaration"),
+        ('<corpus lang="en"', ENTITIES + '<corpus lang="en"', 2, "document type declarations are not allowed"),
         (">bank<", ">&b;<", 8, "not XML (undefined entity)"),
         ("</sentence>\n</text>", "</text>", 14, "not XML (mismatched tag)"),
         (">bank<", ">  <", 8, "<instance> without a word"),
         ('lemma="bank" ', "", 8, "<instance> without lemma"),
         ('lemma="bank" pos="NOUN"', 'lemma="bank" pos="NN"', 8, "expected an instance's pos to be one of NOUN, VERB"),
         ("d000.s000.t001", "d000.s000.t009", 8, "the instance 'd000.s000.t009' has no keys in"),
-        ("d000.s000.t001", "d000.s000.t000", 8, "the instance 'd000.s000.t000' occurs for the second time"),
+        ("d000.s000.t001", "d000.s000.t000", 8, "the instance 'd000.s000.t000' occurs twice"),
         ('<wf lemma="the" pos="DET">The</wf>', "<word>The</word>", 5, "expected corpus, text, sentence, wf or"),
         (">bank<", "><wf>bank</wf><", 8, "<wf> inside a word"),
     ],
@@ -188,8 +188,8 @@ def test_a_line_that_is_not_the_frameworks_is_named(
     [
         (GOLD + "d000.s002.t000\n", "line 4: expected the sense keys of 'd000.s002.t000'"),
         (GOLD + "d000.s002.t001 bank\n", "line 4: expected a sense key such as play%1:04:00::, found 'bank'"),
-        (GOLD + "d000.s002.t000 bank%1:14:00::\n", "line 4: 'd000.s002.t000' occurs for the second time"),
-        (GOLD + "d000.s002.t001 bank%1:14:00::\n", "has keys of 'd000.s002.t001', which is no instance of"),
+        (GOLD + "d000.s002.t000 bank%1:14:00::\n", "line 4: 'd000.s002.t000' occurs twice"),
+        (GOLD + "d000.s002.t001 bank%1:14:00::\n", "has keys of 'd000.s002.t001', which is not an instance of"),
     ],
     ids=["no keys", "no key", "twice", "stranger"],
 )

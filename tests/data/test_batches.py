@@ -6,16 +6,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from elmo_jax.characters import PADDING, spell
-from elmo_jax.data.batches import (
-    BatchSettings,
-    DistinctWords,
-    TrainingBatches,
-    both_directions,
-    draw_negatives,
-    evaluation_windows,
-    prefetched,
-)
+from elmo_jax.data.batches import BatchSettings, TrainingBatches, draw_negatives, prefetched
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
+from elmo_jax.data.windows import DistinctWords, both_directions, evaluation_windows
 
 TYPES, VOCABULARY, STEPS = 60, 40, 7
 

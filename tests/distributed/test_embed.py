@@ -54,8 +54,8 @@ def test_two_processes_write_the_file_of_one(commands: Commands) -> None:
     assert parts.is_dir() and not (commands.folder / "two.hdf5").exists()
     done = ends(launch(commands))
     assert [ended.status for ended in done] == [0, 0], [ended.stderr for ended in done]
-    assert f"{LINES:,} lines in two.hdf5" in done[0].stdout
-    assert "lines in" not in done[1].stdout and not parts.exists()
+    assert f"{LINES:,} lines to two.hdf5" in done[0].stdout
+    assert "lines to" not in done[1].stdout and not parts.exists()
     alone = commands.run("embed", "bilm", "sentences.txt", "one.hdf5")
     assert alone.status == 0, alone.stderr
     for found, expected in zip(*(vectors(commands.folder / name) for name in ("two.hdf5", "one.hdf5")), strict=True):

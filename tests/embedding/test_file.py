@@ -186,7 +186,7 @@ def test_a_killed_command_goes_on(tmp_path):
     job["lines"], job["sentences"] = scan(text)
     (parts / "job.json").write_text(json.dumps(job, indent=1))
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert f"{lines:,} lines in" in done.stdout and "embedding" in done.stderr
+    assert f"{lines:,} lines to" in done.stdout and "embedding" in done.stderr
     found, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))
     assert len(found) == lines
     for number in (0, 1, 1023, 1024, lines - 1):
@@ -310,9 +310,9 @@ def test_a_cache_that_is_ill_meant(word_list, change, message):
         (b"a\n", ["--layers", "mix"], "--layers mix and --weights go together"),
         (b"a\n", ["--weights", "1,2,3"], "--layers mix and --weights go together"),
         (b"a\n", ["--layers", "mix", "--weights", "1,2"], "2 weights, but this biLM has 3 layers"),
-        (b"a\n", ["--layers", "mix", "--weights", "1,x"], "expected numbers with commas between"),
+        (b"a\n", ["--layers", "mix", "--weights", "1,x"], "expected numbers separated by commas"),
         (b"a\n\nb\n", ["--words"], "line 2: blank"),
-        (b"a\n", ["--words", "--layers", "top"], "do not apply"),
+        (b"a\n", ["--words", "--layers", "top"], "remove --layers, --weights"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, content, extra, message):

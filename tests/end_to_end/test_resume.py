@@ -57,7 +57,7 @@ def test_sigterm_saves_and_says_how_to_go_on(terminated: Ended, stopped: Path) -
     step = checkpoint_steps(stopped)[-1]
     assert 45 <= step < 80
     last = terminated.stdout.splitlines()[-1]
-    for words in ("SIGTERM", f"step {step}", str(stopped), "the same command goes on"):
+    for words in ("SIGTERM", f"step {step}", str(stopped), "run the same command to resume"):
         assert words in last
     assert "Traceback" not in terminated.stderr
     assert saved_arrays(stopped, step)["step"] == step
@@ -83,7 +83,7 @@ def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
             break
     assert ended.status == 128 + signal.SIGINT and "Traceback" not in ended.stderr
     stopped_at = checkpoint_steps(run)[-1]
-    assert f"SIGINT at step {stopped_at}" in ended.stdout and "the same command goes on" in ended.stdout
+    assert f"SIGINT at step {stopped_at}" in ended.stdout and "run the same command to resume" in ended.stdout
     go_on(commands, run, whole)
     assert_same_losses(run, whole, stopped_at=stopped_at)
 

@@ -12,7 +12,8 @@ import pytest
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config_file import load_config
-from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.finetuning.source import with_architecture
 from elmo_jax.model.bilm import BiLM, parameter_count
@@ -110,7 +111,7 @@ def test_the_docstring_says_what_a_user_needs(name):
     assert COMMANDS[name] in text
     if name in FINETUNED:
         assert f"--config experiments/{name}.py" in text and f"{FINETUNED[name]}.py" in text
-    for word in ("hardware", "time", "figure", "measured"):
+    for word in ("hardware", "time", "result", "measured"):
         assert re.search(rf"\b{word}\b", text), word
 
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from elmo_jax.config_file import load_config
-from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.training.evaluate import Evaluator

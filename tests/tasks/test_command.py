@@ -81,7 +81,7 @@ def test_stopped_and_gone_on(tagger: Commands, trained: Path) -> None:
     process = tagger.start(*arguments(tagger, "stopped"))
     stopped_when(process, lambda: evaluations(run, 0) >= 3, signal.SIGTERM)
     ended = wait(process)
-    assert ended.status == 128 + signal.SIGTERM and "the same command goes on from there" in ended.stdout
+    assert ended.status == 128 + signal.SIGTERM and "run the same command to resume" in ended.stdout
     assert tagger.run(*arguments(tagger, "stopped")).status == 0
     assert figures(run) == figures(trained)
 

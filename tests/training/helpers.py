@@ -8,7 +8,8 @@ import numpy as np
 
 from elmo_jax.characters import PADDING, spell
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig, OptimizerConfig, TrainConfig
-from elmo_jax.data.batches import BatchSettings, DistinctWords, TrainingBatches
+from elmo_jax.data.batches import BatchSettings, TrainingBatches
+from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, state_specs

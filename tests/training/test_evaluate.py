@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.batches import EvaluationWindow, both_directions
+from elmo_jax.data.windows import EvaluationWindow, both_directions
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry

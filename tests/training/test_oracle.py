@@ -12,7 +12,8 @@ from elmo_jax.checkpoints.hdf5 import tree_from_published
 from elmo_jax.checkpoints.options import read_options
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import Config, OptimizerConfig, TrainConfig
-from elmo_jax.data.batches import TrainingBatch, Window
+from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.training.partitioning import map_step

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
@@ -69,58 +69,96 @@ def prepare(
     if heldout_fraction is None:
         heldout_fraction = 0.0 if heldout_sources else DEFAULT_HELDOUT_FRACTION
     _check(out, vocabulary_size, min_count, vocabulary_file, heldout_fraction, workers)
-    if vocabulary_file and base_vocabulary_file:
-        raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
     if min_count is None and vocabulary_file is None:
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
-    vocabulary = read_vocabulary(Path(vocabulary_file)) if vocabulary_file else None
-    base = read_vocabulary(Path(base_vocabulary_file)) if base_vocabulary_file else None
-    if base and vocabulary_size is not None and vocabulary_size < len(base):
-        raise UserError(
-            f"the vocabulary size is {vocabulary_size}; expected {len(base)} or more, the size of the vocabulary to"
-            " extend"
-        )
-    heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
-    text = [_without(source, heldout_text) for source in open_sources(sources, options)]
-    for source in (*text, *heldout_text):
-        if source.reason:
-            say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
+    words = _vocabularies(vocabulary_file, base_vocabulary_file, vocabulary_size)
+    text, heldout_text = _open(sources, heldout_sources or [], options, progress)
     settings = {
         "vocabulary_size": vocabulary_size,
         "min_count": min_count,
-        "vocabulary_file": _digest(vocabulary),
-        "base_vocabulary_file": _digest(base),
+        "vocabulary_file": _digest(words.whole),
+        "base_vocabulary_file": _digest(words.base),
         "heldout_fraction": float(heldout_fraction) or (None if heldout_text else 0.0),
         "errors": options.errors,
     }
-    identities, heldout_identities = _identities(text), _identities(heldout_text)
+    return _make(Path(out), settings, text, heldout_text, words, workers or _processors(), progress)
+
+
+class _Vocabularies(NamedTuple):
+    """The words of the files of the whole vocabulary and of the one to extend; None for a file that is not given."""
+
+    whole: list[str] | None
+    base: list[str] | None
+
+
+def _make(
+    out: Path,
+    settings: dict[str, Any],
+    text: Sequence[Source],
+    heldout_text: Sequence[Source],
+    words: _Vocabularies,
+    workers: int,
+    progress: bool,
+) -> Corpus:
+    """Makes the corpus unless it is there; `settings` is what its report says of them."""
     request = {
         "format_version": FORMAT_VERSION,
         "settings": settings,
-        "sources": identities,
-        "heldout_sources": heldout_identities or None,
+        "sources": _identities(text),
+        "heldout_sources": _identities(heldout_text) or None,
     }
-    out = Path(out)
     if _is_there(out, request):
         say(f"{out}: already prepared from this text with these settings; nothing to do", progress)
         return Corpus.open(out)
+    size, least, fraction = settings["vocabulary_size"], settings["min_count"], settings["heldout_fraction"] or 0.0
     try:
         with atomic_folder(out) as folder:
-            workers = workers or _processors()
-            splits = spool_text(
-                folder, text, heldout_text, float(heldout_fraction), Errors(options.errors), workers, progress
-            )
-            report = encode(folder, splits, vocabulary, vocabulary_size, min_count, base, progress)
-            of_sources = report.pop("splits_of_sources")
-            for number, identity in enumerate([*identities, *heldout_identities]):
-                identity["splits"] = {split: found[number] for split, found in of_sources.items()}
-            text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
-            (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
+            splits = spool_text(folder, text, heldout_text, fraction, Errors(settings["errors"]), workers, progress)
+            report = encode(folder, splits, words.whole, size, least, words.base, progress)
+            _write_report(folder, request, report)
     except BrokenProcessPool:
         raise UserError("a worker process died, perhaps for lack of memory; try --workers 1") from None
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
     return Corpus.open(out)
+
+
+def _open(
+    sources: Sequence[str], heldout_sources: Sequence[str], options: TextOptions, progress: bool
+) -> tuple[list[Source], list[Source]]:
+    """Opens the sources without their held-out files, and the held-out sources; shows how each is read."""
+    heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
+    text = [_without(source, heldout_text) for source in open_sources(sources, options)]
+    for source in (*text, *heldout_text):
+        if source.reason:
+            say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
+    return text, heldout_text
+
+
+def _vocabularies(whole: str | Path | None, base: str | Path | None, size: int | None) -> _Vocabularies:
+    """Reads the files of the whole vocabulary and of the one to extend.
+
+    Raises:
+      UserError: a file cannot be read, both are given, or the one to extend has more than `size` words.
+    """
+    if whole and base:
+        raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
+    words = read_vocabulary(Path(whole)) if whole else None
+    first_words = read_vocabulary(Path(base)) if base else None
+    if first_words and size is not None and size < len(first_words):
+        raise UserError(
+            f"the vocabulary size is {size}; expected {len(first_words)} or more, the size of the vocabulary to extend"
+        )
+    return _Vocabularies(words, first_words)
+
+
+def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any]) -> None:
+    """Writes what was asked for, with the splits of each source, and what was found."""
+    of_sources = report.pop("splits_of_sources")
+    for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
+        identity["splits"] = {split: found[number] for split, found in of_sources.items()}
+    text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
+    (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
 
 
 def _without(source: Source, heldout: Sequence[Source]) -> Source:

@@ -14,6 +14,14 @@ from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.data.prepare.spool import Part
 from elmo_jax.errors import UserError
 
+_TEXT_COUNTS = (  # the counts of a spool that the report has
+    "empty_lines",
+    "marks_dropped",
+    "replaced_lines",
+    "long_sentences",
+    "long_sentence_words",
+    "longest_sentence",
+)
 _LONGEST_SPELT = 48  # the number of bytes per word that the model reads (original: 50, including two marks)
 
 
@@ -44,8 +52,7 @@ def encode(
       UserError: the text has no words, or no words to train on.
     """
     train = splits["train"]
-    spool = train.spool
-    types = spool.types  # the words of both splits
+    types = train.spool.types  # the words of both splits
     counts = {split: part.counts(len(types)) for split, part in splits.items()}
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
@@ -67,7 +74,7 @@ def encode(
             lambda block: bar.add(int(np.count_nonzero(block))),
         )
     sources = {split: part.of_sources() for split, part in splits.items()}
-    spool.remove()
+    train.spool.remove()
     return {
         "fingerprint": _fingerprint(folder / LEXICON, lexicon.vocabulary_size, digest),
         "splits": {
@@ -76,14 +83,7 @@ def encode(
         },
         "splits_of_sources": sources,
         "lexicon": _lexicon_report(lexicon, ids, sum(counts.values(), np.zeros(len(types), np.int64))),
-        "text": {
-            "empty_lines": spool.empty_lines,
-            "marks_dropped": spool.marks_dropped,
-            "replaced_lines": spool.replaced_lines,
-            "long_sentences": spool.long_sentences,
-            "long_sentence_words": spool.long_sentence_words,
-            "longest_sentence": spool.longest_sentence,
-        },
+        "text": {name: getattr(train.spool, name) for name in _TEXT_COUNTS},
     }
 
 

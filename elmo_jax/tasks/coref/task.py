@@ -1,4 +1,4 @@
-"""Coreference resolution as a task of the trainer; an example is a document, a sentence per row."""
+"""Implements coreference resolution as a task of the trainer; an example is a document with one sentence per row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
 
 Prediction = list[list[Mention]]
 NO_SPEAKER = "-"
-_SMALLEST = 128  # words of the smallest arrays
+_SMALLEST = 128  # the number of words of the smallest arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class CorefConfig(TaskConfig):
     train: TaskTrainConfig = TaskTrainConfig(batch_size=1, max_sentences=50)
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for settings that do not go together."""
+        """Raises `UserError` for settings that contradict each other."""
         super().check(where)
         if self.train.batch_size != 1:
             raise UserError(
@@ -61,7 +61,7 @@ class Coref(NoTfds):
     name = "coref"
     metric = "average_f1"
     config_class: type[TaskConfig] = CorefConfig
-    averages = False  # every model keeps spans of its own
+    averages = False  # every model keeps other spans
     texts_per_example = 1
     rows_are_examples = False
 
@@ -73,7 +73,7 @@ class Coref(NoTfds):
         if path.is_dir():
             files = sorted(file for file in path.iterdir() if file.name.endswith("conll"))
             if not files:
-                raise UserError(f"{path}: expected files whose names end with conll; it has none")
+                raise UserError(f"{path}: has no files whose names end with conll")
         return [document for file in files for document in read(file, config.data.singletons)][part]
 
     def texts(self, example: Document) -> tuple[Text, ...]:
@@ -93,12 +93,12 @@ class Coref(NoTfds):
         return dataclasses.replace(example, sentences=kept, speakers=speakers, clusters=list(filter(None, inside)))
 
     def labels(self, train: Sequence[Document], config: CorefConfig) -> Labels:
-        """Returns the words of the widest span, and the genre of documents that have none: the most frequent one."""
+        """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
         genres = Counter(document.genre for document in train if document.genre)
         return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
 
     def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
-        """Returns the arrays of one document of N words, rounded up so that few sizes occur.
+        """Returns the arrays of one document of N words; N is rounded up so that few sizes occur.
 
         These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
         """
@@ -131,13 +131,13 @@ class Coref(NoTfds):
         return [clusters(**found)]
 
     def score(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Returns the mean of the F1s of MUC, B-cubed and CEAFe first, then these as the reference scorer has them."""
+        """Returns the mean F1 of MUC, B-cubed and CEAFe first, and then their scores as in the reference scorer."""
         return metric([example.clusters for example in examples], predictions)
 
     def write(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> str:
-        """Returns documents in the columns of CoNLL-2012, the predicted clusters in the last, for the official scorer.
+        """Returns documents in the columns of CoNLL-2012 for the official scorer, the last with the predicted clusters.
 
-        Columns that the task does not know have `-`.
+        Columns that the task does not have are `-`.
         """
         parts = []
         for document, prediction in zip(examples, predictions, strict=True):
@@ -169,18 +169,18 @@ class Coref(NoTfds):
         return {"sentences": example.sentences, "clusters": entities}
 
     def show(self, example: Document, prediction: Prediction) -> str:
-        """Returns a sentence per line with the mentions in brackets, as in `[1 Ada] praised [2 [1 her] mother] .`."""
+        """Returns one sentence per line with mentions in brackets, as in `[1 Ada] praised [2 [1 her] mother] .`."""
         words = [word for sentence in example.sentences for word in sentence]
         mentions = [(mention, number) for number, cluster in enumerate(prediction, 1) for mention in cluster]
         for (start, end), number in sorted(mentions, key=lambda found: (found[0][1] - found[0][0], found)):
-            words[start] = f"[{number} {words[start]}"  # the shortest first, so that the longer ones open before them
+            words[start] = f"[{number} {words[start]}"  # shortest first, so that longer ones open before them
             words[end] += "]"
         rest = iter(words)
         return "\n".join(" ".join(next(rest) for _ in sentence) for sentence in example.sentences)
 
 
 def _rounded(words: int) -> int:
-    """The least of 128, 192, 256, 384, 512, 768, … that is not smaller."""
+    """Returns the least of 128, 192, 256, 384, 512, 768, … that is not smaller than the number of words."""
     size = _SMALLEST
     while size < words:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
@@ -188,7 +188,7 @@ def _rounded(words: int) -> int:
 
 
 def _cells(words: int, found: Prediction) -> list[str]:
-    """The column of coreference: inner mentions close before outer ones, which open before them."""
+    """Returns the column of coreference, in which inner mentions open after outer ones and close before them."""
     opening: list[list[str]] = [[] for _ in range(words)]
     closing: list[list[str]] = [[] for _ in range(words)]
     mentions = [(start, end, number) for number, cluster in enumerate(found) for start, end in cluster]

@@ -1,4 +1,4 @@
-"""Question answering as a task of the trainer: the answer to a question is a span of a paragraph."""
+"""Implements question answering as a task of the trainer: the answer to a question is a span of a paragraph."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from elmo_jax.tasks.task import Labels, Shape, Text
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """An answer.
+    """A predicted answer.
 
     Attributes:
-      text: of the paragraph.
-      start, end: the characters of the paragraph that it has, from `start` to before `end`.
-      probability: that of its first word times that of its last word.
+      text: the text of the answer as in the paragraph.
+      start: the position of the first character in the paragraph.
+      end: the position after the last character.
+      probability: the probability of the first word times that of the last word.
     """
 
     text: str
@@ -46,7 +47,9 @@ class Prediction:
 class SquadDataConfig(TaskDataConfig):
     """The files of questions in the JSON of SQuAD 1.1; `FILE[:38]` reads the first 38 articles of one."""
 
-    missing: Missing = setting("error", "What is done about questions whose answer is not in their paragraph.")
+    missing: Missing = setting(
+        "error", "Whether a question whose answer is not in its paragraph is an error or skipped."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +62,9 @@ class SquadConfig(TaskConfig):
 
 
 class Answers(nn.Module):
-    """The model as the trainer calls it: the question comes first, and probabilities come out.
+    """Adapts the model to the trainer: the question comes first, and the predictions are probabilities.
 
-    Probabilities can be averaged over the models of an ensemble (paper, section 4), and padding has none.
+    Probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at padding.
     """
 
     config: SquadModel
@@ -106,7 +109,7 @@ class Squad:
         return ([example.tokens], [example.paragraph.tokens.words])
 
     def labels(self, train: Sequence[Example], config: SquadConfig) -> Labels:
-        """Returns nothing: answers are places in the paragraph."""
+        """Returns an empty dict, since answers are positions in the paragraph."""
         del train, config
         return {}
 
@@ -148,13 +151,12 @@ class Squad:
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
         """Returns the question about the paragraph, whose text has a blank between words.
 
-        Both are split into words again, since the model was trained on finer words than most: those that hyphens and
-        slashes divide.
+        Both are split into words again, since the model was trained on finer words, which end at hyphens and slashes.
         """
         del labels
         question, text = (" ".join(words) for words in texts)
         if not question or not text:
-            raise UserError("expected a question and a paragraph, got one without words")
+            raise UserError("expected a question and a paragraph with words, got an empty one")
         return [Example("", Paragraph("", text, tokenise(text)), tokenise(question).words, [], (0, 0))]
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
@@ -176,7 +178,7 @@ class Squad:
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A question of TFDS as an article of the JSON, with one paragraph and one question."""
+    """Returns a question of TFDS as an article of the JSON with one paragraph and one question."""
     answers = record["answers"]
     pairs = zip(answers["text"], answers["answer_start"], strict=True)
     question = {

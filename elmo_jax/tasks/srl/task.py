@@ -1,4 +1,4 @@
-"""Semantic role labelling as a task of the trainer: one example per predicate."""
+"""Implements semantic role labelling as a task of the trainer, with one example per predicate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Prediction = list[str]  # a BIO tag per word
 
 @dataclasses.dataclass(frozen=True)
 class SRLDataConfig(TaskDataConfig):
-    """The annotated predicates and how they are written."""
+    """The sources of the annotated predicates and their format."""
 
     format: Literal["conll2012", "propbank", "bio"] = setting(
         "conll2012",
-        "How the files are written: in the columns of CoNLL-2012 or of PropBank's gold_conll, or as lines of BIO tags.",
+        "The format of the files: the columns of CoNLL-2012 or of PropBank's gold_conll, or lines of BIO tags.",
     )
 
 
@@ -110,15 +110,15 @@ class SRL(NoTfds):
         return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
-        """Returns an example per predicate of a sentence, in their order.
+        """Returns one example per predicate of a sentence, in order.
 
-        A word is taken for a predicate if `labels` says so of it; see there. A sentence without such a word gives none.
+        The predicates are the words that `labels` lists as such. A sentence without any gives no example.
         """
         known = set(labels["predicates"])
         return [Example(0, texts[0], place, []) for place, word in enumerate(texts[0]) if word.lower() in known]
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Returns `tokens`, `predicate` (its place), `tags` and `arguments`; one has the words `start` to before `end`.
+        """Returns `tokens`, `predicate` (its position), `tags` and `arguments` (words `start` to before `end`).
 
         The predicate itself is among the arguments, with the role V.
         """

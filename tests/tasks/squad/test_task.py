@@ -88,7 +88,7 @@ def test_words_of_a_user_are_split_as_those_of_the_training_text():
     assert example.tokens == ["Who", "wrote", "?"]
     assert example.paragraph.tokens.words == ["well", "-", "known", "notes", "."]
     assert example.paragraph.answer(0, 3) == "well-known notes"
-    with pytest.raises(UserError, match="expected a question and a paragraph, got one without words"):
+    with pytest.raises(UserError, match="expected a question and a paragraph with words, got an empty one"):
         TASK.from_words([["Who"], []], {})
 
 
