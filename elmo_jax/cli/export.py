@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from etils import epath
-
-from elmo_jax.cli.options import Commands
+from elmo_jax.cli.options import Commands, named_path
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -17,11 +15,11 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Writes the frozen parameters, config and vocabulary of a run, for elmo_jax.load_bilm.",
         allow_abbrev=False,
     )
-    parser.add_argument("model", type=epath.Path, metavar="RUN", help="a run's folder")
+    parser.add_argument("model", type=named_path, metavar="RUN", help="a run's folder")
     parser.add_argument(
         "--step", default="last", metavar="N", help="a kept step, 'last' or 'best' (default: %(default)s)"
     )
-    parser.add_argument("--out", type=epath.Path, metavar="DIR", help="where to (default: RUN/export)")
+    parser.add_argument("--out", type=named_path, metavar="DIR", help="where to (default: RUN/export)")
     parser.set_defaults(run=_export)
 
 

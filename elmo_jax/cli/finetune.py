@@ -6,8 +6,6 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from etils import epath
-
 from elmo_jax.cli.options import (
     SOURCES,
     Commands,
@@ -16,6 +14,7 @@ from elmo_jax.cli.options import (
     add_split_options,
     add_text_options,
     model_source,
+    named_path,
     text_options,
 )
 from elmo_jax.distributed.initialize import connected
@@ -46,7 +45,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     add_model_options(parser, "--from")
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=f"{SOURCES}; or a prepared corpus")
-    parser.add_argument("--workdir", type=epath.Path, required=True, metavar="DIR", help="the run's folder")
+    parser.add_argument("--workdir", type=named_path, required=True, metavar="DIR", help="the run's folder")
     parser.add_argument("--epochs", type=float, metavar="N", help="how often the text is read")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the training, a Python file")
     parser.add_argument(

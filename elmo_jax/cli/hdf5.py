@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from etils import epath
-
-from elmo_jax.cli.options import Commands
+from elmo_jax.cli.options import Commands, named_path
 
 
 def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -29,7 +27,7 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Writes a biLM in the published format, which the original and AllenNLP read. Without the softmax.",
         allow_abbrev=False,
     )
-    exporter.add_argument("model", type=epath.Path, metavar="MODEL", help="a run's folder or an exported biLM")
+    exporter.add_argument("model", type=named_path, metavar="MODEL", help="a run's folder or an exported biLM")
     exporter.add_argument("weights", type=Path, metavar="weights.hdf5")
     exporter.add_argument("options", type=Path, metavar="options.json")
     exporter.set_defaults(run=_export_hdf5)

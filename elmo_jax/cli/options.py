@@ -20,6 +20,13 @@ sotu for the State of the Union addresses, licenses for software licences
 """
 
 
+def named_path(text: str) -> epath.Path:
+    """Returns a path given on the command line; an empty one, which would be the current folder, is refused."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty")
+    return epath.Path(text)
+
+
 def add_text_options(parser: argparse.ArgumentParser) -> None:
     """Adds how text is read."""
     parser.add_argument(
@@ -89,9 +96,9 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
     """Adds a biLM, as an option or, by default, as a positional argument; and `--options` for published weights."""
     description = "a run's folder, an export, or weights.hdf5 with --options"
     if option is None:
-        parser.add_argument("model", type=epath.Path, metavar="MODEL", help=description)
+        parser.add_argument("model", type=named_path, metavar="MODEL", help=description)
     else:
-        parser.add_argument(option, dest="model", type=epath.Path, required=True, metavar="MODEL", help=description)
+        parser.add_argument(option, dest="model", type=named_path, required=True, metavar="MODEL", help=description)
     parser.add_argument("--options", type=Path, metavar="FILE", help="the options.json of published weights")
 
 

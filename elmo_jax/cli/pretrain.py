@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etils import epath
 
-from elmo_jax.cli.options import Commands, add_process_options
+from elmo_jax.cli.options import Commands, add_process_options, named_path
 from elmo_jax.distributed.initialize import connected
 
 
@@ -22,7 +22,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment, a Python file")
     parser.add_argument(
-        "--workdir", type=epath.Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
+        "--workdir", type=named_path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
     )
     add_process_options(parser)
     parser.set_defaults(run=_pretrain, takes_settings=True)

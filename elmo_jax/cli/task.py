@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from elmo_jax.cli.options import Commands
+from elmo_jax.cli.options import Commands, named_path
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
 
@@ -42,13 +42,13 @@ def _add_train(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment, a Python file")
     parser.add_argument(
-        "--workdir", type=epath.Path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
+        "--workdir", type=named_path, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)"
     )
     parser.set_defaults(run=_train, takes_settings=True)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", type=epath.Path, metavar="RUN", help="the folder of a task's run")
+    parser.add_argument("run_folder", type=named_path, metavar="RUN", help="the folder of a task's run")
     parser.add_argument("--seed", type=int, metavar="N", help="which training is used (default: the first)")
     parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 

@@ -42,6 +42,8 @@ class Corpus:
         Raises:
           UserError: the folder is not a prepared corpus, has another format version, or lacks a file.
         """
+        if not str(path).strip():  # which would be the current folder
+            raise UserError("the name of the corpus folder is empty; name a folder that elmo-jax prepare made")
         path = Path(path)
         try:
             report = json.loads((path / REPORT).read_text(encoding="utf-8"))

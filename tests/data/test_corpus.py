@@ -126,6 +126,13 @@ def test_what_is_no_corpus_is_one_line(folder: Path, tmp_path: Path, how: str) -
     assert how in str(error.value) and str(copy) in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_corpus_without_a_name_is_not_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert Corpus.open(".").fingerprint == Corpus.open(folder).fingerprint
+    with pytest.raises(UserError, match="the name of the corpus folder is empty"):
+        Corpus.open("")
+
+
 def swap_lines(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], *reversed(lines[3:])]))
