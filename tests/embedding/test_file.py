@@ -323,6 +323,6 @@ def test_mistakes_are_one_line(tmp_path, capsys, content, extra, message):
 def test_a_model_that_is_none(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("a\n")
     assert main(["embed", str(WEIGHTS), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
-    assert "give --options options.json too" in capsys.readouterr().err
+    assert "published weights with their options (on the command line WEIGHTS.hdf5" in capsys.readouterr().err
     assert main(["embed", str(tmp_path / "no"), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
-    assert "expected an export, a run folder" in capsys.readouterr().err
+    assert "expected a run's folder, an export, or published weights" in capsys.readouterr().err
