@@ -25,6 +25,7 @@ from elmo_jax.checkpoints.layout import LAYOUT_VERSION, fingerprint, flatten, pa
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
+from tests.environment import xla_flags
 
 HERE = Path(__file__).parent
 ORACLES = HERE.parent / "oracles" / "embedding"
@@ -85,7 +86,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(code: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join([str(HERE), str(HERE.parents[1])]))
-    environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    environment["XLA_FLAGS"] = xla_flags(devices)
     command = [sys.executable, "-c", code]
     return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 

@@ -26,6 +26,7 @@ import pytest
 from elmo_jax.checkpoints import failures, manifest
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.errors import UserError
+from tests.environment import xla_flags
 
 HERE = Path(__file__).parent
 P = jax.sharding.PartitionSpec
@@ -92,7 +93,7 @@ def listing(folder: Path) -> list[str]:
 def child(call: str, devices: int = 1) -> Any:
     """Runs a call of this module in another process."""
     environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join([str(HERE), str(HERE.parents[1])]))
-    environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    environment["XLA_FLAGS"] = xla_flags(devices)
     command = [sys.executable, "-c", f"import test_manager; test_manager.{call}"]
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
