@@ -146,7 +146,7 @@ def coref() -> Problem:
     settings = (
         *("model.units=8", "model.hidden=12", "model.feature_dim=3", "model.widest=2", "model.antecedents=9"),
         *("model.spans_per_word=1.0", "model.lexical_dropout=0.0", "model.lstm_dropout=0.0", "model.dropout=0.0"),
-        *("train.batch_size=1", "train.epochs=10", "train.optimizer.learning_rate=0.02"),
+        *("train.batch_size=1", "train.epochs=6", "train.optimizer.learning_rate=0.02"),
     )
 
     def said(prediction: dict[str, Any]) -> list[list[tuple[int, int]]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from etils import epath
 from numpy.testing import assert_allclose
@@ -82,11 +83,12 @@ def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) ->
     groups = TaskData(task, examples, trained._labels, trained._encoder, places, 1, 1).groups
     assert groups.shapes[-1] != sizes[short]
     (params, constants), *_ = trained._models
-    params = jax.tree.map(lambda x: 0.3 * x, params)  # learned losses are small differences of large numbers
+    # learned losses are small differences of large numbers, so the weights are made smaller
+    params = trained._program.replicated(jax.tree.map(lambda x: np.float32(0.3) * np.asarray(x), params))
     found = []
     for number, shape in ((1, sizes[short]), (places, groups.shapes[-1])):
         data = TaskData(task, examples, trained._labels, trained._encoder, number, 1, 1)
-        batch = data.arrays(Batch((short,), shape))
+        batch = trained._program.place(data.arrays(Batch((short,), shape)))
         found.append(jax.device_get(trained._program.evaluate(params, batch, constants)))
     (loss, alone), (padded, others) = found
     assert_allclose(padded, loss, rtol=1e-6)
