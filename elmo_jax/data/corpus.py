@@ -6,6 +6,7 @@ vocabulary.txt    the softmax vocabulary: the first V words, one per line
 blocks/           the encoded text, a TFDS dataset with splits train and heldout
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -15,9 +16,11 @@ import numpy as np
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.errors import UserError
+from elmo_jax.files import digest_of
 
 FORMAT_VERSION = 1
 REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
+CHECKSUMS = "checksums"  # the key of the report
 
 
 class Corpus:
@@ -49,7 +52,7 @@ class Corpus:
         except FileNotFoundError:
             what = f"has no {REPORT}" if path.is_dir() else "no such folder"
             raise UserError(f"{path}: not a prepared corpus ({what}); make one with: elmo-jax prepare") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{path / REPORT}: cannot be read ({type(error).__name__}); delete the folder and prepare again"
             ) from None
@@ -61,6 +64,7 @@ class Corpus:
         for name in (LEXICON, VOCABULARY, BLOCKS):
             if not (path / name).exists():
                 raise UserError(f"{path / name}: missing; delete the folder and prepare the corpus again")
+        _check_sums(path, report)
         return cls(path, report)
 
     @property
@@ -101,6 +105,24 @@ class Corpus:
 
     def __repr__(self) -> str:
         return f"Corpus({str(self.path)!r})"
+
+
+def with_checksums(folder: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """Returns the report of a corpus with the SHA-256 of its text files and of itself; the blocks have their own."""
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (LEXICON, VOCABULARY)}
+    return {**report, CHECKSUMS: {**sums, REPORT: digest_of(report)}}
+
+
+def _check_sums(folder: Path, report: dict[str, Any]) -> None:
+    """Raises `UserError` if a file is not what `prepare` wrote; a corpus of an older version has no checksums."""
+    if CHECKSUMS not in report:
+        return
+    rest = {key: value for key, value in report.items() if key != CHECKSUMS}
+    for name, digest in with_checksums(folder, rest)[CHECKSUMS].items():
+        if not isinstance(report[CHECKSUMS], dict) or report[CHECKSUMS].get(name) != digest:
+            raise UserError(
+                f"{folder / name}: not what was written (checksum); restore it, or delete the folder and prepare again"
+            )
 
 
 def _checked(split: str) -> str:

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus
+from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, with_checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources
@@ -114,7 +114,8 @@ def prepare(
             of_sources = report.pop("splits_of_sources")
             for number, identity in enumerate([*identities, *heldout_identities]):
                 identity["splits"] = {split: found[number] for split, found in of_sources.items()}
-            text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
+            whole = with_checksums(folder, {**request, **report})
+            text_json = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False)
             (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
     except BrokenProcessPool:
         raise UserError("a worker process died, perhaps for lack of memory; try --workers 1") from None
