@@ -43,9 +43,7 @@ class Corpus:
         """
         path = Path(path)
         if path.is_file():
-            raise UserError(
-                f"{path}: a file, not a prepared corpus; make one of it with: elmo-jax prepare {path} --out DIR"
-            )
+            raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")
         try:
             report = json.loads((path / REPORT).read_text(encoding="utf-8"))
             version = report["format_version"]

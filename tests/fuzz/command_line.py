@@ -21,18 +21,8 @@ from tests.fuzz.things import SKIP, Ended, run
 NUMBERS = ("", "-5", "-1", "0", "1", "1.5", "nan", "inf", "-inf", "1e99", "9" * 40, "x", "0x10", "٣", " 7")
 PATHS = (
     *("", ".", "nowhere", "nowhere/x", "{things}/text.txt/x", "{things}", "{things}/text.txt", "a\0b", "~nouser/x"),
-    *(
-        "file:///tmp/x",
-        "s3://bucket/x",
-        "gs://",
-        "caf\udce9.txt",
-        "n" * 300,
-        "two\nlines",
-        "/dev/null",
-        "-",
-        "--",
-        "💥",
-    ),
+    *("file:///tmp/x", "s3://bucket/x", "gs://", "caf\udce9.txt", "n" * 300, "two\nlines", "/dev/null"),
+    *("-", "--", "💥"),
 )
 WORDS = ("", "nonsense", "\0", "\udce9", "-", "a,b", "1,nan", "💥", "x" * 5000)
 SETTINGS = ("", "-1", "0", "1", "2147483647", "99999999999999999999", "1e400", "nan", "-inf", "x", "True", "None",
@@ -41,8 +31,8 @@ SETTINGS = ("", "-1", "0", "1", "2147483647", "99999999999999999999", "1e400", "
 BASES = {
     "prepare": ["{things}/text.txt", "--out", "new", "--workers", "1"],
     "pretrain": ["--config", "{things}/small.py", "--workdir", "{things}/run"],
-    "finetune": ["--from", "{things}/out", "--data", "{things}/text.txt", "--workdir", "new", "--epochs", "0",
-                 "--workers", "1"],
+    "finetune": ["--from", "{things}/out", "--data", "{things}/text.txt", "--workdir", "{things}/tuned",
+                 "--epochs", "0", "--workers", "1"],
     "evaluate": ["{things}/out", "--data", "{things}/corpus"],
     "export": ["{things}/run", "--out", "new"],
     "import-hdf5": [f"{SKIP}/options.json", f"{SKIP}/weights.hdf5", "new"],

@@ -26,7 +26,7 @@ def of_bilm(bilm: Any) -> tuple[Any, ...]:
 
 
 def read_run(folder: Path) -> Any:
-    """What the newest checkpoint of a run holds; without its step, a damaged one is told and the one before is taken."""
+    """What the last checkpoint of a run holds; asked for by its step, none before it is taken instead."""
     return of_bilm(load_run(folder, "2"))
 
 

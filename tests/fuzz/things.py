@@ -1,4 +1,4 @@
-"""What the fuzzers damage and hand to the commands: a text, a corpus, runs, exports and weights, as small as they go."""
+"""What the fuzzers damage and hand to the commands: a small text, its corpus, a run, exports and weights."""
 
 from __future__ import annotations
 
@@ -124,8 +124,10 @@ def make_things(folder: Path) -> Path:
     return folder
 
 
-def make_task(folder: Path) -> None:
-    """Adds `task`, the run of a tagger, to the things."""
+def make_more(folder: Path) -> None:
+    """Adds `tuned`, a fine-tuning, and `task`, the run of a tagger, to the things."""
+    made(folder, "finetune", "--from", "out", "--data", folder / "text.txt", "--workdir", folder / "tuned", "--epochs", "0",
+         "--workers", "1")  # fmt: skip
     (folder / "problem").mkdir()
     write_problem(folder / "problem")
     (folder / "task.py").write_text(TASK.replace("{}", 'default_config("pos")'))
