@@ -75,10 +75,8 @@ def encode(
         )
     sources = {split: part.of_sources() for split, part in splits.items()}
     train.spool.remove()
-    digests = {name: _sha256(folder / name) for name in (LEXICON, VOCABULARY)}
     return {
-        "fingerprint": _fingerprint(digests[LEXICON], lexicon.vocabulary_size, digest),
-        "sha256": digests,
+        "fingerprint": _fingerprint(_sha256(folder / LEXICON), lexicon.vocabulary_size, digest),
         "splits": {
             split: _split_report(sources[split], counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
             for split in splits
