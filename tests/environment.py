@@ -1,4 +1,4 @@
-"""How the tests have XLA compile."""
+"""Sets the options of XLA for the tests."""
 
 
 def xla_flags(devices: int) -> str:

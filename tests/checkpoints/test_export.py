@@ -114,7 +114,7 @@ def test_no_projections_where_the_sizes_agree() -> None:
 
 
 def test_the_model_has_the_golden_tree() -> None:
-    """What the layout says is what the model makes."""
+    """The tree of the layout is the tree of the model's parameters."""
     bilm = pytest.importorskip("elmo_jax.model.bilm", reason="the model is not there")
     shapes = jax.eval_shape(lambda: bilm.initial_params(bilm.BiLM(MODEL, 6), jax.random.key(0)))
     assert {path: leaf.shape for path, leaf in flatten(shapes).items()} == GOLDEN
@@ -330,7 +330,7 @@ def test_a_folder_that_is_wrong(folder: Path, change: Callable[[Path], Any], mes
 
 
 def test_any_damage_of_the_parameters_is_found(folder: Path) -> None:
-    """Every file deleted, cut and with one bit flipped: an error, or the very same numbers."""
+    """Each file that is deleted, truncated or has one flipped bit gives an error or the same numbers."""
     found: list[Path] = []
     files = [path for path in (folder / "parameters").rglob("*") if path.is_file()]
     for path in files:
@@ -347,7 +347,9 @@ def test_any_damage_of_the_parameters_is_found(folder: Path) -> None:
                 found.append(path)
                 assert re.match(f"{folder}.*export.* again$", str(error)), error
             path.write_bytes(content)
-    assert found.count(max(files, key=lambda path: path.stat().st_size)) >= 4  # the data: all but perhaps the last byte
+    assert (
+        found.count(max(files, key=lambda path: path.stat().st_size)) >= 4
+    )  # truncations within the data, except perhaps at the last byte
 
 
 def test_nothing_of_training_is_imported(folder: Path) -> None:

@@ -34,7 +34,7 @@ P = jax.sharding.PartitionSpec
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class State:
-    """Like the training state: a dataclass with a nested dict, an Optax state and random keys in it."""
+    """Resembles the training state: a dataclass with a nested dict, an Optax state and random keys."""
 
     step: jax.Array
     params: dict[str, Any]
@@ -62,7 +62,7 @@ def abstract(tree: Any, sharding: Any = None) -> Any:
 
 
 def assert_equal(found: Any, expected: Any) -> None:
-    """Bit for bit, and in structure and dtypes."""
+    """Asserts that two states are equal bit for bit, in structure and in dtypes."""
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for (path, one), two in zip(jax.tree.leaves_with_path(found), jax.tree.leaves(expected), strict=True):
         assert one.dtype == two.dtype, path
@@ -172,7 +172,7 @@ def test_a_donated_state_is_saved_as_it_was(tmp_path: Path) -> None:
 
 
 def test_any_damage_of_the_newest_is_found(two_steps: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Every file deleted, cut to four sizes and with one bit flipped: the step before, or the very same numbers."""
+    """Each file that is deleted, truncated or has one flipped bit gives the step before or the same numbers."""
 
     def flip(path: Path) -> None:
         content = bytearray(path.read_bytes())
@@ -249,7 +249,7 @@ def test_all_damaged_is_an_error_and_never_a_fresh_start(two_steps: Path, tmp_pa
 def test_only_the_parameters_without_touching_the_folder(two_steps: Path, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     shutil.copytree(two_steps, folder)
-    (folder / "30.orbax-checkpoint-tmp").mkdir()  # the run goes on meanwhile
+    (folder / "30.orbax-checkpoint-tmp").mkdir()  # the run continues in the meantime
     (folder / "20" / "default" / "_METADATA").unlink()
     before = listing(folder)
     params, step = Checkpoints(folder).restore_params()
@@ -348,7 +348,7 @@ def test_a_write_that_fails_reaches_the_caller(tmp_path: Path) -> None:
     line = f"{tmp_path}: step {{}} could not be saved: File too large; the last good checkpoint is that of step 1"
     again = f"{tmp_path / '4'}: could not be saved before; save a later step, or start the run again"
     assert out.splitlines() == [line.format(2), line.format(3), line.format(4), again]
-    assert err == ""  # none of Orbax's tracebacks beside the one line
+    assert err == ""  # no traceback of Orbax besides the one line
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.steps() == [1, 5]
     checkpoints.save(6, state(6))  # what a failed save left is cleared away

@@ -1,4 +1,4 @@
-"""Vectors of sentences: the originals' numbers, the three states, batches of all shapes, and what users pass."""
+"""Tests vectors of sentences: the originals' numbers, the three states, batches of all shapes, and wrong arguments."""
 
 from __future__ import annotations
 
@@ -185,10 +185,10 @@ def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
     assert cache.encoded == 5 and len(cache) == 5
     cache(["v1", "v0"])
     assert cache.encoded == 5
-    cache(["v5"])  # v2 was used longest ago, and goes
+    cache(["v5"])  # v2, the least recently used one, is dropped
     cache(["v0", "v1", "v3", "v4", "v5"])
     assert cache.encoded == 6 and len(cache) == 5
-    assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more at once than it keeps
+    assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more words at once than it keeps
     assert len(cache) == 5
     assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)
 
@@ -200,7 +200,7 @@ def test_the_store_of_vectors_grows_only_when_it_is_full(bilm):
         cache([f"v{i}"])
         sizes.append(len(cache._store))
     assert sizes[-1] < 2 * 40  # and not doubled by every call
-    assert len(set(sizes)) == 7  # 1, 2, 4, … 64: as many copies as doublings
+    assert len(set(sizes)) == 7  # one copy for each doubling: 1, 2, 4, … 64
 
 
 def with_threads(number, job):
@@ -304,7 +304,7 @@ def test_bfloat16_and_its_error():
 
 
 def test_eight_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:
-    """Up to rounding, in every state, with more and with fewer rows than devices."""
+    """The vectors are equal up to rounding in every state, with more and with fewer rows than devices."""
     random = np.random.default_rng(0)
     sentences = [[f"w{random.integers(50)}" for _ in range(length)] for length in random.integers(0, 45, 300)]
     many = bilm.on(jax.devices())

@@ -1,4 +1,4 @@
-"""What the tests of the whole command share: a corpus, a finished run and one that was stopped."""
+"""Fixtures of the tests of whole commands: a corpus, a finished run and a stopped one."""
 
 import shutil
 import signal
@@ -52,7 +52,7 @@ def whole(commands: Commands, finished: Ended) -> Path:
 def terminated(commands: Commands, whole: Path) -> Ended:
     """`elmo-jax pretrain`, ended by SIGTERM between step 45 and step 80; its run is `stopped/`."""
     run = commands.folder / "stopped"
-    for _ in range(5):  # it may be through before the signal comes
+    for _ in range(5):  # it may be complete before the signal arrives
         shutil.rmtree(run, ignore_errors=True)
         process = commands.start(*pretrain_arguments(run))
         stopped_when(process, lambda: 45 <= steps_trained(run) < 70, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`finetune`: before and after, early stopping, resume, vocabularies, histories, and mistakes."""
+"""Tests `finetune`: the report, early stopping, resuming, vocabularies, histories and mistakes."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ from tests.end_to_end.commands import (
 )
 
 TEXT = ("--data", "domain", "--heldout-fraction", "0.2", "--workers", "1")
-# a rate at which held-out perplexity falls and rises from one evaluation to the next
+# a learning rate at which held-out perplexity falls and then rises
 RESTLESS = (
     *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.3", "--config.finetune.patience=2"),
     *("--config.evaluation.every=5", "--config.finetune.evaluations=0", "--config.checkpoint.every=10"),
@@ -35,7 +35,7 @@ RESTLESS = (
 
 
 def finetune(model: str | Path, workdir: str | Path, *more: str | Path) -> list[str]:
-    """The arguments of the command."""
+    """Returns the arguments of the command."""
     return ["finetune", "--from", str(model), "--workdir", str(workdir), *TEXT, *map(str, more)]
 
 
@@ -96,7 +96,7 @@ def test_result(run: Path, whole: Path) -> None:
             assert result[when][text].keys() == {"forward", "backward", "average"}
     before, after = result["before"], result["after"]
     assert after["domain"]["average"] < 0.9 * before["domain"]["average"]
-    # the same text, vocabulary and rows as the first training reported
+    # the text, the vocabulary and the rows are those of the first training's report
     assert before["original"] == pytest.approx(result_of(whole)["heldout_perplexity"], rel=1e-5)
     assert after["original"] != before["original"]
     assert after["domain"] == result["heldout_perplexity"] and before["domain"] == result["heldout_perplexity_before"]
@@ -187,7 +187,7 @@ def test_killed_and_gone_on(domain: Commands, restless: Path, tmp_path: Path) ->
     assert bilm_of(again)[1]["fingerprint"] == bilm_of(restless)[1]["fingerprint"]
 
 
-# No steps: the model as it came, and its history
+# Without steps: the original model, and its history
 
 
 @pytest.fixture(scope="session")
@@ -277,7 +277,7 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
         assert path.startswith("softmax/") or same(fitted[path], array), path
     of_softmax, result = result_of(run / "softmax"), result_of(run)
     assert of_softmax["after"]["domain"]["average"] < of_softmax["before"]["domain"]["average"]
-    # before fine-tuning is after the fit
+    # "before fine-tuning" is measured after the fit
     assert result["before"]["domain"] == pytest.approx(of_softmax["after"]["domain"], rel=1e-6)
     assert result["before"]["original"]["average"] > 1 and result["after"]["original"] != result["before"]["original"]
     params, info = bilm_of(run)

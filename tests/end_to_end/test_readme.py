@@ -28,7 +28,7 @@ SMALLER = """
 """.split()
 TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
 
-# one process runs all commands, each as the console script would, and stops at the first that fails
+# One process runs all commands as the console script would, and stops at the first one that fails.
 RUN_ALL = """
 import json, sys
 from elmo_jax.cli.main import main
@@ -39,7 +39,7 @@ for line in json.load(sys.stdin):
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language."""
+    """Returns the fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 

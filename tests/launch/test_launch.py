@@ -83,7 +83,7 @@ def test_local_gives_each_process_a_gpu(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "3 processes for 2 GPUs" in refused.stderr
 
 
-# a stand-in for elmo-jax: says who it is and what it was given, then does what BEHAVIOUR says for its number
+# A stand-in for elmo-jax prints its number and its arguments, and then does what BEHAVIOUR says for this number.
 STAND_IN = """\
 #!/usr/bin/env bash
 folder=$(dirname "$0")
@@ -165,7 +165,7 @@ def test_slurm_dry_run() -> None:
         ([143, 130, 143, 143, 0], 600, 4),
         ([75, 143, 0], 600, 2),
         ([1, 1, 1, 0], 600, 2),
-        ([75, 75, 75, 0], 600, 2),  # lost at once, again and again
+        ([75, 75, 75, 0], 600, 2),  # processes are lost at once, several times in a row
         ([75, 137, 134, 0], 0, 3),
     ],
 )
@@ -218,7 +218,7 @@ def pod(folder: Path, states: str, statuses: str) -> tuple[int, list[list[str]]]
 
 
 def kinds(calls: list[list[str]]) -> list[str]:
-    """One word for each call."""
+    """Returns one word for each call."""
     words = []
     for call in calls:
         command = next((word for word in call if word.startswith("--command=")), "")
@@ -274,7 +274,7 @@ def test_tpu_pod_dry_run_runs_nothing(tmp_path: Path) -> None:
 
 
 def strict(properties: dict, **more: object) -> dict:
-    """Of an object: these fields and no others."""
+    """Returns the schema of an object with these fields and no others."""
     return {"type": "object", "properties": properties, "additionalProperties": False, **more}
 
 

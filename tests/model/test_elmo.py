@@ -71,7 +71,7 @@ def run(module, variables, *arguments, **keywords):
 
 
 def by_hand(layers, counted, params, norm):
-    """Equation 1, sentence marks or not, in float64: layers [B, N, T, D], `counted` [B, T]."""
+    """Computes equation 1 in float64 with or without sentence marks, from layers [B, N, T, D] and `counted` [B, T]."""
     layers = np.asarray(layers, np.float64)
     shares = np.exp(np.asarray(params["weights"], np.float64))
     shares /= shares.sum()
@@ -129,7 +129,7 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
     marked, _ = run(module, variables, characters, None, method="_bilm")  # [B, L+1, T+2, 2P]
     lengths = np.array([len(sentence) for sentence in SENTENCES])[:, None]
     counted = np.arange(marked.shape[2]) < lengths + 2
-    for row, sentence in enumerate(SENTENCES):  # the marks are where they belong: the token vectors say so
+    for row, sentence in enumerate(SENTENCES):  # the token vectors show that the marks are in their places
         begin, end = bilm.words(["<S>", "</S>"])
         assert_allclose(marked[row, 0, 0, :5], begin, atol=1e-6)
         assert_allclose(marked[row, 0, len(sentence) + 1, 5:], end, atol=1e-6)
@@ -161,7 +161,7 @@ def test_dropout_is_on_the_result_only(bilm, characters):
 
 
 class Tagger(nn.Module):
-    """A task model with the module somewhere inside it."""
+    """A task model that contains the module."""
 
     elmo: ELMo
 

@@ -21,7 +21,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def read(corpus: Corpus, split: str) -> list[str]:
-    """The sentences of a split."""
+    """Returns the sentences of a split."""
     words, blocks = corpus.words(), corpus.blocks(split)
     text = " ".join("\n" if i == 0 else words[i] for k in range(len(blocks)) for i in blocks[k])
     return [line.strip() for line in text.split("\n")[1:]]
@@ -83,7 +83,7 @@ def test_everything_held_out_to_evaluate(documents: Path) -> None:
     corpus = make(out, documents, heldout_fraction=1, vocabulary_file=vocabulary)
     assert len(read(corpus, "heldout")) == 79 and len(corpus.blocks("train")) == 0
     assert corpus.vocabulary() == ["<S>", "</S>", "<UNK>", "all", "of"]
-    # 8 words and a mark a sentence; "all", "of" and the mark are known.
+    # A sentence has 8 words and a mark; "all", "of" and the mark are known.
     assert corpus.report["splits"]["heldout"]["unknown_targets"] == pytest.approx(6 / 9)
     assert corpus.report["splits"]["train"]["unknown_targets"] == 0
 
