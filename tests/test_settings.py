@@ -150,11 +150,11 @@ def test_whole_numbers_are_taken_for_floats():
 def test_epochs_of_the_command_line(tmp_path, capsys, epochs):
     command = ["finetune", "--from", "no", "--data", "no", "--workdir", str(tmp_path / "run"), f"--epochs={epochs}"]
     assert main(command) == 2
-    assert "elmo-jax: --epochs: expected a number of at least 0 and at most 1,000,000, got" in capsys.readouterr().err
+    assert "--epochs: expected a number of at least 0 and at most 1,000,000, got" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("rows", ["0", "-1", "10000000"])
 def test_rows_of_the_command_line(capsys, rows):
     assert main(["evaluate", "no", "--data", "no", f"--batch-size={rows}"]) == 2
-    assert "elmo-jax: --batch-size: expected 1 to 1,048,576, got" in capsys.readouterr().err
+    assert "--batch-size: expected a whole number from 1 to 65,536, got" in capsys.readouterr().err

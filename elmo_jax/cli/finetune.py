@@ -51,7 +51,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "--data", nargs="+", type=source, required=True, metavar="SOURCE", help=f"{SOURCES}; or a prepared corpus"
     )
     parser.add_argument("--workdir", type=anywhere, required=True, metavar="DIR", help="the run's folder")
-    parser.add_argument("--epochs", type=number(0), metavar="N", help="number of times that the text is read")
+    parser.add_argument("--epochs", type=number(0, 1e6), metavar="N", help="number of times that the text is read")
     parser.add_argument("--config", type=local, metavar="FILE", help="a Python file with the settings of the training")
     parser.add_argument(
         "--original",

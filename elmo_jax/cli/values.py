@@ -15,6 +15,7 @@ from etils import epath
 
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
+from elmo_jax.settings import Range
 
 LARGEST = 2**31 - 1  # the largest whole number
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
@@ -46,18 +47,17 @@ def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
     return parse
 
 
-def number(least: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+def number(least: float | None = None, most: float | None = None) -> Callable[[str], float]:
     """Returns the type of finite numbers in a range."""
+    allowed = Range(least, most)
 
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and least <= value <= most):
-            bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"at most {most:g}"] * (most < math.inf)
-            expected = f"expected a number {' and '.join(bounds)}".rstrip()
-            raise argparse.ArgumentTypeError(f"{expected}, got {text[:40]!r}")
+        if value not in allowed:
+            raise argparse.ArgumentTypeError(f"expected {allowed}, got {text[:40]!r}")
         return value
 
     return parse

@@ -44,7 +44,7 @@ def lstm(params: Tree, inputs: jax.Array, mask: jax.Array, direction: Direction)
     """
     size = params["bias"].shape[0] // 4
     # The projected LSTM adds its forget bias at run time, but here it is part of the parameters.
-    bias = params["bias"].at[2 * size : 3 * size].add(-FORGET_BIAS)
+    bias = jnp.asarray(params["bias"]).at[2 * size : 3 * size].add(-FORGET_BIAS)
     steps, real = inputs.swapaxes(0, 1), mask.T  # [T, B, D], [T, B]
     if direction == "backward":
         steps, real = steps[::-1], real[::-1]
