@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.config import Config
-from elmo_jax.finetuning.finetune import FROZEN
+from elmo_jax.finetuning.plan import FROZEN
 from elmo_jax.finetuning.report import FinetuningReport, findings, table
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
