@@ -19,12 +19,12 @@ from tests.environment import xla_flags
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = xla_flags(8)
 
-WORKER = "PYTEST_XDIST_WORKER" in os.environ  # then the folder is there already, made by the process that started it
+WORKER = "PYTEST_XDIST_WORKER" in os.environ  # then the process that started this one has made the folder
 if not WORKER:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="elmo-jax-compiled-")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-# a shell starts its background jobs with SIGINT ignored, and processes started by the tests would inherit that
+# A shell starts its background jobs with SIGINT ignored, which the processes of the tests would inherit.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

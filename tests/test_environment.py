@@ -1,4 +1,4 @@
-"""What a process asks of the C library."""
+"""Tests what a process asks of the C library."""
 
 import platform
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# page faults of forty pieces of 100 MB, one after the other, in a thread, as XLA allocates them
+# Counts the page faults of forty pieces of 100 MB, allocated one after the other in a thread, as XLA does.
 CODE = """
 import ctypes, resource, sys, threading
 from elmo_jax.environment import keep_freed_memory

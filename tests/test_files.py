@@ -94,7 +94,7 @@ def test_a_run_in_a_bucket(bucket: epath.Path) -> None:
     boards = list((bucket / "tensorboard").iterdir())
     assert len(boards) == 1 and boards[0].stat().length > 100
 
-    again = MetricsLog(bucket, 10)  # goes on from the checkpoint of step 10
+    again = MetricsLog(bucket, 10)  # resumes from the checkpoint of step 10
     again.write(20, {"train/loss": 1.5})
     again.close()
     lines = (bucket / "metrics.jsonl").read_text().splitlines()

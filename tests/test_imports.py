@@ -1,4 +1,4 @@
-"""Imports point one way, and what a user imports drags nothing heavy along."""
+"""Tests that imports point in one direction, and that light imports do not load heavy packages."""
 
 import ast
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "elmo_jax"
-# each part may import itself and what stands before it
+# Each part may import itself and the parts before it.
 ORDER = [
     *("version", "environment", "types", "errors", "files", "settings", "config", "config_file", "characters"),
     *(
@@ -35,7 +35,7 @@ def rank(part):
 
 
 def imports(path):
-    """The parts of the package that a file imports, at any depth of it."""
+    """Returns the parts of the package that a file imports, at any depth of the file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = []

@@ -38,7 +38,7 @@ def test_the_wheel_runs_where_the_checkout_is_not(built: tuple[Path, Path], tmp_
         check=True,
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )
-    # the dependencies take a minute to install: here they are links to those of this environment
+    # Installing the dependencies takes a minute, so they are links to those of this environment.
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     for entry in here.iterdir():
         if not (site / entry.name).exists() and "elmo_jax" not in entry.name and entry.suffix != ".pth":

@@ -85,7 +85,7 @@ def test_numbers_outside_their_range_are_refused(cls, field, kind):
     else:
         outside += [10**400, -(10**400)]
     for value in outside:
-        # 10**400 is beyond all floats, and is given as the integer that a Python file may have
+        # 10**400 exceeds all floats, and is given as an integer, which a Python file may contain.
         given = value if abs(value) > 1e307 and isinstance(value, int) else number(value)
         with pytest.raises(UserError) as caught:
             from_dict({field.name: as_value(given, kind)}, cls)

@@ -7,12 +7,11 @@ module does not depend on training.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,14 +21,19 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints import failures
+from elmo_jax.checkpoints.export_folder import (
+    DESCRIPTION,
+    PARAMETERS,
+    VOCABULARY,
+    all_files,
+    replacing,
+)
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 
-_DESCRIPTION, _PARAMETERS, _VOCABULARY = "bilm.json", "parameters", "vocabulary.txt"
 _DESCRIPTION_BYTES = 1 << 24  # the largest description that is read; more than any architecture needs
-_OLD = "old"  # the ending of the hidden folder that an export is moved to while a new one takes its place
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -116,13 +120,13 @@ def export_bilm(
         "info": dict(info or {}),
     }
     try:
-        with _replacing(path) as folder:
-            _write_params(folder / _PARAMETERS, unflatten(flat))
+        with replacing(path) as folder:
+            _write_params(folder / PARAMETERS, unflatten(flat))
             if vocabulary is not None:
-                (folder / _VOCABULARY).write_bytes(_lines(vocabulary))
-            description["files"] = sorted([*_files(folder), _DESCRIPTION])  # only these may be deleted later
+                (folder / VOCABULARY).write_bytes(_lines(vocabulary))
+            description["files"] = sorted([*all_files(folder), DESCRIPTION])  # only these may be deleted later
             description["sha256"] = files.digest_of(description)
-            (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+            (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     except Exception as error:
         if not failures.is_of_storage(error):
             raise
@@ -132,7 +136,7 @@ def export_bilm(
 
 def is_export(folder: epath.Path) -> bool:
     """Returns whether a folder is an export."""
-    return (folder / _DESCRIPTION).is_file()
+    return (folder / DESCRIPTION).is_file()
 
 
 def read_export(folder: epath.Path) -> PretrainedBiLM:
@@ -142,9 +146,9 @@ def read_export(folder: epath.Path) -> PretrainedBiLM:
       UserError: the export is damaged or has another layout version.
     """
     description = _read_description(folder)
-    model = from_dict(description["model"], ModelConfig, f"{folder / _DESCRIPTION}: model")
+    model = from_dict(description["model"], ModelConfig, f"{folder / DESCRIPTION}: model")
     shapes = {key: tuple(shape) for key, shape in description["shapes"].items()}
-    check_shapes(shapes, model, str(folder / _DESCRIPTION))
+    check_shapes(shapes, model, str(folder / DESCRIPTION))
     vocabulary = _read_vocabulary(folder, description["vocabulary_sha256"])
     _check_vocabulary(vocabulary, shapes, str(folder))
     params = _read_params(folder, shapes)
@@ -153,12 +157,12 @@ def read_export(folder: epath.Path) -> PretrainedBiLM:
         raise UserError(f"{folder}: the parameters are not those that were exported (fingerprint); export them again")
     rest = {key: value for key, value in description.items() if key != "sha256"}
     if "sha256" in description and description["sha256"] != files.digest_of(rest):  # an older version did not write it
-        raise UserError(f"{folder / _DESCRIPTION}: not what was exported (checksum); export the biLM again")
+        raise UserError(f"{folder / DESCRIPTION}: not what was exported (checksum); export the biLM again")
     return PretrainedBiLM(model, params, vocabulary, description["info"], digest)
 
 
 def _read_description(folder: epath.Path) -> dict[str, Any]:
-    path = folder / _DESCRIPTION
+    path = folder / DESCRIPTION
     try:
         with path.open("rb") as file:
             content = file.read(_DESCRIPTION_BYTES + 1)
@@ -199,7 +203,7 @@ def _write_params(folder: epath.Path, params: dict[str, Any]) -> None:
 
 def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Reads the parameters as NumPy arrays, after their keys and shapes have been compared with those expected."""
-    where = folder / _PARAMETERS
+    where = folder / PARAMETERS
     if not where.is_dir():
         raise UserError(f"{where}: no such folder; export the biLM again")
     checkpointer = _checkpointer()
@@ -207,7 +211,7 @@ def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> d
         found = checkpointer.metadata(where).item_metadata
         saved = flatten(getattr(found, "tree", found))
         if {key: tuple(leaf.shape) for key, leaf in saved.items()} != dict(shapes):
-            raise UserError(f"{where}: keys or shapes are not those of {_DESCRIPTION}; export the biLM again")
+            raise UserError(f"{where}: keys or shapes are not those of {DESCRIPTION}; export the biLM again")
         wanted = unflatten({key: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for key, leaf in saved.items()})
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
         return checkpointer.restore(where, args=ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy))
@@ -231,79 +235,6 @@ def _checkpointer() -> ocp.Checkpointer:
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
-@contextlib.contextmanager
-def _replacing(path: epath.Path) -> Iterator[epath.Path]:
-    """Yields a temporary folder beside `path`, which replaces `path` at the end and is deleted after an exception.
-
-    In a bucket, where nothing can be renamed, the folder is `path` itself, emptied. Without the description, which is
-    written last, it is not an export.
-    """
-    check_replaceable(path)
-    if files.in_bucket(path):
-        path.rmtree(missing_ok=True)
-        yield path
-        return
-    temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", _OLD))
-    if old.exists() and not path.exists():  # a process was killed before its new export was in place
-        old.rename(path)
-    for leftover in (temporary, old):  # of an export whose process was killed
-        if leftover.exists():
-            leftover.rmtree()
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-    finally:
-        for leftover in (temporary, old):
-            with contextlib.suppress(OSError):
-                leftover.rmtree(missing_ok=True)
-
-
-def check_replaceable(path: epath.Path) -> None:
-    """Raises `UserError` unless an export may be written to `path`, in place of whatever is there.
-
-    A folder may hold the files that an export has written, which `bilm.json` lists, and nothing else. In a bucket it
-    may also hold the parts of an export that was interrupted before its description was written.
-    """
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise UserError(f"{path}: holds something else than an export: it is a file; choose another folder")
-    present = _files(path)
-    described = (path / _DESCRIPTION).is_file()
-    if not described and present and not files.in_bucket(path):
-        raise UserError(f"{path}: holds something else than an export; choose another folder or empty this one")
-    written = _written(path) if described else None
-    for name in present:
-        in_parts = name in (_DESCRIPTION, _VOCABULARY) or name.startswith(f"{_PARAMETERS}/")
-        if name not in written if written is not None else not in_parts:
-            raise UserError(
-                f"{path}: holds {name}, which is not a part of the export, and would be deleted; move it elsewhere, or"
-                " choose another folder"
-            )
-
-
-def _written(path: epath.Path) -> set[str] | None:
-    """Returns the files that an export consists of, or None if its description does not list them."""
-    try:
-        listed = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))["files"]
-        return {str(name) for name in listed}
-    except (OSError, ValueError, KeyError, TypeError):  # damaged, or written by an older version
-        return None
-
-
-def _files(folder: epath.Path, prefix: str = "") -> list[str]:
-    """Returns the paths of all files below a folder, relative to it."""
-    found: list[str] = []
-    for entry in folder.iterdir():
-        name = f"{prefix}{entry.name}"
-        link = not files.in_bucket(entry) and os.path.islink(entry)
-        found += [name] if link or not entry.is_dir() else _files(entry, f"{name}/")
-    return found
-
-
 def _lines(vocabulary: Sequence[str]) -> bytes:
     return "".join(f"{word}\n" for word in vocabulary).encode("utf-8")
 
@@ -315,7 +246,7 @@ def _sha256(content: bytes) -> str:
 def _read_vocabulary(folder: epath.Path, expected: str | None) -> list[str] | None:
     if expected is None:
         return None
-    path = folder / _VOCABULARY
+    path = folder / VOCABULARY
     if not path.is_file():
         raise UserError(f"{path}: no such file; export the biLM again")
     content = path.read_bytes()

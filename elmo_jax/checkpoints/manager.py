@@ -122,7 +122,7 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """Returns the step with the lowest score in its manifest, or None if no manifest has one."""
-        return _best(self._read_scores())
+        return _best(manifest.scores(self._directory, self.steps()))
 
     def restore(self, abstract_state: Any) -> tuple[Any, int] | None:
         """Restores the newest checkpoint that is intact.
@@ -191,7 +191,7 @@ class Checkpoints:
         """Returns Orbax's manager, which at its creation deletes the unfinished folders of killed processes."""
         if self._manager is None:
             failures.tell_once()
-            self._scores = self._read_scores()
+            self._scores = manifest.scores(self._directory, self.steps())
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
@@ -231,12 +231,6 @@ class Checkpoints:
         self._scores[step] = score
         if jax.process_index() == 0:
             manifest.write(folder, manifest.Manifest(step, score, found.files))
-
-    def _read_scores(self) -> dict[int, float]:
-        found = {step: manifest.read(self._directory / str(step)) for step in self.steps()}
-        return {
-            step: entry.score for step, entry in found.items() if not isinstance(entry, str) and entry.score is not None
-        }
 
     def _newest(self) -> int | None:
         """Returns the newest step that is intact, the same on all processes, or None if there is no checkpoint."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from etils import epath
@@ -64,6 +65,14 @@ def read(folder: epath.Path) -> Manifest | str:
         return f"{NAME} is missing, so it was not completely written"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{NAME} is damaged"
+
+
+def scores(directory: epath.Path, steps: Iterable[int]) -> dict[int, float]:
+    """Returns the scores of those checkpoints of a folder that have one, by step."""
+    found = {step: read(directory / str(step)) for step in steps}
+    return {
+        step: entry.score for step, entry in found.items() if not isinstance(entry, str) and entry.score is not None
+    }
 
 
 def damage(folder: epath.Path, step: int) -> str | None:

@@ -45,7 +45,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from elmo_jax.checkpoints.export import check_replaceable
+    from elmo_jax.checkpoints.export_folder import check_replaceable
     from elmo_jax.checkpoints.open import is_run, open_bilm
     from elmo_jax.files import place
     from elmo_jax.runs.folder import locked_for

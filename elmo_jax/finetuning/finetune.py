@@ -21,8 +21,8 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
-from elmo_jax.finetuning.report import FinetuningReport
-from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under, unigram_softmax
+from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
+from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
@@ -30,8 +30,7 @@ from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import total_steps
 from elmo_jax.training.launch import launch, use_compilation_cache
-from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout
-from elmo_jax.types import Tree
+from elmo_jax.training.plan import Plan
 
 ORIGINAL = "original_fingerprint"  # the fact that tells on which text it is measured what is forgotten
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
@@ -139,7 +138,7 @@ def _finetune(
     if isinstance(other, str):
         _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
     _describe(source, config, corpus)
-    plan = _plan(source, config, corpus, None if isinstance(other, str) else other)
+    plan = plan_for_corpus(source, config, corpus, None if isinstance(other, str) else other)
     measured = {ORIGINAL: None if isinstance(other, str) else other.fingerprint}
     return _launch(plan, config, corpus, workdir, title, source.name, measured)
 
@@ -162,65 +161,6 @@ def check_original(workdir: epath.Path, original: Corpus | str) -> None:
     raise UserError(
         f"--original: {workdir} measures what is forgotten {was}, and now {here}; give the text that it was started"
         " with, or start anew in a folder of its own"
-    )
-
-
-# The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.
-FROZEN: dict[str, tuple[str, ...]] = {
-    "all": (),
-    "all_but_token_encoder": ("token_encoder",),
-    "softmax": ("token_encoder", "forward", "backward"),
-}
-
-
-def _plan(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
-    """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
-
-    The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
-    before training is also measured over the vocabulary that the model came with.
-    """
-    params, words = source.bilm.params, corpus.vocabulary()
-    assert source.bilm.vocabulary is not None
-    evaluators: list[TextEvaluator] = []
-    if original is not None:
-        text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
-        before = "perplexity of the original text before training"
-        evaluators.append(
-            TextEvaluator("original", before, lambda p, now: p.perplexity(now, text.blocks, text.spellings), after=True)
-        )
-    size = len(source.bilm.vocabulary)
-    if len(words) > size:
-        kept, before = params, "held-out perplexity before, over the kept vocabulary"
-        params = {**params, "softmax": extended_softmax(params["softmax"], corpus.counts(), len(words))}
-        evaluators.append(
-            TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
-        )
-    return plan_of(config, params, source.history, tuple(evaluators))
-
-
-def plan_of(
-    config: Config, params: Tree, finetuned_from: dict[str, Any], evaluators: tuple[TextEvaluator, ...] = ()
-) -> Plan:
-    """Returns the plan of a fine-tuning.
-
-    It differs from pretraining in that it starts from the parameters of a model, may end early, and exports the best
-    step, which may be step 0.
-
-    Args:
-      config: the settings.
-      params: the parameters of step 0, a whole tree in the layout of an export.
-      finetuned_from: the provenance of the model.
-      evaluators: the evaluators on further texts.
-    """
-    return Plan(
-        params=params,
-        frozen=FROZEN[config.finetune.trainable],
-        stop=Patience(config.finetune.patience),
-        select=best_heldout,
-        keeps_first=True,
-        evaluators=evaluators,
-        report=FinetuningReport(config.finetune.trainable, finetuned_from),
-        finetuned_from=finetuned_from,
     )
 
 

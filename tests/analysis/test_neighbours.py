@@ -1,4 +1,4 @@
-"""The nearest words of a text: against a plain computation, and as the command `neighbours`."""
+"""Tests the nearest words of a text against a plain computation, and the command `neighbours`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bilm() -> EmbeddingBiLM:
 
 
 def plain(bilm: EmbeddingBiLM, query: Occurrence, layer: int) -> list[tuple[float, Occurrence]]:
-    """All words of other sentences with their cosines in float64, the nearest first."""
+    """Returns all words of other sentences with their cosines in float64, nearest first."""
 
     def vector(words: tuple[str, ...], place: int) -> np.ndarray:
         found = bilm.embed([words])[0][0, layer, place].astype(np.float64)
@@ -119,7 +119,7 @@ def run(*arguments: str | Path) -> int:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A biLM and a text."""
+    """Writes a biLM and a text."""
     folder = tmp_path_factory.mktemp("neighbours")
     (folder / "text.txt").write_text(TEXT)
     return write_bilm(folder / "bilm"), folder / "text.txt"

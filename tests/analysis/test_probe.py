@@ -54,7 +54,8 @@ def test_a_seed_draws_the_order(parts: list[Words]) -> None:
 def test_the_epoch_is_chosen_by_dev_and_patience_ends_it(parts: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies: Iterator[float] = iter([50.0, 10.0, 60.0, 11.0, 60.0, 58.0, 61.0, 12.0, 60.0, 60.0, 60.0, 60.0])
     monkeypatch.setattr(probe, "_accuracy", lambda params, words: next(accuracies))
-    # dev 50, test 10; dev 60, test 11; dev 60, 58; dev 61, test 12; then 60 until the patience is over
+    # The accuracies are dev 50 and test 10; dev 60 and test 11; dev 60; dev 58; dev 61 and test 12; then dev 60 to the
+    # end.
     found = train(seen(parts, 0), CLASSES, RECIPE, 0)
     assert found == (61.0, 12.0, 5) and list(accuracies) == []
 

@@ -1,4 +1,4 @@
-"""What the scripts of the tables share: names of biLMs, finished work, tables, the picture."""
+"""Tests the shared parts of the scripts of the tables: names of biLMs, finished work, tables and the picture."""
 
 from __future__ import annotations
 

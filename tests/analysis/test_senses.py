@@ -1,4 +1,4 @@
-"""Readers of WordNet's index, of SemCor's files and of the all-words framework, and the first-sense baseline."""
+"""Tests the readers of WordNet's index, SemCor and the all-words framework, and the first-sense baseline."""
 
 from __future__ import annotations
 

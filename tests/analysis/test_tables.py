@@ -25,7 +25,7 @@ PENN = "[ The/DT bank/NN ]\nsinks/VBZ ./.\n\n\n[ A/DT boat/NN ]\nfishes/VBZ\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two biLMs and small forms of all the texts."""
+    """Writes two biLMs and small forms of all texts."""
     folder = tmp_path_factory.mktemp("tables")
     for seed, name in enumerate(("english", "other")):
         write_bilm(folder / name, seed)
@@ -59,7 +59,7 @@ def script(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 
 def run(folder: Path, name: str, *arguments: str) -> str:
-    """What the real command prints."""
+    """Runs the real command and returns what it prints."""
     return run_experiment(folder, str(ROOT / "experiments" / "paper" / name), *arguments)
 
 
@@ -68,7 +68,9 @@ def test_table_4(folder: Path) -> None:
     printed = run(folder, "table4.py", "--bilm", "english", "--glove", "glove.txt", *sentences, *SEMCOR)
     assert "GloVe, glove.txt: fish, green\n" in printed  # among the words of the text
     assert "biLM english, second layer: embedded 14 words in " in printed
-    assert re.search(r"^\[bank\] green such  bank%1:17:01::$", printed, re.MULTILINE)  # the sentence that begins so
+    assert re.search(
+        r"^\[bank\] green such  bank%1:17:01::$", printed, re.MULTILINE
+    )  # the sentence with this beginning
     assert re.search(r"^my \[bank\]$", printed, re.MULTILINE)
     found = json.loads((folder / "out" / "table4.json").read_text())
     for asked in found:

@@ -28,13 +28,13 @@ def bilm() -> EmbeddingBiLM:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks, with a border inside a sentence, and several files."""
+    """Makes chunks and files small, so that there are several, with a border inside a sentence."""
     monkeypatch.setattr(module, "ROWS", 4)
     monkeypatch.setattr(module, "WORDS_PER_FILE", 3)
 
 
 def plain(bilm: EmbeddingBiLM) -> np.ndarray:
-    """[N, L+1, 2P] of all words, a sentence at a time."""
+    """Returns the vectors [N, L+1, 2P] of all words, computed one sentence at a time."""
     return np.concatenate([bilm.embed([words])[0][0].swapaxes(0, 1) for words in SENTENCES])
 
 

@@ -24,7 +24,7 @@ def sentence(number: int, words: int, *instances: tuple[int, int, str, str, tupl
     return Sentence(tuple(f"{number}_{place}" for place in range(words)), tuple(Instance(*i) for i in instances))
 
 
-# the verb "bank" and the third sense of the noun have no mean; the sense of "bank" and of "fish" is one instance's
+# The verb "bank" and the third sense of the noun have no mean; other senses have one instance.
 TRAINING = [
     sentence(0, 4, (0, 1, "bank", "NOUN", (BANKS[0],)), (2, 4, "bank", "NOUN", (BANKS[1],))),
     sentence(1, 3, (1, 2, "bank", "NOUN", (BANKS[0], BANKS[3]))),
@@ -109,7 +109,7 @@ def test_a_score_and_its_interval() -> None:
     values = np.arange(1000) % 10 < 7
     found = score(values)
     assert found.value == pytest.approx(70) and found.instances == 1000
-    spread = 1.96 * 100 * np.sqrt(0.7 * 0.3 / 1000)  # of the binomial distribution
+    spread = 1.96 * 100 * np.sqrt(0.7 * 0.3 / 1000)  # the standard deviation of the binomial distribution
     assert_allclose([found.low, found.high], [70 - spread, 70 + spread], atol=0.25)
     assert score(values) == found and score(values[:100]).high - score(values[:100]).low > 2.5 * spread
 
@@ -117,7 +117,7 @@ def test_a_score_and_its_interval() -> None:
 def test_the_difference_of_two_systems_is_paired() -> None:
     lower = np.arange(500) % 2
     upper = lower.copy()
-    upper[:50] = 1  # 25 more are right, none less
+    upper[:50] = 1  # 25 more are right, and none is wrong that was right
     found = score(upper - lower)
     assert found.value == pytest.approx(5) and 2.5 < found.low < 3.7 and 6.3 < found.high < 7.5
     assert score(np.ones(7)) == (100, 100, 100, 7)

@@ -1,4 +1,4 @@
-"""Small hand-written inputs of the analyses, and a biLM with random parameters."""
+"""Writes small inputs of the analyses, and a biLM with random parameters."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ d000.s002.t000 green%3:00:09::
 
 
 def write_semcor(folder: Path) -> Path:
-    """SemCor's folder, with files in two of its parts."""
+    """Writes SemCor's folder, with files in two of its parts."""
     for part, name, text in (("brown1", "br-a01", TAGFILE_A), ("brownv", "br-n05", TAGFILE_V)):
         files = folder / part / "tagfiles"
         files.mkdir(parents=True)
@@ -107,19 +107,19 @@ def write_framework(folder: Path, name: str, data: str = DATA_XML, gold: str = G
 
 
 def random_params(seed: int = 0) -> Tree:
-    """Parameters of `CONFIG`."""
+    """Returns random parameters of `CONFIG`."""
     random = np.random.default_rng(seed)
     shapes = parameter_shapes(CONFIG)
     return unflatten({name: random.normal(0, 0.4, shape).astype("f4") for name, shape in shapes.items()})
 
 
 def tiny_bilm(seed: int = 0) -> EmbeddingBiLM:
-    """A biLM with random parameters."""
+    """Returns a biLM with random parameters."""
     params = random_params(seed)
     return EmbeddingBiLM.of(PretrainedBiLM(CONFIG, params, None, {}, fingerprint(flatten(params))))
 
 
 def write_bilm(path: Path, seed: int = 0) -> Path:
-    """The export of such a biLM."""
+    """Writes the export of a biLM with random parameters."""
     export_bilm(path, CONFIG, random_params(seed))
     return path

@@ -31,7 +31,7 @@ PARAMETERS = 93_600_848  # without the softmax
 
 @pytest.fixture(scope="module")
 def paper():
-    """The paper's model on 8 chips, 128 rows each, in bfloat16."""
+    """Compiles the paper's model for 8 chips with 128 rows each, in bfloat16."""
     path = EXPERIMENTS / "pretrain_1b_word.py"
     settings = [f"--config.train.batch_size={CHIPS * ROWS}", "--config.train.precision=bfloat16"]
     config = load_config(path, settings)
@@ -49,13 +49,13 @@ def test_the_papers_model_fits_on_eight_chips(paper):
     assert memory.parts["LSTM carry"] == 4 * 2 * 2 * ROWS * (CELLS + PROJECTION)
     assert memory.parts["spellings"] == 2 * 50 * TYPES
     assert memory.total < found.target.chip.usable < find_target("v5e:2x4").chip.memory
-    assert memory.temporaries > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at the least the gates of one layer
+    assert memory.temporaries > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at least the gates of one layer
 
 
 def test_nothing_is_exchanged_inside_a_loop(paper):
     found, _ = paper
     exchanges = found.cost.collectives
-    # but the rounds of an exchange of rows that follow the first, if a batch ever needs them
+    # except the rounds of an exchange after the first, which some batches may need
     inside = [exchange for exchange in exchanges if exchange.loops]
     assert all(FURTHER_ROUNDS in exchange.loops[-1] and exchange.times == 0 for exchange in inside)
     assert len(exchanges) > len(inside) and all(exchange.group == CHIPS for exchange in exchanges)
@@ -104,7 +104,7 @@ def test_the_loops_over_time_neither_move_nor_convert_weights(paper):
 
     moving = ("copy", "transpose", "convert", "copy-start", "copy-done", "reverse", "concatenate", "pad")
     for loop in loops:
-        assert any(is_weights(instruction) for _, instruction in loop)  # they are read, so the test sees them
+        assert any(is_weights(instruction) for _, instruction in loop)  # these are found, so the test can find others
         assert not [i.name for _, i in loop if i.opcode in moving and is_weights(i)]
 
 
@@ -115,7 +115,7 @@ def test_the_matrix_units_are_fed_with_bfloat16(paper):
         assert len(products) >= 2  # into the gates, into the projection
         for where, product in products:
             assert {operand.arrays[0].dtype for operand in where.inputs(product)} == {"bf16"}, product.name
-    # what is float32 on purpose: sums over characters of the encoder's gradient, as a product with one-hot rows
+    # These are float32 on purpose: sums over characters of the encoder's gradient, as a product with one-hot rows.
     assert found.cost.bf16_flops < 1.01 * sum(found.cost.flops.values())
 
 
@@ -124,20 +124,20 @@ def test_loops_are_known_or_assumed(paper):
     loops = found.cost.loops
     assert sum("_layer" in name and turns == STEPS for name, turns, _ in loops) == 4
     encoder = [(turns, why) for name, turns, why in loops if "token_encoder" in name]
-    # 1,500 of at most 5,120 words: 2 of 5 chunks, in each of which the filters are put on 16 positions
+    # There are 1,500 of at most 5,120 words, which fill 2 of 5 chunks; each chunk has 16 positions of the filters.
     assert sorted(turns for turns, _ in encoder) == [5, 5, 32, 32]
     assert found.words.why in {why for _, why in encoder}
 
 
 @pytest.fixture(scope="module")
 def training():
-    """A real training, small."""
+    """Returns a small training."""
     return SmallTraining(small_config(), devices=4)
 
 
 @pytest.fixture
 def small(tmp_path):
-    """An experiment that compiles in a few seconds."""
+    """Returns an experiment that compiles in a few seconds."""
     path = tmp_path / "pretrain_small_test.py"
     path.write_text(
         "from elmo_jax.config import default_config\n\n\ndef get_config():\n    config = default_config()\n"

@@ -1,4 +1,4 @@
-"""`elmo-jax bench` in a real process: every part, at the tiny size, on a little text."""
+"""Tests `elmo-jax bench` in a real process: every part at the tiny size, on a short text."""
 
 import json
 import os

@@ -44,7 +44,7 @@ def write(path: Path) -> None:
 
 
 def test_every_size_is_an_error_or_the_whole_file(tmp_path: Path) -> None:
-    """Datasets of 2.8 kB in files of up to 160 kB; the HDF5 library alone crashes at most of these sizes."""
+    """Datasets of 2.8 kB go into files of up to 160 kB; the HDF5 library alone crashes at most of these sizes."""
     path, failures = tmp_path / "file.hdf5", 0
     for size in range(0, 160_000, 1777):
         try:
@@ -64,7 +64,7 @@ def test_the_first_error_ends_it(tmp_path: Path) -> None:
             writer.add("small", NUMBERS[:10])
             with pytest.raises(OSError, match="File too large"):
                 writer.add("large", np.zeros(100_000))
-            assert writer.file["large"][-1] == 0  # the library goes on in memory
+            assert writer.file["large"][-1] == 0  # the library continues in memory
             assert (writer.file["small"][...] == NUMBERS[:10]).all()
 
     with pytest.raises(OSError, match="File too large"):

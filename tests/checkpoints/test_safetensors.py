@@ -16,7 +16,7 @@ from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.checkpoints.safetensors import read_safetensors, without_softmax, write_safetensors
 from elmo_jax.errors import UserError
-from tests.checkpoints.test_export import MODEL, tree
+from tests.checkpoints.exports import MODEL, tree
 
 WORDS = ["<UNK>", "</S>", "a\u2028b", "né"]
 

@@ -1,4 +1,4 @@
-"""The layout of the softmax's rows in a training state."""
+"""Tests the layout of the softmax's rows in a training state."""
 
 import jax
 import jax.numpy as jnp

@@ -14,7 +14,7 @@ TYPES, VOCABULARY, STEPS = 60, 40, 7
 
 
 def make_blocks(number=11, seed=0):
-    """Blocks of whole sentences of several lengths, one of them shorter than a window."""
+    """Returns blocks of whole sentences of several lengths, one of them shorter than a window."""
     rng = np.random.default_rng(seed)
     blocks = []
     for i in range(number):
@@ -38,7 +38,7 @@ def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, bl
 
 
 def words_of(window, devices):
-    """[2, T, B] lexicon ids, undoing the distinct words."""
+    """Returns the lexicon ids [2, T, B] of a window, which undoes the distinct words."""
     words = window.words.reshape(devices, -1)
     share = window.inputs.shape[2] // devices
     parts = [words[d][window.inputs[:, :, d * share : (d + 1) * share]] for d in range(devices)]
@@ -152,7 +152,8 @@ def test_negatives_are_distinct_and_log_uniform():
         counts[ids] += 1
         tries.append(n)
     probability = np.log((np.arange(50) + 2) / (np.arange(50) + 1)) / np.log(51)
-    # what the loss takes off the logits: the chance to be among the negatives, for the draws it took
+    # The loss subtracts the logarithm of this from logits: the probability of being among the negatives, given the
+    # draws.
     expected = np.mean([-np.expm1(n * np.log1p(-probability)) for n in tries], axis=0)
     assert np.abs(counts / 4000 - expected).max() < 0.03
 
@@ -186,7 +187,7 @@ def test_evaluation_reads_every_token_once(spellings, rows, padded, steps):
     mask = np.concatenate([w.mask for w in windows])
     sentence = np.concatenate([w.sentence for w in windows])
     assert mask.sum() == len(text)
-    expected = both_directions(text)[::2]  # sentences whole, rows one after another: the text itself
+    expected = both_directions(text)[::2]  # Rows one after another are the text itself, with whole sentences.
     assert_array_equal(np.concatenate([streams[:, mask[:, b], b] for b in range(padded)], axis=1), expected)
     numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
     assert_array_equal(np.concatenate([sentence[mask[:, b], b] for b in range(padded)]), numbers)

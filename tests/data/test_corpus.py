@@ -19,7 +19,7 @@ from elmo_jax.errors import UserError
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of 40 documents of 30 sentences, words of the three letters a, b, c."""
+    """Writes a corpus of 40 documents of 30 sentences, with words of the three letters a, b and c."""
     base = tmp_path_factory.mktemp("corpus")
     rng = np.random.default_rng(0)
     (base / "text").mkdir()

@@ -1,4 +1,4 @@
-"""What the tests of many processes share: a corpus, and the same run by 1, 2 and 4 processes, with 4 devices in all."""
+"""Fixtures of tests with several processes: a corpus, and one run by 1, 2 and 4 processes with 4 devices in all."""
 
 import shutil
 import signal
@@ -40,7 +40,7 @@ def four(commands: Commands) -> tuple[Path, list[Ended]]:
 def stopped(commands: Commands) -> tuple[Path, list[Ended]]:
     """The run of two processes, ended by SIGTERM to process 1 between step 15 and the end."""
     run = commands.folder / "stopped"
-    for _ in range(5):  # it may be through before the signal comes
+    for _ in range(5):  # it may be complete before the signal arrives
         shutil.rmtree(run, ignore_errors=True)
         launched = start(commands, run, 2, 2, EVERY_STEP)
         signalled_when(launched, [1], signal.SIGTERM, lambda: steps_trained(run) >= 15)

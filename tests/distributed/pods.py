@@ -20,8 +20,8 @@ from tests.end_to_end.commands import (
 )
 
 HEARTBEAT_SECONDS = "10"
-STEPS = 60  # of every run that is not stopped
-# what is summed in another order differs in the last bits, and training amplifies that: less so, the slower it goes
+STEPS = 60  # the number of steps of every run that is not stopped
+# Another order of sums changes the last bits, which training amplifies, the less the lower the learning rate is.
 SLOWLY = "--config.train.optimizer.learning_rate=0.05"
 
 
@@ -68,7 +68,7 @@ def start(
 
 
 def ends(launched: Sequence[subprocess.Popen[str]]) -> list[Ended]:
-    """Of all processes of a launch; none is left behind."""
+    """Returns how all processes of a launch have ended, and ends those that still run."""
     try:
         return [wait(process) for process in launched]
     finally:
@@ -105,11 +105,11 @@ def signalled_when(
 
 
 def said(ended: Ended) -> list[str]:
-    """What a process wrote, without the lines of Gloo, the library of collectives between CPUs."""
+    """Returns the output of a process without the lines of Gloo, the library of collectives between CPUs."""
     lines = (ended.stdout + ended.stderr).splitlines()
     return [line for line in lines if not line.startswith("[Gloo]")]
 
 
 def last_words(ended: Ended) -> str:
-    """The line with which a process ended that could not go on."""
+    """Returns the last line of a process that failed."""
     return [line for line in ended.stderr.splitlines() if line.startswith("elmo-jax: ")][-1]

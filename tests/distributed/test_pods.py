@@ -54,7 +54,7 @@ def test_each_process_reads_its_own_rows(
     for run, processes in ((two[0], 2), (four[0], 4)):
         read = records(run)[-2]["processes/blocks_read"]
         assert len(read) == processes and sum(read) == in_all
-        assert all(8 // processes <= number < in_all for number in read)  # of 8 rows, each has a block open
+        assert all(8 // processes <= number < in_all for number in read)  # each of 8 rows has read a part of a block
 
 
 def test_times_of_each_process(four: tuple[Path, list[Ended]]) -> None:
@@ -123,7 +123,7 @@ def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
 
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process other than 0 says to settings that are not process 0's, or to another folder."""
+    """A process other than 0 refuses settings or a folder that differ from those of process 0."""
     monkeypatch.setattr(workdir, "PATIENCE_SECONDS", 0)
     config, facts = Config(), {"corpus_fingerprint": "a"}
     with pytest.raises(UserError, match="this host does not see it; every host needs the same --workdir"):

@@ -1,4 +1,4 @@
-"""How processes find each other: by three flags, by what a launcher left in the environment, or not at all."""
+"""Tests how processes find each other: by three options, by a launcher's environment, or not at all."""
 
 import argparse
 import os
@@ -44,7 +44,7 @@ def start(*flags: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def told(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
-    """What it said of itself, and its last line of errors."""
+    """Returns what a process says of itself, and the last line of its errors."""
     out, errors = process.communicate(timeout=240)
     assert process.returncode == status, (process.returncode, out, errors)
     lines = [line for line in out.splitlines() if line.startswith("process")]
@@ -57,7 +57,7 @@ def test_alone() -> None:
 
 
 def test_slurm() -> None:
-    """As srun starts two tasks of one node."""
+    """Two tasks of one node are started as by srun."""
     slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2"}
     port = str(free_port())
     both = [start(**slurm, SLURM_PROCID=rank, SLURM_LOCALID=rank, JAX_COORDINATOR_PORT=port) for rank in ("0", "1")]
@@ -70,7 +70,7 @@ def test_one_slurm_task_is_alone() -> None:
 
 
 def test_tpu_pod(tmp_path: Path) -> None:
-    """As Kubernetes starts two hosts of a TPU slice; JAX looks for libtpu, and is told that there are chips."""
+    """Two hosts of a TPU slice are started as by Kubernetes; JAX looks for libtpu and is told that there are chips."""
     library = tmp_path / "libtpu.so"
     library.touch()
     pod = {"TPU_LIBRARY_PATH": str(library), "JAX_FORCE_TPU_INIT": "1", "TPU_WORKER_HOSTNAMES": "127.0.0.1,127.0.0.1"}

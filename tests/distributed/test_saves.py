@@ -31,7 +31,12 @@ with connected(options.coordinator, options.processes, options.process, heartbea
     checkpoints.wait()
     print("saved")
 """
-ONLY_SMALL_FILES = ("sh", "-c", 'ulimit -f 20; exec "$@"', "sh")  # in blocks of 512 bytes: less than a process's part
+ONLY_SMALL_FILES = (
+    "sh",
+    "-c",
+    'ulimit -f 20; exec "$@"',
+    "sh",
+)  # in blocks of 512 bytes, less than the part of one process
 
 
 def save(folder: Path, under: tuple[str, ...] = ()) -> list[subprocess.Popen[str]]:
@@ -61,7 +66,7 @@ def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
 
 
 def test_both_write(tmp_path: Path) -> None:
-    """The same without a full disk."""
+    """Both processes write their part if no disk is full."""
     ended = ends(save(tmp_path / "checkpoints"))
     assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
     assert (tmp_path / "checkpoints" / "1" / "manifest.json").exists()

@@ -1,4 +1,4 @@
-"""The biLM written plainly in NumPy, float64: one sentence, one step, one word at a time."""
+"""Implements the biLM plainly in NumPy in float64: one sentence, one step and one word at a time."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Vectors of sentences: the originals' numbers, the three states, batches of all shapes, and what users pass."""
+"""Tests vectors of sentences: the originals' numbers, the three states, batches of all shapes, and wrong arguments."""
 
 from __future__ import annotations
 
 import json
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -14,24 +11,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax import EmbeddingBiLM, PretrainedBiLM, UserError, load_bilm
-from elmo_jax.checkpoints.layout import fingerprint, flatten, parameter_shapes, unflatten
+from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding import words as words_module
-from elmo_jax.embedding.words import WordVectors
 from tests.embedding import plain
+from tests.embedding.small_bilm import bilm_of
 
 ORACLES = Path(__file__).parents[1] / "oracles" / "embedding"
+
+
 PUBLISHED = Path(__file__).parents[3] / "shared" / "oracles" / "published"
-CONFIG = ModelConfig(CharCNNConfig(4, ((1, 3), (3, 6)), 1), LSTMConfig(cells=7, projection=5))
-
-
-def bilm_of(config: ModelConfig = CONFIG) -> EmbeddingBiLM:
-    random = np.random.default_rng(0)
-    shapes = parameter_shapes(config)
-    params = unflatten({path: random.normal(0, 0.3, shape).astype("f4") for path, shape in shapes.items()})
-    return EmbeddingBiLM.of(PretrainedBiLM(config, params, None, {}, fingerprint(flatten(params))))
 
 
 @pytest.fixture(scope="module")
@@ -175,79 +165,6 @@ def test_programs_are_few_however_batches_shrink_and_grow(bilm):
     assert words_module._encode._cache_size() - before[1] <= 2
 
 
-def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
-    cache = WordVectors(bilm.model, bilm._device_params, capacity=5)
-    plain = bilm.words.encode([f"v{i}" for i in range(9)])
-    found = cache(["v0", "v1", "v0", "v1"])
-    assert cache.encoded == 2 and len(cache) == 2
-    assert_allclose(found, plain[[0, 1, 0, 1]], atol=1e-6)
-    cache(["v0", "v2", "v3", "v4"])
-    assert cache.encoded == 5 and len(cache) == 5
-    cache(["v1", "v0"])
-    assert cache.encoded == 5
-    cache(["v5"])  # v2 was used longest ago, and goes
-    cache(["v0", "v1", "v3", "v4", "v5"])
-    assert cache.encoded == 6 and len(cache) == 5
-    assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more at once than it keeps
-    assert len(cache) == 5
-    assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)
-
-
-def test_the_store_of_vectors_grows_only_when_it_is_full(bilm):
-    cache = WordVectors(bilm.model, bilm._device_params)
-    sizes = []
-    for i in range(40):
-        cache([f"v{i}"])
-        sizes.append(len(cache._store))
-    assert sizes[-1] < 2 * 40  # and not doubled by every call
-    assert len(set(sizes)) == 7  # 1, 2, 4, … 64: as many copies as doublings
-
-
-def with_threads(number, job):
-    """Runs `job(thread)` in several threads that begin together and change places as often as possible."""
-    begin, interval = threading.Barrier(number), sys.getswitchinterval()
-
-    def run(thread):
-        begin.wait()
-        return job(thread)
-
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(number) as pool:
-            return list(pool.map(run, range(number)))
-    finally:
-        sys.setswitchinterval(interval)
-
-
-def test_eight_threads_share_the_cache_of_words(bilm, monkeypatch):
-    """The vector of a word is its number, so that a vector of another word cannot go unnoticed."""
-    monkeypatch.setattr(
-        WordVectors, "encode", lambda self, words: np.array([[int(word)] * self._size for word in words], np.float32)
-    )
-    cache = WordVectors(bilm.model, bilm._device_params, capacity=20)
-
-    def wrong(thread):
-        random, found = np.random.default_rng(thread), 0
-        for _ in range(300):
-            words = random.integers(0, 40, 12)
-            found += not np.array_equal(cache([str(word) for word in words])[:, 0], words)
-        return found
-
-    assert sum(with_threads(8, wrong)) == 0
-    assert len(cache) == 20 and sorted(cache._rows.values()) == list(range(20))  # no row is lost or held twice
-
-
-def test_eight_threads_get_the_vectors_of_their_own_sentences(bilm, monkeypatch):
-    monkeypatch.setitem(bilm.__dict__, "words", WordVectors(bilm.model, bilm._device_params, capacity=30))
-    batches = [[[f"t{(thread * 7 + i) % 60}" for i in range(length)] for length in (9, 4)] for thread in range(8)]
-    expected = [bilm.embed(batch)[0] for batch in batches]
-
-    def largest_error(thread):
-        return max(float(np.abs(bilm.embed(batches[thread])[0] - expected[thread]).max()) for _ in range(10))
-
-    assert max(with_threads(8, largest_error)) < 1e-5
-
-
 def test_words_are_read_by_their_first_48_bytes(bilm):
     long = "é" * 23 + "x" + "é" * 3  # byte 48 is the first half of the 24th é
     layers, _, _ = bilm.embed([[long], [long + "zzz"], ["é" * 23 + "x"]])
@@ -304,7 +221,7 @@ def test_bfloat16_and_its_error():
 
 
 def test_eight_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:
-    """Up to rounding, in every state, with more and with fewer rows than devices."""
+    """The vectors are equal up to rounding in every state, with more and with fewer rows than devices."""
     random = np.random.default_rng(0)
     sentences = [[f"w{random.integers(50)}" for _ in range(length)] for length in random.integers(0, 45, 300)]
     many = bilm.on(jax.devices())

@@ -1,4 +1,4 @@
-"""The commands: weights in and out, vectors of a file (killed and gone on with), vectors of a word list."""
+"""Tests the commands for weights, for vectors of a file (also when killed and resumed) and for those of a word list."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
 
 
 def test_options_and_weights_are_two_files_in_one_order(tmp_path, capsys):
-    """As in `import-hdf5`, the options come first; the same path twice would leave no weights."""
+    """The options come first as in `import-hdf5`; the same path twice would leave no weights."""
     export, one = tmp_path / "export", str(tmp_path / "x")
     assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
     (tmp_path / "link").symlink_to(one)
@@ -128,7 +128,9 @@ def test_the_state_of_a_file(bilm, text, tmp_path):
     embed_file(bilm, text, tmp_path / "carry.hdf5", Settings(state=CarryState.CARRY))
     carry = None
     for sentence, vectors in zip(sentences, read(tmp_path / "carry.hdf5"), strict=True):
-        layers, _, carry = bilm.embed([sentence], carry, "carry")  # as the original's dump: one row, on and on
+        layers, _, carry = bilm.embed(
+            [sentence], carry, "carry"
+        )  # as the original's dump does: one row whose state is carried
         assert_allclose(vectors, layers[0], atol=1e-5)
     embed_file(bilm, text, tmp_path / "warm.hdf5", Settings(state=CarryState.WARM_UP))
     for sentence, vectors in zip(sentences, read(tmp_path / "warm.hdf5"), strict=True):
@@ -179,7 +181,7 @@ def test_a_killed_command_goes_on(tmp_path):
     process.wait()
     kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.hdf5")}
     assert kept and not out.exists()
-    # a shorter wait: the rest of the text is taken away, and the job told so
+    # To shorten the wait, the rest of the text is removed, also from the description of the job.
     lines = max(int(path.stem) for path in kept) + 3000
     text.write_text("".join(text.read_text().splitlines(keepends=True)[:lines]))
     job = json.loads((parts / "job.json").read_text())

@@ -26,8 +26,8 @@ from tests.end_to_end.forked import SERVER, Forked
 from tests.environment import xla_flags
 
 STEPS = 120  # of the uninterrupted run
-ENOUGH_SECONDS = 900  # a process that needs more hangs
-REAL = ("env",)  # what to start the command under where it is to be no fork (forked.py)
+ENOUGH_SECONDS = 900  # a process that takes longer is considered to hang
+REAL = ("env",)  # the command line before the command if it is not forked (forked.py)
 
 EXPERIMENT = '''\
 """A biLM small enough to train in a second."""
@@ -81,7 +81,7 @@ class Commands:
     folder: Path
 
     def environment(self, devices: int = 1) -> dict[str, str]:
-        """As a user's, but for the devices and how programs are compiled."""
+        """Returns a user's environment, except for the devices and the options of compilation."""
         return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags(devices), "COLUMNS": "120"}
 
     def start(
@@ -103,7 +103,7 @@ class Commands:
         return wait(self.start(*arguments, **options))
 
     def pretrain(self, workdir: Path, *overrides: str, **options: Any) -> Ended:
-        """Launches or goes on with a run of the small experiment."""
+        """Launches or resumes a run of the small experiment."""
         return self.run(*pretrain_arguments(workdir, *overrides), **options)
 
 
@@ -123,7 +123,7 @@ def prepare(commands: Commands) -> Ended:
 
 
 def pretrain_arguments(workdir: Path, *overrides: str) -> list[str]:
-    """Of the command that trains the small experiment."""
+    """Returns the arguments of the command that trains the small experiment."""
     return ["pretrain", "--config", "small.py", "--workdir", str(workdir), *overrides]
 
 
@@ -147,7 +147,7 @@ def stopped_when(
     while process.poll() is None:
         assert time.monotonic() < deadline, "the condition was never met"
         if condition():
-            if not delay:  # a stopped process cannot change what the condition is about
+            if not delay:  # a stopped process cannot change the result of the condition
                 process.send_signal(signal.SIGSTOP)
                 time.sleep(0.01)
                 if not condition():
@@ -169,12 +169,12 @@ def records(run: Path) -> list[dict[str, Any]]:
 
 
 def steps_trained(run: Path) -> int:
-    """The newest step with a training loss."""
+    """Returns the newest step with a training loss."""
     return max((record["step"] for record in records(run) if "train/loss/forward" in record), default=0)
 
 
 def checkpoint_steps(run: Path) -> list[int]:
-    """Of the checkpoints that are completely written."""
+    """Returns the steps of the checkpoints that are completely written."""
     folder = run / "checkpoints"
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) if folder.exists() else []
 
@@ -186,7 +186,7 @@ def being_saved(run: Path) -> bool:
 
 
 def saved_arrays(run: Path, step: int) -> dict[str, np.ndarray]:
-    """Everything in a checkpoint: parameters, accumulators, LSTM state, position, random key."""
+    """Returns all arrays of a checkpoint: parameters, accumulators, LSTM state, position and random key."""
     handler, item = ocp.PyTreeCheckpointHandler(), epath.Path(run) / "checkpoints" / str(step) / "default"
     wanted = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), saved_tree(handler, item))
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
@@ -194,7 +194,7 @@ def saved_arrays(run: Path, step: int) -> dict[str, np.ndarray]:
 
 
 def assert_same_end(run: Path, whole: Path, step: int = STEPS) -> None:
-    """Bit for bit the same state, and the same export."""
+    """Asserts that two runs have the same state and the same export, bit for bit."""
     found, expected = saved_arrays(run, step), saved_arrays(whole, step)
     assert found.keys() == expected.keys()
     for part in ("params/softmax/kernel", "softmax_accumulator/kernel", "position", "key", "step"):
@@ -226,5 +226,5 @@ def losses(run: Path) -> dict[int, tuple[float, float]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Returns the contents of every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

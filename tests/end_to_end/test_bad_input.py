@@ -41,7 +41,7 @@ def test_blank_file(commands: Commands, tmp_path: Path) -> None:
 
 @pytest.fixture
 def latin(tmp_path: Path) -> Path:
-    """Text with one line, the third, in another encoding."""
+    """Writes a text whose third line is in another encoding."""
     path = tmp_path / "latin.txt"
     good = b"the house of representatives met , and rose again .\n" * 2
     path.write_bytes(good + "a café in the city\n".encode("latin-1") + good * 100)

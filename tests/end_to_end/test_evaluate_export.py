@@ -18,11 +18,11 @@ Congress , and the qwertyuiop House of Representatives , met .
 
 peace .
 """
-WORDS, SENTENCES, UNKNOWN = 9 + 11 + 2, 3, 2  # of TEXT, by hand
+WORDS, SENTENCES, UNKNOWN = 9 + 11 + 2, 3, 2  # the counts of TEXT, found by hand
 
 
 def evaluate(commands: Commands, tmp_path: Path, model: Path, *arguments: str | Path) -> dict:
-    """What `elmo-jax evaluate --json` writes; what it prints says the same."""
+    """Returns what `elmo-jax evaluate --json` writes, and checks that its output is the same."""
     figures = tmp_path / "figures.json"
     ended = commands.run("evaluate", model, "--data", *arguments, "--json", figures)
     assert ended.status == 0, ended.stderr
@@ -107,7 +107,7 @@ def test_evaluate_text_that_is_not_there(commands: Commands, whole: Path, tmp_pa
 
 
 def test_exports(commands: Commands, whole: Path, stopped: Path, tmp_path: Path) -> None:
-    """Of the last step, of the best and of any that is kept."""
+    """The last step, the best step and any kept step can be exported."""
     evaluated = [r["step"] for r in records(stopped) if "heldout/perplexity/average" in r]
     assert evaluated[-1] == 40 < checkpoint_steps(stopped)[-1] < 80, "the best is not the last"
     for run, step, made in ((whole, str(STEPS - 20), STEPS - 20), (stopped, "best", 40), (whole, "last", STEPS)):

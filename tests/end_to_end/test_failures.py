@@ -1,4 +1,4 @@
-"""What goes wrong while training: a full disk, a loss that is not finite. The last good checkpoint stays."""
+"""Tests failures in training: a full disk and a loss that is not finite. The last good checkpoint is kept."""
 
 import re
 from pathlib import Path

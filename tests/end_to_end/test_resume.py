@@ -1,4 +1,4 @@
-"""Stopped, killed, damaged: the same command goes on, and ends with the very same numbers."""
+"""Tests runs that are stopped, killed or damaged: the same command resumes them, with the same final numbers."""
 
 import os
 import random
@@ -29,7 +29,7 @@ from tests.end_to_end.commands import (
     wait,
 )
 
-ATTEMPTS = 20  # a process may be past the moment before the signal reaches it
+ATTEMPTS = 20  # a process may pass this moment before the signal reaches it
 
 
 def go_on(commands: Commands, run: Path, whole: Path) -> Ended:
@@ -116,7 +116,7 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path, seed: int) -> No
     later = checkpoint_steps(run)[-1] + 20 if checkpoint_steps(run) else 20
     killed(commands, run, lambda: being_saved(run) and steps_trained(run) >= later)
     half_written = next((run / "checkpoints").glob("*.orbax-checkpoint-tmp*"))
-    step, rest = half_written.name.split(".", 1)  # one more, as of a stop at a step that is not saved again
+    step, rest = half_written.name.split(".", 1)  # one more line, as after a stop at a step that is not saved again
     shutil.copytree(half_written, half_written.with_name(f"{int(step) + 1}.{rest}"))
 
     third = steps_trained(run) + chance.randrange(5, 20)
@@ -138,13 +138,13 @@ def test_killed_before_the_first_checkpoint(commands: Commands, corpus: Path, wh
     run = tmp_path / "run"
     killed(commands, run, lambda: (run / "config.json").exists())
     assert checkpoint_steps(run) == []
-    (run / "metrics.jsonl").write_text('{"step": 0, "tok')  # as it is where the system dies between two blocks
+    (run / "metrics.jsonl").write_text('{"step": 0, "tok')  # as if the system crashed between two blocks
     go_on(commands, run, whole)
     assert_same_losses(run, whole)
 
 
 def truncate(checkpoint: Path) -> str:
-    """The largest file loses its second half."""
+    """Removes the second half of the largest file."""
     largest = max((path for path in checkpoint.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     with largest.open("r+b") as file:
         file.truncate(largest.stat().st_size // 2)
@@ -178,7 +178,7 @@ def test_every_checkpoint_damaged(commands: Commands, half: Path) -> None:
 
 
 def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Path) -> None:
-    """What writes into a run's folder names who is there, and leaves everything as it is."""
+    """A launch into a run's folder in use is refused; the refusal names the holder, and no file changes."""
     with locked(epath.Path(half)):
         before = files(half)
         for arguments in (pretrain_arguments(half), ["export", str(half)]):

@@ -23,7 +23,7 @@ from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-# experiment -> vocabulary, parameters without softmax, parameters of the softmax
+# The size of the vocabulary, the parameters without the softmax and those of the softmax, by experiment.
 SIZES = {
     "pretrain_sotu_tiny": (21_644, 759_184, 21_644 * 65),
     "pretrain_fiction": (50_000, 2_740_048, 50_000 * 129),
@@ -31,11 +31,11 @@ SIZES = {
     "pretrain_small": (100_000, 13_593_296, 100_000 * 129),
     "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
 }
-# fine-tuning -> the experiment whose model it takes, architecture and vocabulary included
+# The experiment whose model is fine-tuned, with its architecture and vocabulary, by fine-tuning.
 FINETUNED = {"finetune_legal": "pretrain_sotu_tiny", "finetune_biomedical": "pretrain_fiction"}
 
 
-# experiment -> the command that its docstring gives; what is no pretraining has a test file of its own
+# The command in the docstring of each experiment; experiments that do not pretrain have their own test files.
 COMMANDS = {
     **{name: f"elmo-jax pretrain --config experiments/{name}.py" for name in SIZES},
     **{name: f"elmo-jax finetune --from runs/{of.removeprefix('pretrain_')}" for name, of in FINETUNED.items()},

@@ -1,4 +1,4 @@
-"""What the paper's model needs at its full size, read from the compiled programs (nothing is run)."""
+"""Tests the memory of the paper's model at full size, which is read from compiled programs; nothing is run."""
 
 from pathlib import Path
 

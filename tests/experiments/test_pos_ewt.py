@@ -1,4 +1,4 @@
-"""The tagger of `experiments/pos_ewt.py`: the real command on a small treebank with a small biLM."""
+"""Tests the tagger of `experiments/pos_ewt.py` by the real command on a small treebank with a small biLM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def experiment() -> ModuleType:
     spec = importlib.util.spec_from_file_location("pos_ewt", EXPERIMENT)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["pos_ewt"] = module  # where dataclasses look for it
+    sys.modules["pos_ewt"] = module  # dataclasses look for the module here
     spec.loader.exec_module(module)
     return module
 
@@ -43,13 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path) -> str:
-    """What the README's command prints, with two epochs and one seed."""
+    """Returns what the README's command prints with two epochs and one seed."""
     return run_experiment(folder, *README_COMMAND[1:], "--epochs", "2", "--seeds", "1")
 
 
 @pytest.fixture(scope="module")
 def printed(folder: Path) -> str:
-    """By the first run; its workdir is `runs/pos_ewt`."""
+    """Returns the output of the first run, whose workdir is `runs/pos_ewt`."""
     return run(folder)
 
 
@@ -58,7 +58,7 @@ def test_the_readme_has_this_command() -> None:
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name of a training -> what it wrote."""
+    """Returns the result of each training by name."""
     found = (folder / "runs" / "pos_ewt").glob("*/result.json")
     return {path.parent.name: json.loads(path.read_text()) for path in found}
 
@@ -86,12 +86,14 @@ def test_the_table_has_all_three_variants(folder: Path, printed: str) -> None:
 
 def test_an_interrupted_run_goes_on(folder: Path, printed: str) -> None:
     before, run_folder = results(folder), folder / "runs" / "pos_ewt"
-    (run_folder / "all_0" / "result.json").unlink()  # as a training that was killed leaves its folder
+    (run_folder / "all_0" / "result.json").unlink()  # as if the training was killed
     marked = before["top_0"] | {"test": 12.5}
     (run_folder / "top_0" / "result.json").write_text(json.dumps(marked))
     again = run(folder)
     assert "1/1 all layers mixed, seed 0" in again and "top layer only, seed" not in again
-    assert results(folder) == before | {"top_0": marked}  # the same seed, the same figures; the others as they were
+    assert results(folder) == before | {
+        "top_0": marked
+    }  # the same seed gives the same metrics, and the other results are unchanged
     assert re.search(r"^top layer only +12.50", again, re.MULTILINE)
 
 
@@ -165,7 +167,9 @@ assert "tensorflow" not in sys.modules
 
 
 def test_tfds_gives_the_same_words(folder: Path, tmp_path: Path) -> None:
-    environment = os.environ | {"TFDS_DATA_DIR": str(tmp_path)}  # TFDS reads it once: a process of its own
+    environment = os.environ | {
+        "TFDS_DATA_DIR": str(tmp_path)
+    }  # TFDS reads it only once, so this is a separate process
     for code in (TREEBANK, COMPARE):
         code = code.format(folder=str(EXPERIMENT.parent))
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
@@ -174,7 +178,7 @@ def test_tfds_gives_the_same_words(folder: Path, tmp_path: Path) -> None:
 
 
 def complaint(experiment: ModuleType, capsys: Capture, *arguments: str | Path) -> str:
-    """The one line of a refused command."""
+    """Returns the single line of a refused command."""
     capsys.readouterr()
     assert experiment.main([str(argument) for argument in arguments]) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""The linear classifiers of `experiments/pos_ewt_layers.py`: the real command on a small treebank."""
+"""Tests the linear classifiers of `experiments/pos_ewt_layers.py` by the real command on a small treebank."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_table(folder: Path) -> None:
     rows = dict(re.findall(r"^(\S.*?) {2,}(\d+\.\d\d) ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d$", printed, re.MULTILINE))
     names = ["characters", "LSTM layer 1", "LSTM layer 2", "LSTM layer 2, its input taken away"]
     assert list(rows) == [*names, "all mixed", "all side by side"]
-    # more than the commonest tag's share, which is less than 40%, where all of a random biLM is seen
+    # With all layers of a random biLM, the accuracy exceeds the share of the most frequent tag, which is below 40%.
     assert float(rows["all side by side"]) > 50
     pairs = ("0 and 1", "0 and 2", "1 and 2")
     assert re.search(" · ".join(rf"{pair} -?\d\.\d\d" for pair in pairs), printed)

@@ -14,9 +14,9 @@ from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 
 ROOT = Path(__file__).parents[2]
-ENOUGH_SECONDS = 600  # a process that needs more hangs
+ENOUGH_SECONDS = 600  # a process that takes longer is considered to hang
 CONFIG = ModelConfig(CharCNNConfig(4, ((1, 4), (2, 6)), 1), LSTMConfig(cells=9, projection=6))
-# two sentences with all that CoNLL-U has beside words: comments, a word of two, a word that is not in the text
+# Two sentences with comments, a multiword token and an empty node.
 PECULIAR = """\
 # newdoc id = made-up
 # text = I don't row.
@@ -40,7 +40,7 @@ WORDS = {"NOUN": "boat lake oar shore", "VERB": "drifts sinks waits", "ADJ": "ol
 
 
 def plain_sentences(number: int, seed: int) -> str:
-    """Sentences of a determiner, maybe an adjective, a noun and a verb."""
+    """Returns sentences of a determiner, sometimes an adjective, a noun and a verb."""
     random, text = np.random.default_rng(seed), ""
     for _ in range(number):
         tags = ["DET", "ADJ", "NOUN", "VERB"] if random.random() < 0.5 else ["DET", "NOUN", "VERB"]
@@ -52,7 +52,7 @@ def plain_sentences(number: int, seed: int) -> str:
 
 
 def make_bilm(path: Path, seed: int) -> None:
-    """An export with random parameters."""
+    """Writes an export with random parameters."""
     random = np.random.default_rng(seed)
     shapes = parameter_shapes(CONFIG)
     elmo_jax.export_bilm(
@@ -73,12 +73,12 @@ def write_folder(folder: Path) -> Path:
 
 
 def run_experiment(folder: Path, *command: str) -> str:
-    """What `python COMMAND` prints in the folder; the processes share compiled programs."""
+    """Returns what `python COMMAND` prints in the folder; the processes share compiled programs."""
     settings = {
         "PYTHONPATH": str(ROOT),
         "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # sooner compiled
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
     }
     done = subprocess.run(
         [sys.executable, *command],

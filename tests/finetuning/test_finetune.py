@@ -1,4 +1,4 @@
-"""What fine-tuning refuses before there is a run; the command itself is tested in end_to_end/."""
+"""Tests what fine-tuning refuses before a run exists; the command itself is tested in end_to_end/."""
 
 import json
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, setti
 
 
 def test_what_is_forgotten_is_measured_on_one_text(tmp_path):
-    """A second launch with another `--original` would compare "before" on one text with "after" on the other."""
+    """A second launch with another `--original` would compare two perplexities of different texts."""
     workdir = epath.Path(tmp_path)
     one, two = (SimpleNamespace(fingerprint=letter * 64, path=f"corpus_{letter}") for letter in "ab")
     check_original(workdir, one)  # no run yet

@@ -1,4 +1,4 @@
-"""When fine-tuning has trained enough, what it freezes, and what its report says."""
+"""Tests when fine-tuning ends, which parameters it freezes, and its report."""
 
 import json
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.config import Config
-from elmo_jax.finetuning.finetune import FROZEN
+from elmo_jax.finetuning.plan import FROZEN
 from elmo_jax.finetuning.report import FinetuningReport, findings, table
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
@@ -28,7 +28,7 @@ from tests.training.helpers import VOCABULARY, SmallTraining, small_config
         ([9.0, 8.0, 8.5], 2, False),
         ([9.0, 8.0, 8.5, 8.2], 2, True),
         ([9.0, 8.0, 8.5, 7.9], 2, False),
-        ([9.0, 8.0, 8.0, 8.0], 2, True),  # no lower is not better
+        ([9.0, 8.0, 8.0, 8.0], 2, True),  # a perplexity that is not lower is not better
         ([8.0, 9.0, 9.0, 9.0], 0, False),
         ([8.0, 9.0, float("inf"), 9.0], 3, True),
     ],

@@ -32,7 +32,7 @@ def test_old_rows_are_untouched_and_new_ones_share_out_the_unknown(softmax):
     for name in ("kernel", "bias"):
         assert new[name].dtype == np.float32 and len(new[name]) == KNOWN + ADDED
         assert new[name][:KNOWN].tobytes() == softmax[name].tobytes()
-    unknown = 1 + 12 + 6 + 3 + 2  # all that was <UNK> in the training text
+    unknown = 1 + 12 + 6 + 3 + 2  # all occurrences of <UNK> in the training text
     for seed in range(5):
         hidden = np.random.default_rng(seed).normal(size=PROJECTION)
         before, after = probabilities(softmax, hidden), probabilities(new, hidden)

@@ -14,25 +14,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-LAUNCH = Path(__file__).parents[2] / "launch"
-# blanks, quotes and dollars must reach elmo-jax as they were given
-ARGUMENTS = ["pretrain", "--config", "my run/a b.py", "--workdir", "gs://bucket/it's $HOME", '--config.x=$(y) "z"']
-TPU = ["--name", "elmo", "--zone", "us-west4-a", "--type", "v5litepod-64", "--runtime", "v2-alpha-tpuv5-lite"]
-GKE = ["--name", "elmo", "--image", "registry.example/me/elmo_jax:1", "--accelerator", "tpu-v5-lite-podslice"]
+from tests.launch.scripts import ARGUMENTS, GKE, LAUNCH, TPU, program, run
+
 GKE += ["--topology", "8x8", "--hosts", "16", "--chips", "4"]
-
-
-def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A script, to its end."""
-    command = ["bash", str(LAUNCH / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=30)
-
-
-def program(path: Path, text: str) -> str:
-    """Makes an executable; returns its path."""
-    path.write_text(text)
-    path.chmod(0o755)
-    return str(path)
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in LAUNCH.iterdir() if path.suffix in (".sh", ".sbatch")))
@@ -83,7 +67,7 @@ def test_local_gives_each_process_a_gpu(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "3 processes for 2 GPUs" in refused.stderr
 
 
-# a stand-in for elmo-jax: says who it is and what it was given, then does what BEHAVIOUR says for its number
+# A stand-in for elmo-jax prints its number and its arguments, and then does what BEHAVIOUR says for this number.
 STAND_IN = """\
 #!/usr/bin/env bash
 folder=$(dirname "$0")
@@ -165,7 +149,7 @@ def test_slurm_dry_run() -> None:
         ([143, 130, 143, 143, 0], 600, 4),
         ([75, 143, 0], 600, 2),
         ([1, 1, 1, 0], 600, 2),
-        ([75, 75, 75, 0], 600, 2),  # lost at once, again and again
+        ([75, 75, 75, 0], 600, 2),  # processes are lost at once, several times in a row
         ([75, 137, 134, 0], 0, 3),
     ],
 )
@@ -187,100 +171,18 @@ def test_slurm_requeues(tmp_path: Path, statuses: list[int], quick: int, requeue
     assert not (tmp_path / ".elmo-failures-7").exists()  # nothing is left behind at the end
 
 
-GCLOUD = """\
-#!/usr/bin/env bash
-folder=$(dirname "$0")
-printf '%s\\x1f' "$@" >>"$folder/calls" # units, and a record
-printf '\\x1e' >>"$folder/calls"
-next() { # takes the first word out of a file of them
-  read -ra words <"$folder/$1"
-  echo "${words[*]:1}" >"$folder/$1"
-  echo "${words[0]}"
-}
-case "$*" in
-  *describe*) word=$(next states); [[ $word != ABSENT ]] && echo "$word" ;;
-  *--command=*bin/elmo-jax*) exit "$(next statuses)" ;;
-esac
-"""
-
-
-def pod(folder: Path, states: str, statuses: str) -> tuple[int, list[list[str]]]:
-    """Runs tpu_pod.sh against a gcloud that answers so; returns its exit code and what it asked for, but for states."""
-    program(folder / "gcloud", GCLOUD)
-    (folder / "states").write_text(states)
-    (folder / "statuses").write_text(statuses)
-    there = {"PATH": f"{folder}:{os.environ['PATH']}", "POLL_SECONDS": "0", "MAX_FAILURES": "2"}
-    done = run(
-        "tpu_pod.sh", *TPU, "--spot", "--copy", "gs://bucket/my corpus=data/my corpus", "--", *ARGUMENTS, **there
-    )
-    calls = [call.split("\x1f")[:-1] for call in (folder / "calls").read_text().split("\x1e")[:-1]]
-    return done.returncode, [call[2:] for call in calls if "describe" not in call]
-
-
-def kinds(calls: list[list[str]]) -> list[str]:
-    """One word for each call."""
-    words = []
-    for call in calls:
-        command = next((word for word in call if word.startswith("--command=")), "")
-        purposes = {"bin/elmo-jax": "run", "uv venv": "install", "rsync": "copy", "pkill": "stop"}
-        words.append(next((purpose for text, purpose in purposes.items() if text in command), call[1]))
-    return words
-
-
-LAUNCHED = ["scp", "install", "copy", "stop", "run"]
-
-
-def test_tpu_pod_from_nothing(tmp_path: Path) -> None:
-    status, calls = pod(tmp_path, "ABSENT WAITING_FOR_RESOURCES PROVISIONING ACTIVE", "0")
-    assert status == 0 and kinds(calls) == ["create", *LAUNCHED]
-    for flag in (
-        "--spot",
-        "--accelerator-type=v5litepod-64",
-        "--runtime-version=v2-alpha-tpuv5-lite",
-        "--node-id=elmo",
-    ):
-        assert flag in calls[0]
-    for call in calls[1:]:
-        assert call[0] == "tpu-vm" and "--worker=all" in call and "--zone=us-west4-a" in call
-    command = calls[-1][-1].removeprefix("--command=")
-    assert shlex.split(command) == ["cd", "elmo_jax", "&&", ".venv/bin/elmo-jax", *ARGUMENTS]
-
-
-def test_tpu_pod_takes_the_slice_that_is_there(tmp_path: Path) -> None:
-    assert kinds(pod(tmp_path, "ACTIVE", "0")[1]) == LAUNCHED
-
-
-def test_tpu_pod_after_a_preemption(tmp_path: Path) -> None:
-    status, calls = pod(tmp_path, "ACTIVE SUSPENDING SUSPENDED ABSENT ACTIVE", "255 0")
-    assert status == 0 and kinds(calls) == [*LAUNCHED, "delete", "create", *LAUNCHED]
-
-
-@pytest.mark.parametrize(
-    ("statuses", "status", "launches"),
-    [("2 0", 2, 1), ("143 134 0", 0, 3), ("1 1 1 0", 1, 3), ("255 255 255 0", 255, 3)],
-)
-def test_tpu_pod_restarts(tmp_path: Path, statuses: str, status: int, launches: int) -> None:
-    found, calls = pod(tmp_path, "ACTIVE " * 4, statuses)
-    assert found == status and kinds(calls) == LAUNCHED * launches
-
-
-def test_tpu_pod_dry_run_runs_nothing(tmp_path: Path) -> None:
-    program(tmp_path / "gcloud", GCLOUD)
-    shown = run("tpu_pod.sh", *TPU, "--dry-run", "--", *ARGUMENTS, PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert shown.returncode == 0 and not (tmp_path / "calls").exists()
-    lines = [shlex.split(line) for line in shown.stdout.splitlines()]
-    assert lines[0][:5] == ["gcloud", "compute", "tpus", "queued-resources", "create"]
-    assert shlex.split(lines[-1][-1].removeprefix("--command="))[3:] == [".venv/bin/elmo-jax", *ARGUMENTS]
-
-
 def strict(properties: dict, **more: object) -> dict:
-    """Of an object: these fields and no others."""
+    """Returns the schema of an object with these fields and no others."""
     return {"type": "object", "properties": properties, "additionalProperties": False, **more}
 
 
 # the documented fields of https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/ that the file uses
 WORDS = {"type": "array", "items": {"type": "string"}}
+
+
 REASONS = ["BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"]
+
+
 RULE = strict(
     {
         "name": {"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
@@ -290,7 +192,11 @@ RULE = strict(
     },
     required=["name", "action"],
 )
+
+
 REPLICATED = {"name": {"type": "string"}, "replicas": {"type": "integer"}, "template": {"type": "object"}}
+
+
 JOBSET = strict(
     {
         "apiVersion": {"const": "jobset.x-k8s.io/v1alpha2"},

@@ -27,7 +27,7 @@ def spell(words, size):
 
 
 def run_padded(bilm, params, sentences, state, rows):
-    """Sentences side by side, marks included, as the original's batches: the layers [3, B, T, 2P] without the marks."""
+    """Runs sentences in one batch with marks, as the original; returns the layers [3, B, T, 2P] without the marks."""
     size = bilm.config.char_cnn.max_characters
     longest = max(len(s) for s in sentences) + 2
     characters, inputs, mask = [], np.zeros((2, longest, rows), np.int32), np.zeros((2, longest, rows), bool)
@@ -68,8 +68,8 @@ def test_meets_the_originals_vectors_with_the_state_carried(name):
             for i, vectors in enumerate(found):
                 expected = file[call][str(i)][...]
                 errors.append(np.abs(vectors - expected).ravel())
-    # these random weights make some sentences chaotic: there the original's float32 is itself 2.3e-5 from exact
-    # arithmetic (the same steps in float64), so no program can meet it nearer
+    # With these random weights, some sentences are chaotic: the original's float32 differs by 2.3e-5 from exact
+    # arithmetic (the same steps in float64), so no program can come closer.
     errors = np.concatenate(errors)
     assert np.mean(errors < 2e-6) > 0.98
     assert errors.max() < 3e-5
@@ -142,7 +142,9 @@ def test_the_residual_adds_the_dropped_input():
         return bilm.apply({"params": params}, characters, inputs, carry, deterministic=False, rngs=rngs)[0][2]
 
     share = np.mean([np.asarray(top(jax.random.key(n))) == 0 for n in range(20)])
-    assert share == pytest.approx(1 - 0.7**2, abs=0.05)  # dropped twice: as the layer's input, and as the top output
+    assert share == pytest.approx(
+        1 - 0.7**2, abs=0.05
+    )  # units are dropped twice: at the layer's input and at the top output
 
 
 def test_dropout_is_on_in_training_only():

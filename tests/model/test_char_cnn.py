@@ -1,4 +1,4 @@
-"""The chunked encoder against the plain form: one convolution a filter, over all positions, and autodiff."""
+"""Tests the chunked encoder against the plain form: one convolution per filter over all positions, and autodiff."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def random_words(rng, lengths):
 
 
 def random_params(encoder, characters, seed=0):
-    """Biases too, which start at zero."""
+    """Returns random parameters, also for the biases, which start at zero."""
     params = encoder.init(jax.random.key(seed), characters)["params"]
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
@@ -36,9 +36,15 @@ def random_params(encoder, characters, seed=0):
 @pytest.mark.parametrize(
     ("activation", "highways", "projection", "chunk", "lengths"),
     [
-        ("relu", 1, PROJECTION, 4, range(1, 12)),  # several chunks, the last one part full
+        ("relu", 1, PROJECTION, 4, range(1, 12)),  # several chunks, the last of which is partly filled
         ("relu", 2, PROJECTION, 16, [1, 48, 3, 48, 20]),  # words that fill all positions; unsorted; one chunk
-        ("tanh", 1, PROJECTION, 3, [44, 2, 43, 42, 1, 41, 40]),  # around where the last all-padding window ends
+        (
+            "tanh",
+            1,
+            PROJECTION,
+            3,
+            [44, 2, 43, 42, 1, 41, 40],
+        ),  # lengths around the end of the last window of padding alone
         ("relu", 0, sum(number for _, number in WIDTHS), 5, range(1, 8)),  # neither highway nor projection
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import elmo_jax
 from elmo_jax import (
-    CachedWords,
     ELMo,
     FrozenBiLM,
     LayerNorm,
@@ -29,22 +26,9 @@ from elmo_jax import (
     with_bilm,
 )
 from elmo_jax.characters import spell
-from elmo_jax.checkpoints.layout import fingerprint, flatten, parameter_shapes, unflatten
-from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.model import sentences
 from elmo_jax.model.precision import Precision
-
-CONFIG = ModelConfig(CharCNNConfig(4, ((1, 3), (3, 6)), 1, max_characters=11), LSTMConfig(cells=7, projection=5))
-SENTENCES = [["the", "cat", "sat"], [], ["a/b", "naïve", "the", "longestwordofall", "…"], ["cat"]]
-SIZE = CONFIG.char_cnn.max_characters
-
-
-def bilm_of(seed: int = 0) -> elmo_jax.EmbeddingBiLM:
-    random = np.random.default_rng(seed)
-    shapes = parameter_shapes(CONFIG)
-    params = unflatten({path: random.normal(0, 0.4, shape).astype("f4") for path, shape in shapes.items()})
-    plain = elmo_jax.PretrainedBiLM(CONFIG, params, None, {}, fingerprint(flatten(params)))
-    return elmo_jax.EmbeddingBiLM.of(plain)
+from tests.model.elmo_modules import SENTENCES, SIZE, bilm_of, by_hand, made, run
 
 
 @pytest.fixture(scope="module")
@@ -55,33 +39,6 @@ def bilm() -> elmo_jax.EmbeddingBiLM:
 @pytest.fixture(scope="module")
 def characters() -> np.ndarray:
     return character_ids(SENTENCES, SIZE)
-
-
-def made(bilm, characters, **settings):
-    """The module, and variables whose mixes are not at their start."""
-    module = bilm.elmo(**settings)
-    variables = module.init(jax.random.key(0), characters)
-    random = np.random.default_rng(1)
-    variables["params"] = jax.tree.map(lambda x: x + random.normal(size=x.shape).astype("f4"), variables["params"])
-    return module, with_bilm(variables, bilm)
-
-
-def run(module, variables, *arguments, **keywords):
-    return jax.jit(functools.partial(module.apply, **keywords))(variables, *arguments)
-
-
-def by_hand(layers, counted, params, norm):
-    """Equation 1, sentence marks or not, in float64: layers [B, N, T, D], `counted` [B, T]."""
-    layers = np.asarray(layers, np.float64)
-    shares = np.exp(np.asarray(params["weights"], np.float64))
-    shares /= shares.sum()
-    total = 0.0
-    for share, layer in zip(shares, layers.swapaxes(0, 1), strict=True):
-        if norm:
-            values = layer[counted]
-            layer = (layer - values.mean()) / np.sqrt(values.var() + 1e-12)
-        total = total + share * layer
-    return float(params["gamma"]) * total * counted[..., None]
 
 
 def test_equation_1_from_embed_and_from_characters(bilm, characters):
@@ -129,7 +86,7 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
     marked, _ = run(module, variables, characters, None, method="_bilm")  # [B, L+1, T+2, 2P]
     lengths = np.array([len(sentence) for sentence in SENTENCES])[:, None]
     counted = np.arange(marked.shape[2]) < lengths + 2
-    for row, sentence in enumerate(SENTENCES):  # the marks are where they belong: the token vectors say so
+    for row, sentence in enumerate(SENTENCES):  # the token vectors show that the marks are in their places
         begin, end = bilm.words(["<S>", "</S>"])
         assert_allclose(marked[row, 0, 0, :5], begin, atol=1e-6)
         assert_allclose(marked[row, 0, len(sentence) + 1, 5:], end, atol=1e-6)
@@ -161,7 +118,7 @@ def test_dropout_is_on_the_result_only(bilm, characters):
 
 
 class Tagger(nn.Module):
-    """A task model with the module somewhere inside it."""
+    """A task model that contains the module."""
 
     elmo: ELMo
 
@@ -268,78 +225,6 @@ def test_from_nnx(bilm, characters):
     assert stored["elmo"]["fingerprint"][...].size == 32
     with pytest.raises(UserError, match="made with another biLM"):
         add_bilm(model.elmo, bilm_of(seed=5))
-
-
-def test_cached_words_and_characters_for_the_others(bilm, characters):
-    module, variables = made(bilm, characters)
-    expected = run(module, variables, characters).mixes[0]
-    known = ["the", "unseen", "…"]  # the first and the last row are used
-    for cache in (CachedWords(known, bilm.words(known), SIZE), CachedWords([], np.zeros((0, 5)), SIZE)):
-        spelt, words = cache(SENTENCES)
-        assert len(spelt) == len(
-            {word for sentence in SENTENCES for word in sentence} - set(known[: len(cache.vectors)])
-        )
-        out = run(module, with_bilm(variables, bilm, cache), spelt, words)
-        assert_allclose(out.mixes[0], expected, atol=2e-6)
-    wide, more = cache(SENTENCES, rows=6, steps=9, others=12)  # one shape for all batches
-    assert wide.shape == (12, SIZE) and more.shape == (6, 9)
-    padded = run(module, with_bilm(variables, bilm, cache), wide, more)
-    assert_allclose(padded.mixes[0][:4, :5], expected, atol=2e-6)
-    assert not np.any(padded.mixes[0][4:]) and not np.any(padded.mask[4:])
-    # the vectors do come from the cache
-    other = CachedWords(known, bilm.words(known) + 1, SIZE)
-    moved = run(module, with_bilm(variables, bilm, other), *other(SENTENCES)).mixes[0]
-    assert np.abs(moved - expected)[0].max() > 0.01 and np.abs(moved - expected)[3].max() < 2e-6
-
-
-def test_characters_of_another_width_are_refused(bilm, characters):
-    module, variables = made(bilm, characters)
-    assert_array_equal(bilm.character_ids(SENTENCES), characters)
-    for width in (50, 2 * SIZE):  # 2 * SIZE can be reshaped to twice as many words without an error
-        wide = character_ids(SENTENCES, width)
-        with pytest.raises(UserError, match=f"characters: {width} per word, but this biLM reads {SIZE}; make them"):
-            run(module, variables, wide)
-        with pytest.raises(UserError, match=f"characters: {width} per word"):
-            module.init(jax.random.key(0), wide)
-        cache = CachedWords(["the"], bilm.words(["the"]), width)
-        with pytest.raises(UserError, match=f"characters: {width} per word"):
-            run(module, variables, *cache(SENTENCES))
-        with pytest.raises(UserError, match=f"cache: max_characters is {width}, expected {SIZE}"):
-            with_bilm(variables, bilm, cache)
-
-
-def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
-    module, variables = made(bilm, characters)
-    known = ["the", "…"]
-    cache = CachedWords(known, bilm.words(known), SIZE)
-    spelt, words = cache(SENTENCES)
-    shorter = CachedWords(known[:1], bilm.words(known[:1]), SIZE)
-    for without, row in ((variables, "row 2 of the cache, .* 0 rows"), (with_bilm(variables, bilm, shorter), "1 rows")):
-        out = run(module, without, spelt, words)
-        lost = np.array([row > 0 for row in words.max(1)]) if without is variables else words.max(1) > 1
-        assert lost.any() and not lost.all()
-        assert np.isnan(np.asarray(out.mixes[0])[lost]).any(-1).any(-1).all()  # no vector of another word
-        assert np.isfinite(np.asarray(out.mixes[0])[~lost]).all()
-        with pytest.raises(UserError, match=f"words: {row}" if without is variables else row):
-            module.apply(without, spelt, words)
-    found = with_bilm(variables, bilm, cache)
-    with pytest.raises(UserError, match=r"words: row \d+ of characters, which have 1 rows"):
-        module.apply(found, spelt[:1], words)
-    assert np.isnan(np.asarray(run(module, found, spelt[:1], words).mixes[0])).any()
-
-
-def test_a_cache_of_another_bilm_is_refused(bilm, characters):
-    module = bilm.elmo()
-    variables = module.init(jax.random.key(0), characters)
-    other = bilm_of(seed=5)
-    cache = CachedWords(["the"], other.words(["the"]), SIZE, other.fingerprint)
-    message = f"cache: the vectors are of another biLM: its fingerprint is {other.fingerprint[:12]}…, this one's"
-    with pytest.raises(UserError, match=message):
-        with_bilm(variables, bilm, cache)
-    with pytest.raises(UserError, match=message):
-        add_bilm(nnx.bridge.ToNNX(bilm.elmo(), rngs=nnx.Rngs(0)).lazy_init(characters), bilm, cache)
-    cache = CachedWords(["the"], bilm.words(["the"]), SIZE, bilm.fingerprint)
-    assert "cache" in with_bilm(variables, bilm, cache)["bilm"]
 
 
 def test_marks_are_those_of_the_speller():

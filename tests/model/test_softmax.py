@@ -1,4 +1,4 @@
-"""The softmax against TensorFlow's numbers and against the plain form."""
+"""Tests the softmax against TensorFlow's numbers and against the plain form."""
 
 from pathlib import Path
 

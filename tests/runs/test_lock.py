@@ -76,7 +76,7 @@ def test_a_folder_of_its_own_is_made_and_removed_where_nothing_was_written(tmp_p
         assert (tmp_path / "a" / "b" / LOCK).exists()
     assert os.listdir(tmp_path) == []
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / LOCK).touch()  # of a launch that was killed at once
+    (tmp_path / "run" / LOCK).touch()  # the lock of a launch that was killed at once
     check_usable(epath.Path(tmp_path / "run"))
 
 

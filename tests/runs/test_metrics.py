@@ -102,6 +102,6 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
         MetricsLog(epath.Path(tmp_path), 5)
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == good + b"\n" + line + b"\n" + good + b"\n"
-    path.write_bytes(good + b"\n" + line.replace(b"\n", b""))  # without its end it is one that a kill cut short
+    path.write_bytes(good + b"\n" + line.replace(b"\n", b""))  # a record without its end was cut short by a kill
     assert read_records(path) == [{"step": 1}]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]

@@ -1,4 +1,4 @@
-"""What holds for every task model; a problem is `(texts, arrays)`, for `model.apply(variables, *texts, arrays)`."""
+"""Checks that hold for all task models; a problem is `(texts, arrays)` for `model.apply(variables, *texts, arrays)`."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def init(model, problem, seed=0):
 
 
 def run(model, variables, problem):
-    """The `TaskOutput`, and the logits."""
+    """Returns the `TaskOutput` and the logits."""
     texts, arrays = problem
 
     @jax.jit
@@ -50,7 +50,7 @@ def gradient(model, variables, problem):
 
 
 def row(problem, index):
-    """One row alone, without padding."""
+    """Returns one row without the others and without padding."""
     texts, arrays = problem
     ends = [int(t.mask[index].sum()) for t in texts]
     cut = [jax.tree.map(lambda x, end=end: x[index : index + 1, :end], t) for t, end in zip(texts, ends, strict=True)]
@@ -60,7 +60,7 @@ def row(problem, index):
 
 
 def wider(problem, rows, steps):
-    """More rows without any word, and more padding: ones among the vectors, -1 among the tags and labels."""
+    """Adds rows without words and more padding, with ones among the vectors and -1 among the tags and labels."""
 
     def pad(x, axes):
         x = np.asarray(x)
@@ -123,7 +123,7 @@ def dropout_acts_in_training_only(model, problem):
 
 
 def overfits(model, problem, score, steps=150, rate=0.01):
-    """Adam on one batch reaches a score of 0.95; `score(predictions)`."""
+    """Asserts that Adam on one batch reaches a score of 0.95 by `score(predictions)`."""
     texts, arrays = problem
     optimizer = optax.adam(rate)
 
@@ -150,7 +150,7 @@ def count(model, texts, arrays):
 
 
 def shapes(size, output=0):
-    """A text of the sizes of the paper, as shapes only."""
+    """Returns the shapes of a text with the sizes of the paper."""
 
     def vectors(width):
         return jax.ShapeDtypeStruct((2, 3, width), jnp.float32)

@@ -1,4 +1,4 @@
-"""What the tests of readers and scorers share."""
+"""Helpers of the tests of readers and scorers."""
 
 import functools
 import json
@@ -28,7 +28,7 @@ def write(folder, text, name="file.txt"):
 
 
 def message(call, path, *args, **kwargs):
-    """The error about a file, without the name of the file."""
+    """Returns the error about a file without the name of the file."""
     with pytest.raises(UserError) as error:
         call(path, *args, **kwargs)
     text = str(error.value)

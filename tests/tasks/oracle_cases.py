@@ -8,7 +8,7 @@ FOLDER = Path(__file__).parents[1] / "oracles" / "tasks"
 
 
 def read_case(file, case):
-    """The arrays of one case: kind -> name -> array."""
+    """Returns the arrays of one case by kind and name."""
     kinds = {}
     with np.load(FOLDER / file) as arrays:
         for key in arrays.files:

@@ -1,4 +1,4 @@
-"""A small tagging problem, a small random biLM, and the training of a POS tagger on both."""
+"""Makes a small tagging problem and a small random biLM, and trains a POS tagger with both."""
 
 from __future__ import annotations
 

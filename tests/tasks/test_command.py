@@ -1,4 +1,4 @@
-"""`elmo-jax task`: a training that is killed and goes on, evaluation, and predictions for text that somebody types."""
+"""Tests `elmo-jax task`: a training that is killed and resumed, evaluation, and predictions for typed text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainer of all tasks: the same numbers on any number of devices and for any source of ELMo's layers."""
+"""Tests the trainer of all tasks: the same numbers on any number of devices and for any source of ELMo's layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracles of the task models, and their weights in the layouts of this package.
+"""Reads the oracles of the task models, and converts their weights to the layouts of this package.
 
 Tensors keep PyTorch's layouts: `Linear.weight` [out, in], LSTM weights [4H, in] with gates i, f, g, o and two biases
 that add, `Conv1d.weight` [out, in, width].
@@ -13,7 +13,7 @@ ORACLES = Path(__file__).parents[1] / "oracles" / "tasks"
 
 
 def oracle(file, case):
-    """The arrays of a case: kind -> name -> array."""
+    """Returns the arrays of a case by kind and name."""
     kinds = {}
     with np.load(ORACLES / f"{file}.npz") as arrays:
         for key in arrays.files:
@@ -24,7 +24,7 @@ def oracle(file, case):
 
 
 def close(found, expected, tolerance=1e-5):
-    """Within `tolerance` of the largest entry."""
+    """Asserts that arrays agree within `tolerance` times the largest entry."""
     expected = np.asarray(expected)
     assert_allclose(found, expected, rtol=0, atol=tolerance * max(np.abs(expected).max(), 1e-30))
 
@@ -34,7 +34,7 @@ def dense(params, prefix):
 
 
 def gates(blocks):
-    """[4H, ...] of gates i, f, g, o as i, g, f, o."""
+    """Reorders gates [4H, ...] from i, f, g, o to i, g, f, o."""
     i, f, g, o = np.split(blocks, 4)
     return np.concatenate([i, g, f, o])
 

@@ -21,7 +21,7 @@ TYPES, VOCABULARY, ROWS, STEPS, NEGATIVES = 60, 40, 8, 5, 16
 
 
 def small_config(**train):
-    """Without dropout, so that the devices' random numbers play no part."""
+    """Returns a config without dropout, so that the devices' random numbers do not matter."""
     model = ModelConfig(CharCNNConfig(4, ((1, 3), (2, 5), (3, 6)), 1), LSTMConfig(cells=11, projection=7), dropout=0.0)
     optimizer = train.pop("optimizer", OptimizerConfig(clip_norm=2.0))
     settings = {"batch_size": ROWS, "unroll_steps": STEPS, "negatives": NEGATIVES, "steps": 20} | train
@@ -29,7 +29,7 @@ def small_config(**train):
 
 
 class SmallTraining:
-    """A step on some of the devices, its batches and its state."""
+    """A training step on some of the devices, with its batches and its state."""
 
     def __init__(self, config, devices, chunk=16, placement=Placement.REPLICATED, vocabulary=VOCABULARY):
         self.config, self.vocabulary = config, vocabulary
@@ -56,7 +56,7 @@ class SmallTraining:
         return jax.device_put(state, named_shardings(state_specs(state, self.step.placement), self.mesh))
 
     def run(self, steps):
-        """The state after some steps, and the metrics of each."""
+        """Returns the state after some steps, and the metrics of each step."""
         state, batches, found = self.placed(jax.tree.map(jnp.copy, self.state)), self.host_batches(), []
         for _ in range(steps):
             batch = to_devices(next(batches), BATCH_SPECS, self.mesh)

@@ -1,4 +1,4 @@
-"""Held-out perplexity: against the plain form, on any number of devices, in any windows and chunks."""
+"""Tests held-out perplexity against the plain form, on any number of devices, in any windows and chunks."""
 
 import dataclasses
 import tracemalloc
@@ -24,7 +24,7 @@ SETTINGS = EvaluationConfig(batch_size=3, unroll_steps=7, vocabulary_chunk=9)
 
 @pytest.fixture(scope="module")
 def training():
-    """With dropout in its config, which evaluation must not apply."""
+    """Returns a training with dropout in its config, which evaluation must not apply."""
     return SmallTraining(with_dropout(small_config(), 0.5), devices=1)
 
 
@@ -37,7 +37,7 @@ def evaluate(training, settings, devices, blocks=None):
 
 
 def plain_losses(training, text):
-    """[2, n] losses of one row's text, both directions, by the plain softmax; state from zero and carried."""
+    """Returns the losses [2, n] of one row's text in both directions by the plain softmax; the state is carried."""
     streams = both_directions(text)
     params, model = from_lanes(training.state.params, VOCABULARY), training.step.model
     words = np.unique(text)

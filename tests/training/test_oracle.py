@@ -29,7 +29,7 @@ def part(oracle, name):
 
 
 def batch_and_spellings(oracle, step):
-    """The oracle's batch of both directions as ours: [row, step] -> [step, row], words found once."""
+    """Converts the oracle's batch of both directions from [row, step] to [step, row], with distinct words."""
     directions = ("forward", "backward")
     characters = np.stack([oracle[f"batches/{d}/char_ids"][step] for d in directions]).reshape(-1, CHARACTERS)
     distinct, inverse = np.unique(characters, axis=0, return_inverse=True)
@@ -53,11 +53,11 @@ def batch_and_spellings(oracle, step):
 
 
 def states(carry):
-    """As the oracle lists them: of each direction, of each layer, cell and hidden."""
+    """Returns the LSTM states in the oracle's order: by direction, by layer, cell and then hidden."""
     return [carry[f"layer_{j}"][part][d] for d in range(2) for j in range(2) for part in range(2)]
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])  # whose form of the LSTMs is taken
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])  # the platform whose form of the LSTMs is tested
 def test_forty_steps_of_the_original_trainer(platform):
     oracle = dict(np.load(ORACLE / "trajectory.npz"))
     model = read_options(ORACLE / "options.json")

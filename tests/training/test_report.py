@@ -1,4 +1,4 @@
-"""What a finished run is told and drawn with."""
+"""Tests the table and the picture of a finished run."""
 
 import json
 
@@ -88,7 +88,7 @@ def test_records_past_a_restored_step_and_half_lines_are_forgotten(tmp_path):
 
 
 def test_work_at_the_original_size():
-    """Operations forward: highways 33.5 million a word; LSTMs 151 and 8,192 negatives 16.8 million a token."""
+    """The forward operations are 33.5 M per word for highways, and 151 M (LSTMs) and 16.8 M (negatives) per token."""
     model = ModelConfig()
     weights_of_filters = sum(width * 16 * number for width, number in model.char_cnn.filters)
     assert flops_per_word(model, 9) - flops_per_word(model, 8) == 2 * weights_of_filters

@@ -21,7 +21,7 @@ from elmo_jax.training.softmax_sharding import Placement, ShardedRows, Wanted, c
 from tests.training.helpers import ROWS, SmallTraining, small_config
 from tests.training.programs import COLLECTIVE, loop_computations
 
-DEVICES, VOCABULARY, UNROLL = 8, 300, 20  # 300 words: 212 rows of padding
+DEVICES, VOCABULARY, UNROLL = 8, 300, 20  # with 300 words, there are 212 rows of padding
 TARGETS = 2 * UNROLL * ROWS // DEVICES  # of one device
 OPTIMIZERS = {
     "adagrad": OptimizerConfig(clip_norm=2.0),
@@ -30,13 +30,13 @@ OPTIMIZERS = {
 
 
 def trainings(optimizer="adagrad", **settings):
-    """On one device, and divided over eight."""
+    """Returns one training on one device and one that is divided over eight."""
     config = small_config(unroll_steps=UNROLL, optimizer=OPTIMIZERS[optimizer], **settings)
     alone = SmallTraining(config, 1, vocabulary=VOCABULARY)
     divided = SmallTraining(config, DEVICES, placement=Placement.SHARDED, vocabulary=VOCABULARY)
     batch = to_devices(next(divided.host_batches()), BATCH_SPECS, divided.mesh)
     lowered = divided.program.lower(divided.placed(divided.state), batch, divided.spellings)
-    divided.program = lowered.compile()  # to be read as well as run
+    divided.program = lowered.compile()  # the program is read as well as run
     return alone, divided
 
 
@@ -46,12 +46,12 @@ def adagrad():
 
 
 def text(targets, rng):
-    """As it comes, its 60 words spread over the vocabulary."""
+    """Returns a text whose 60 words are spread over the vocabulary."""
     return targets * 5
 
 
 def crowded(targets, rng):
-    """Many distinct words, and all of them of the first device."""
+    """Returns a text of many distinct words, all of which belong to the first device."""
     words = np.arange(VOCABULARY)
     return rng.choice(words[words % LANES < LANES // DEVICES], targets.shape).astype(np.int32)
 
@@ -61,7 +61,7 @@ def one_word(targets, rng):
 
 
 def asked_most(targets):
-    """Distinct words that one device asks of one owner, at most."""
+    """Returns the largest number of distinct words that one device asks of one owner."""
     rows = np.asarray(rows_of(targets, VOCABULARY))  # [2, T, B]
     of_devices = [np.unique(part) for part in np.split(rows, DEVICES, axis=2)]
     share = stored_rows(VOCABULARY) // DEVICES
@@ -69,7 +69,7 @@ def asked_most(targets):
 
 
 def steps(training, kinds, state=None):
-    """The state after each kind of batch, and the metrics."""
+    """Returns the state after each kind of batch, and the metrics."""
     state = training.placed(jax.tree.map(jnp.copy, training.state) if state is None else state)
     batches, rng, found = training.host_batches(), np.random.default_rng(1), []
     for kind in kinds:
@@ -106,7 +106,7 @@ def test_the_full_softmax_trains_so_too():
 
 
 def test_negatives_travel_as_the_product_rounds_them():
-    """In bfloat16 the rows of negatives are sent rounded, those of targets are not: the losses are the same."""
+    """In bfloat16, the rows of negatives are sent rounded and those of targets are not; the losses are the same."""
     state = SmallTraining(small_config(), 1, vocabulary=VOCABULARY).state.params["softmax"]
     mesh, words = make_mesh(), jnp.arange(3, 33)
     wanted = Wanted(rows_of(words[:10], VOCABULARY), rows_of(words[10:], VOCABULARY))
@@ -149,7 +149,7 @@ def restore(folder, like, placement, mesh):
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_a_checkpoint_goes_on_anywhere(adagrad, tmp_path, devices):
-    """Saved divided over eight devices, restored on others, divided or not; and the other way."""
+    """A checkpoint that is saved on eight devices is restored on others, divided or not, and the other way round."""
     alone, divided = adagrad
     state, _ = steps(divided, [text, text])
     kept = jax.device_get(state)
@@ -180,7 +180,7 @@ def test_evaluates_as_with_all_rows_on_every_device(adagrad, chunk):
     training = adagrad[0]
     settings = EvaluationConfig(batch_size=3, unroll_steps=16, vocabulary_chunk=chunk)
     params = jax.device_get(training.state.params)
-    # biases that tell words, and padding, apart
+    # biases that distinguish words and padding
     natural = from_lanes(params, VOCABULARY)
     natural["softmax"] = natural["softmax"] | {"bias": np.linspace(-3, 3, VOCABULARY, dtype=np.float32)}
     params, found = to_lanes(natural), []
@@ -244,8 +244,8 @@ def test_rows_are_divided_where_that_saves_something():
     chosen = {(n, name): choose_placement("auto", n, **s) for n in (1, 2, 3, 8, 256) for name, s in
               (("paper", paper), ("tiny", tiny))}  # fmt: skip
     divided = {key for key, placement in chosen.items() if placement is Placement.SHARDED}
-    # one device has nothing to divide; three cannot share out 256 lanes; a small table is divided where many devices
-    # would send it around
+    # One device has nothing to divide, and three cannot divide 256 lanes; a small table is divided if many devices
+    # would exchange it.
     assert divided == {(2, "paper"), (8, "paper"), (256, "paper"), (8, "tiny"), (256, "tiny")}
     assert choose_placement("replicated", 8, **paper) is Placement.REPLICATED
     assert choose_placement("sharded", 8, **tiny) is Placement.SHARDED

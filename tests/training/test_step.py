@@ -24,7 +24,7 @@ from tests.training.programs import COLLECTIVE, loop_computations
 
 @partial(jax.jit, static_argnums=0)
 def plain_step(training, state, batch):
-    """The dense update by autodiff through the whole table, Optax's clip and Adagrad; one device, no dropout."""
+    """Makes the dense update by autodiff of the whole table, Optax's clip and Adagrad; one device, no dropout."""
     optimizer = optax.chain(
         optax.clip_by_global_norm(training.config.train.optimizer.clip_norm),
         optax.scale_by_rss(1.0, eps=0.0),

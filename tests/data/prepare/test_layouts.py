@@ -21,7 +21,7 @@ LONG = "This sentence, which has a comma, is one of several that make the line l
 
 
 def read(corpus: Corpus, split: str) -> list[str]:
-    """The sentences of a split."""
+    """Returns the sentences of a split."""
     words, blocks = corpus.words(), corpus.blocks(split)
     text = " ".join("\n" if i == 0 else words[i] for k in range(len(blocks)) for i in blocks[k])
     return [line.strip() for line in text.split("\n")[1:]]
@@ -48,7 +48,7 @@ def sentence(document: int, number: int) -> str:
 
 
 def documents(folder: Path, format: str) -> Path:
-    """The same twenty documents, document i of i % 3 + 1 paragraphs, laid out in one of the formats."""
+    """Writes the same twenty documents in one of the formats; document i has i % 3 + 1 paragraphs."""
     texts = [[paragraph(i, k) for k in range(i % 3 + 1)] for i in range(20)]
     path = folder / f"text.{format if format in ('jsonl', 'parquet') else 'txt'}"
     match format:
@@ -136,7 +136,7 @@ def test_each_source_has_its_share_held_out(tmp_path: Path) -> None:
     held = [source["splits"]["heldout"] for source in corpus.report["sources"]]
     assert held[0] == {"documents": 5, "sentences": 9, "words": 9 * 14}
     assert held[5] == {"documents": None, "sentences": 200, "words": 1000}
-    # files that are one document each are counted together, as in a folder
+    # Files that are one document each are counted together, as in a folder.
     assert [found["documents"] for found in held[1:5] + held[6:]] == [0, 0, 0, 1, 0, 0, 0, 1]
     assert corpus.report["splits"]["heldout"]["sentences"] == sum(found["sentences"] for found in held)
     assert corpus.report["splits"]["heldout"]["words"] == sum(found["words"] for found in held)
@@ -153,7 +153,7 @@ def test_held_out_files_are_not_trained_on(tmp_path: Path) -> None:
     assert read(corpus, "heldout") == ["file 3 , tokenised ."]
     assert read(corpus, "train") == [f"file {i} , tokenised ." for i in range(10) if i != 3]
     corpus = make(tmp_path / "both", tmp_path / "text", heldout_sources=[held], heldout_fraction=0.2)
-    assert read(corpus, "heldout") == [f"file {i} , tokenised ." for i in (5, 3)]  # of those left, every fifth
+    assert read(corpus, "heldout") == [f"file {i} , tokenised ." for i in (5, 3)]  # every fifth of the remaining ones
     assert "all of it is held out" in refusal(tmp_path / "none", held, heldout_sources=[str(tmp_path / "text")])
 
 
@@ -203,7 +203,7 @@ def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int
 @pytest.mark.parametrize(
     "line",
     [
-        "“He said so. She went. ",  # sentencex alone looks for the end of each quote through the whole paragraph
+        "“He said so. She went. ",  # By itself, sentencex searches the whole paragraph for the end of each quote.
         LONG,
         '"No," he said. "Never!\n',
         "no stop and no comma",

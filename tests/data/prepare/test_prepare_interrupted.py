@@ -18,7 +18,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    """Forty documents."""
+    """Writes forty documents."""
     folder = tmp_path / "documents"
     folder.mkdir()
     for i in range(40):
@@ -26,7 +26,7 @@ def documents(tmp_path: Path) -> Path:
     return folder
 
 
-# Interrupted. A real process is stopped at a known place, where it waits: after so many chunks and blocks.
+# A real process is interrupted at a known place, where it waits: after a number of chunks and blocks.
 
 RUN = """
 import sys, time
@@ -50,7 +50,7 @@ NEVER = 0
 
 @pytest.fixture
 def two_files(tmp_path: Path) -> list[str]:
-    """Six megabytes in two files: six chunks, then some 800 blocks."""
+    """Writes six megabytes in two files, which give six chunks and about 800 blocks."""
     text = "".join(f"line {i} of the text , which goes on and on\n" for i in range(60_000))
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(text)
@@ -89,7 +89,7 @@ def test_stopped_process_leaves_nothing_and_can_be_repeated(
     process = start(out, workers, pause_after, two_files)
     assert process.poll() is None and (out.parent / ".out.partial" / "text.ids").exists()
     if stop == signal.SIGINT:
-        os.killpg(process.pid, stop)  # as a terminal does: to the workers too
+        os.killpg(process.pid, stop)  # as a terminal does, which sends it to the workers too
     else:
         process.send_signal(stop)
     assert process.wait(timeout=300) != 0
@@ -117,7 +117,7 @@ def test_workers_end_with_their_process(tmp_path: Path, two_files: list[str]) ->
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of the workers of `pid`."""
+    """Returns the process ids of the workers of `pid`."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     commands = {int(p): Path(f"/proc/{p}/cmdline").read_bytes() for p in found}
     return [p for p, command in commands.items() if b"spawn_main" in command]

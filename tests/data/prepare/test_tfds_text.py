@@ -8,7 +8,7 @@ import pytest
 
 from elmo_jax.data.tfds import quiet_tfds
 
-# A process of its own prepares the data set: TFDS reads its folder from the environment once.
+# A separate process prepares the dataset, since TFDS reads its folder from the environment only once.
 
 MAKE = """
 import tensorflow_datasets as tfds

@@ -63,7 +63,7 @@ def license_words(number: int, version: int = 0) -> str:
 
 
 def test_versions_are_held_out_or_trained_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty licences in three versions each, which lie far apart by name."""
+    """Each of forty licences has three versions, whose names are far apart in the alphabet."""
     paths = [
         write(tmp_path, f"{version}-{number:02}", license_words(number, version))
         for version in range(3)

@@ -36,7 +36,7 @@ def test_a_text_within_a_longer_one() -> None:
 
 
 def test_half_of_the_runs_of_the_shorter_text() -> None:
-    """Of 14 words there are 10 runs of five; the texts share the first words alone."""
+    """A text of 14 words has 10 runs of five; the two texts share only their first words."""
     words = LONG.split()[:14]
     shared = {n: [*words[:n], *(f"x{i}" for i in range(14 - n))] for n in (8, 9)}
     assert near_duplicates([" ".join(words), " ".join(shared[9])]).tolist() == [0, 0]  # 5 runs

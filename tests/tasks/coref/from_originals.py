@@ -1,11 +1,11 @@
-"""Parameters of e2e-coref and of AllenNLP's resolver as those of this package."""
+"""Converts the parameters of e2e-coref and of AllenNLP's resolver to those of this package."""
 
 import jax.numpy as jnp
 import numpy as np
 
 
 def from_e2e(params):
-    """The model of e2e-coref without its words."""
+    """Converts the model of e2e-coref without its words."""
     directions = ("fw", "bw")
     cells = [f"layer_0/bidirectional_rnn/{side}/CustomLSTMCell/" for side in directions]
     states = [f"layer_0/{side}_cell/lstm_initial_" for side in directions]
@@ -39,7 +39,7 @@ def from_e2e(params):
 
 
 def e2e_words(params, given):
-    """The words of e2e-coref: its input, and its head embeddings; [S, T, ...]."""
+    """Computes the words of e2e-coref: its input and its head embeddings, [S, T, ...]."""
     characters = params["char_embeddings"][given["char_index"]]  # [S, T, characters, 3]
     pooled = []
     for number in (0, 1):
@@ -58,7 +58,7 @@ def e2e_words(params, given):
 
 
 def from_allennlp(params):
-    """AllenNLP's resolver without its words."""
+    """Converts AllenNLP's resolver without its words."""
     lstm = "_context_layer._module."
     kernels, biases = [], []
     for side in ("", "_reverse"):

@@ -64,7 +64,7 @@ def test_clusters_of_one_mention_count():
 def test_ceafe_is_the_best_alignment_not_the_greedy_one():
     gold = [[[(0, 0), (1, 1), (2, 2)], [(3, 3), (4, 4)]]]
     predicted = [[[(0, 0), (1, 1), (3, 3), (4, 4)], [(2, 2), (5, 5)]]]
-    # greedy: 2 * 2 / 6 (the second with the first), then 2 * 1 / 5; the other way round there is 2 * 2 / 7 and 0
+    # The best alignment has 2 * 2 / 6 (the second with the first) and 2 * 1 / 5; the other one has 2 * 2 / 7 and 0.
     assert evaluate(gold, predicted).ceafe.recall_sum == pytest.approx(4 / 6 + 2 / 5)
 
 

@@ -20,7 +20,7 @@ CONFIG = CorefModel(units=3, hidden=5, feature_dim=2, widest=4, antecedents=3)
 
 @cache
 def small():
-    """A model with ELMo after its LSTM too, its parameters, and a document."""
+    """Returns a model with ELMo after its LSTM too, its parameters, and a document."""
     random = np.random.default_rng(3)
     mask = np.arange(6) < np.array(LENGTHS)[:, None]
     vectors, words, output = (random.normal(size=(3, 6, size)).astype(np.float32) for size in (7, 4, 3))
@@ -43,7 +43,7 @@ def run(params, document):
 
 
 def test_padding_changes_nothing():
-    """More sentences without words, longer rows and a longer array of the document's words."""
+    """The document gets more sentences without words, longer rows and a longer array of words."""
     params, (text, arrays) = small()
     (loss, found), gradient = run(params, (text, arrays))
 
@@ -117,7 +117,7 @@ def test_kept_spans_are_the_best_that_do_not_cross(crossing):
     ids=["base", "ELMo", "ELMo in the head", "AllenNLP"],
 )
 def test_parameters_of_the_paper(config, inputs, head, millions):
-    """In the original, characters add 4,950 parameters of filters and 8 for each of about 115 characters."""
+    """In the original, the characters have 4,950 more parameters in filters and 8 for each of about 115 characters."""
     text = Embedded(jnp.zeros((2, 3, inputs)), jnp.ones((2, 3), bool), None, jnp.zeros((2, 3, head)))
     arrays = {"clusters": jnp.zeros((1, 6, 10), int), "speakers": jnp.zeros((1, 6), int), "genre": jnp.zeros(1, int)}
     shapes = jax.eval_shape(Coref(config).init, jax.random.key(0), text, arrays)["params"]

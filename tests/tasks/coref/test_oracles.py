@@ -1,4 +1,4 @@
-"""The coreference model against e2e-coref and against AllenNLP's resolver, from words to clusters."""
+"""Tests the coreference model against e2e-coref and AllenNLP's resolver, from words to clusters."""
 
 import json
 from functools import partial
@@ -43,7 +43,7 @@ def run(model, make, params, words, arrays):
 
 
 def check_choices(ranking, predictions, spans, antecedents, clusters_text):
-    """Kept spans, antecedents and clusters, all exactly."""
+    """Asserts that kept spans, antecedents and clusters are exactly equal."""
     number = len(spans)
     assert ranking.kept.real.sum() == number
     found = {name: np.asarray(array[0]) for name, array in predictions.items()}

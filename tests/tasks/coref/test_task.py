@@ -1,4 +1,4 @@
-"""What the task of coreference adds to its reader, model and metric, and the windows of long documents."""
+"""Tests the task of coreference beyond its reader, model and metric, and the windows of long documents."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Scores, masked softmax and BiDAF's merge against the oracles."""
+"""Tests scores, masked softmax and BiDAF's attention against the oracles."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def test_masked_softmax_is_the_oracle():
 
 def test_masked_softmax_never_sees_padding():
     scores, mask = jnp.array([-200.0, -201.0, -199.5]), jnp.array([True, True, False])
-    expected = jax.nn.softmax(scores[:2])  # zeros of padding would take all weight from scores so low
+    expected = jax.nn.softmax(scores[:2])  # zeros of padding would take all weight from such low scores
     low, high = jax.jit(lambda: (masked_softmax(scores, mask), masked_softmax(-scores, mask)))()
     assert_allclose(low, [*expected, 0], atol=1e-6)
     assert_allclose(high, [*expected[::-1], 0], atol=1e-6)

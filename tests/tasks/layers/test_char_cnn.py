@@ -1,4 +1,4 @@
-"""The character CNN of the task models: against the oracle, and the independence of a word's vector."""
+"""Tests the character CNN of the task models against the oracle, and the independence of a word's vector."""
 
 import jax
 import numpy as np
@@ -41,7 +41,7 @@ def test_the_allennlp_variant_is_the_oracle_where_biases_are_positive():
 
 @pytest.mark.parametrize("case", ["bias_not_positive", "bias_positive"])
 def test_a_word_does_not_depend_on_its_batch(case):
-    """Words of every length, the longest of their batch and not, with filters wider than some of them."""
+    """Words have every length, are the longest of their batch or not, and may be shorter than a filter."""
     params, _, _ = oracle(case)
     random = np.random.default_rng(0)
     lengths = np.array([0, 1, 2, 4, 6])

@@ -1,4 +1,4 @@
-"""The CRF and Viterbi decoding against the oracles and against all sequences one by one."""
+"""Tests the CRF and Viterbi decoding against the oracles and against an enumeration of all sequences."""
 
 import itertools
 import subprocess
@@ -36,7 +36,7 @@ def problem(name):
 
 
 def likelihood(case, transitions, mask):
-    """Rows, log-partitions, and the gradients of the sum over rows."""
+    """Returns the likelihoods of rows, the log-partitions, and the gradients of the sum over rows."""
 
     @jax.jit
     def both(logits, transitions):
@@ -117,7 +117,7 @@ def test_bio_decoding_is_the_oracle(number):
 
 
 def test_all_sequences_one_by_one():
-    """The likelihood and the best sequence by enumeration, rows of three lengths, with learned boundaries."""
+    """The likelihood and the best sequence equal those by enumeration, for three lengths with learned boundaries."""
     random = np.random.default_rng(0)
     logits, lengths = random.normal(size=(3, 4, 3)).astype(np.float32), (4, 2, 1)
     between, start, end = (random.normal(size=shape).astype(np.float32) for shape in ((3, 3), 3, 3))

@@ -1,4 +1,4 @@
-"""Dropout with one mask per row, and with one per word."""
+"""Tests dropout with one mask per row and with one mask per word."""
 
 import jax
 import jax.numpy as jnp

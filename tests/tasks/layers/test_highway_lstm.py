@@ -1,4 +1,4 @@
-"""The highway LSTM layers against AllenNLP's and deep_srl's, and the written backward pass against autodiff."""
+"""Tests the highway LSTM layers against AllenNLP's and deep_srl's, and the written backward pass against autodiff."""
 
 from functools import cache, partial
 
@@ -37,7 +37,7 @@ def mask_of(lengths, steps):
 
 
 def from_allennlp(arrays):
-    """AllenNLP's parameters, or gradients, as trees; its two biases on the gates add up to one."""
+    """Converts AllenNLP's parameters or gradients to trees; its two biases of the gates are added up."""
     layers = []
     while f"layer_{len(layers)}.input_linearity.weight" in arrays:
         own = {key.split(".", 1)[1]: value for key, value in arrays.items() if key.startswith(f"layer_{len(layers)}.")}
@@ -114,7 +114,7 @@ def test_deep_srl_outputs_and_gradients(name):
     ],
 )
 def test_written_backward_pass_equals_autodiff(form, highway, direction):
-    """Also the gradients through the last state, with dropout and rows of different lengths, one of them empty."""
+    """The gradients through the last state count too, with dropout and rows of different lengths, one of them empty."""
     rng = np.random.default_rng(1)
     steps, rows, size, units = 7, 4, 3, 5
     blocks, seeing = (4, 4) if highway == "none" else (6, 5)

@@ -1,4 +1,4 @@
-"""The LSTM layers against a plain loop over the words of each row, gradients included."""
+"""Tests the LSTM layers and their gradients against a plain loop over the words of each row."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def problem():
 
 
 def loop(params, inputs, direction):
-    """The equations of the LSTM, word for word over the real words of each row."""
+    """Computes the equations of the LSTM over the words of each row."""
     rows = []
     for row, length in zip(inputs, LENGTHS, strict=True):
         hidden = cell = jnp.zeros(UNITS)

@@ -1,4 +1,4 @@
-"""Dense layers, maxout and the loss of classes against their equations."""
+"""Tests dense layers, maxout and the loss of classes against their equations."""
 
 import jax
 import jax.numpy as jnp

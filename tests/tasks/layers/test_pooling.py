@@ -1,4 +1,4 @@
-"""Pooling over words against a loop over rows."""
+"""Tests pooling over words against a loop over rows."""
 
 import jax
 import numpy as np

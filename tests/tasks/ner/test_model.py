@@ -26,7 +26,7 @@ def problem(output=0, lengths=(4, 6, 1, 3), steps=6):
 
 
 def imported(case):
-    """The parameters of the tagger, and of its character CNN and word table."""
+    """Converts the parameters of the tagger, of its character CNN and of its word table."""
     params = case["param"]
     embedder = "text_field_embedder.token_embedder_"
     characters = f"{embedder}token_characters"
@@ -117,7 +117,7 @@ def test_predictions_obey_the_encoding_and_the_loss_does_not():
     for tags in np.asarray(output.predictions["tags"]):
         path = [number, *tags[tags >= 0], number + 1]
         assert all(allowed[pair] for pair in itertools.pairwise(path))
-    assert np.isfinite(output.loss)  # of tags drawn at random, which the encoding forbids
+    assert np.isfinite(output.loss)  # the score of random tags, which the encoding forbids
 
 
 def test_loss_at_the_start_is_that_of_chance():

@@ -1,4 +1,4 @@
-"""Document-qa's parameters as those of this package."""
+"""Converts document-qa's parameters to those of this package."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def dense(params, scope, kernel="kernel", bias="bias"):
 
 
 def squad(params):
-    """The whole model."""
+    """Converts the whole model."""
     residual, bounds = "process_attention/layer_1/", "predict/bounds_encoding/"
     null = params[residual + "layer_3/no-alignment-bias"]
     return {

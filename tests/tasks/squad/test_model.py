@@ -16,7 +16,7 @@ from tests.tasks.quick_jit import quick_jit
 from tests.tasks.squad import from_document_qa
 from tests.tasks.squad.test_parts import fast_spans
 
-STEPS = {  # number of a step of document-qa: its name here, and whether a ReLU follows
+STEPS = {  # The name here of each step of document-qa, by its number, and whether a ReLU follows.
     "00": ("encoder", False),
     "02": ("attention", False),
     "03": ("joined", True),
@@ -29,7 +29,7 @@ STEPS = {  # number of a step of document-qa: its name here, and whether a ReLU 
 
 
 def mixes(case, side, mask):
-    """ELMo at the input and at the output of one text."""
+    """Returns ELMo at the input and at the output of one text."""
     layers, found = case["input"][f"{side}_lm"], []
     for place in ("weight_embed_lm", "weight_lm"):
         weights = np.exp(case["param"][f"{place}/layer_0/ELMo_W_0"])
@@ -97,7 +97,7 @@ def test_document_qa_steps_logits_loss_gradients_and_spans(name):
 
 @cache
 def small():
-    """A model with ELMo at both places, its parameters, and a batch."""
+    """Returns a model with ELMo at both places, its parameters, and a batch."""
     rng = np.random.default_rng(3)
     model = Squad(SquadModel(units=3, dropout=0.3))
 
@@ -123,7 +123,7 @@ def test_rows_do_not_depend_on_padding_or_on_each_other():
     permuted = run(model, params, jax.tree.map(lambda x: x[pick], batch)).predictions
     for key in predictions:
         assert_allclose(permuted[key], np.asarray(predictions[key])[pick], rtol=1e-6, atol=1e-6)
-    # the second row without the others' padding, beside a row without words that only fills the batch
+    # The second row is without the padding of the others, beside a row without words that only fills up the batch.
     context, question, arrays = jax.tree.map(lambda x: np.concatenate([x[1:2], np.zeros_like(x[1:2])]), batch)
     context, question = jax.tree.map(lambda x: x[:, :4], context), jax.tree.map(lambda x: x[:, :5], question)
     loss, alone = run(model, params, (context, question, arrays))
@@ -144,7 +144,7 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
 
     loss, gradient = quick_jit(jax.value_and_grad(first_loss))(params)
     assert abs(loss - 2 * np.mean([math.log(9), math.log(4), math.log(6)])) < 0.2
-    idle = {"['attention']['scores']['bias']"}  # a softmax does not see what is added to all of its scores
+    idle = {"['attention']['scores']['bias']"}  # a softmax does not depend on a constant added to all scores
     for path, leaf in jax.tree.leaves_with_path(gradient):
         if jax.tree_util.keystr(path) not in idle:
             assert np.all(np.isfinite(leaf)) and np.any(leaf), path
@@ -161,7 +161,7 @@ def test_dropout_acts_only_in_training():
 
 @pytest.mark.parametrize(("inputs", "elmo", "millions"), [(400, 0, 1.03), (1424, 1024, 2.32)])
 def test_parameters_of_the_paper(inputs, elmo, millions):
-    """The spec's 1.04 and 2.34 million count the characters too: 10,100 in filters, and 20 for each of about 100."""
+    """The counts of 1.04 and 2.34 million include the characters: 10,100 in filters, and 20 for each of about 100."""
     output = jnp.zeros((1, 2, elmo)) if elmo else None
     text = Embedded(jnp.zeros((1, 2, inputs)), jnp.ones((1, 2), bool), output)
     arrays = {"answers": jnp.zeros((1, 2), int)}

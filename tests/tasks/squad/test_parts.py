@@ -1,4 +1,4 @@
-"""The parts of the SQuAD model against document-qa's."""
+"""Tests the parts of the SQuAD model against document-qa's."""
 
 from functools import partial
 

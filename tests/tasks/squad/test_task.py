@@ -1,4 +1,4 @@
-"""What the task of question answering adds to its reader, model and metric."""
+"""Tests the task of question answering beyond its reader, model and metric."""
 
 import json
 
@@ -94,7 +94,9 @@ def test_words_of_a_user_are_split_as_those_of_the_training_text():
 
 def test_the_best_span_on_the_host_is_the_one_on_the_device():
     random = np.random.default_rng(0)
-    scores = random.integers(-2, 3, (2, 20, 9)).astype(np.float32)  # sums and products of powers are exact: many ties
+    scores = random.integers(-2, 3, (2, 20, 9)).astype(
+        np.float32
+    )  # sums and products of powers of two are exact, so there are many ties
     spans, best = quick_jit(best_spans, static_argnums=2)(*scores, 4)
     found = [most_probable_span(start, end, 4) for start, end in zip(*2**scores, strict=True)]
     assert found == [(*span, 2**score) for span, score in zip(spans.tolist(), best.tolist(), strict=True)]

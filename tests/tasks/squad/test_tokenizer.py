@@ -31,7 +31,7 @@ def test_words(text, words):
     assert found.words == words.split()
     for word, start, end in zip(found.words, found.starts, found.ends, strict=True):
         assert text[start:end] == word or (word == '"' and text[start:end] in ("``", "''", "“", "”"))
-    # nothing but blanks is left out, and nothing is there twice
+    # only blanks are left out, and nothing occurs twice
     assert "".join(text[a:b] for a, b in zip(found.starts, found.ends, strict=True)) == "".join(text.split())
 
 

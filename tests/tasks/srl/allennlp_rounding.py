@@ -1,4 +1,4 @@
-"""AllenNLP's decoding of probabilities to the last bit."""
+"""Implements AllenNLP's decoding of probabilities to the last bit."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ fast_viterbi = quick_jit(viterbi)
 
 
 def decode_as_allennlp(scores, mask, rules):
-    """Its tags, with its rounding.
+    """Returns AllenNLP's tags, with its rounding.
 
     AllenNLP marks the start of a sentence by adding 100,000 to all path scores, after which float32 keeps steps of
     1/128 only. Of paths that become equal its `topk` takes the last one; `argmax` takes the first of the tags in

@@ -1,4 +1,4 @@
-"""Viterbi under the rules of BIO tags against AllenNLP's, and against trying all sequences."""
+"""Tests Viterbi decoding under the rules of BIO tags against AllenNLP's and against an enumeration of all sequences."""
 
 import itertools
 

@@ -78,7 +78,7 @@ def test_where_allennlp_has_the_same_overall(name):
     case = ALLENNLP[name]
     scores = evaluate([gold for gold, _ in case["pairs"]], [predicted for _, predicted in case["pairs"]])
     assert scores.overall.f1 == pytest.approx(100 * case["expect"]["f1-measure-overall"], abs=1e-9)
-    if name == "C- merge swallows R-":  # which AllenNLP's score has no label for
+    if name == "C- merge swallows R-":  # AllenNLP's score has no label for it
         assert scores.labels["R-ARG1"].gold == 1 and "f1-measure-R-ARG1" not in case["expect"]
 
 

@@ -90,7 +90,7 @@ def test_decoding_follows_the_settings(name):
     chosen, theirs = (
         np.where(mask, np.take_along_axis(probabilities, np.asarray(x)[..., None], 2)[..., 0], 0).sum(1)
         for x in (found, allennlp)
-    )  # without AllenNLP's rounding the sums are as large or larger, by less than that rounding
+    )  # Without AllenNLP's rounding, the sums are equal or larger by less than that rounding.
     assert np.all(chosen >= theirs) and np.all(chosen < theirs + 1 / 64)
     assert np.any(found != case["output"]["tags_from_log_probabilities"])
 
@@ -112,7 +112,7 @@ def test_losses():
 
 @cache
 def small():
-    """A model with ELMo at its output, its parameters, and a batch."""
+    """Returns a model with ELMo at its output, its parameters, and a batch."""
     rng = np.random.default_rng(3)
     model = SRL(SRLModel(flag_dim=2, layers=2, units=6, dropout=0.3), TAGS)
     mask = np.arange(7) < np.array([[7], [3], [5]])

@@ -1,4 +1,4 @@
-"""What the task of semantic roles adds to its reader, model and metric."""
+"""Tests the task of semantic roles beyond its reader, model and metric."""
 
 from elmo_jax.tasks.srl.reader import Example
 from elmo_jax.tasks.srl.task import TASK, SRLConfig
@@ -17,7 +17,7 @@ def test_words_are_predicates_that_were_so_in_half_of_their_uses():
     labels = TASK.labels(TRAIN, SRLConfig())
     assert labels == {
         "tags": ["B-ARG0", "B-ARG1", "B-V", "I-ARG0", "I-ARG1", "O"],
-        "predicates": ["chase", "chased", "looks"],  # "like" is one in only one of four
+        "predicates": ["chase", "chased", "looks"],  # "like" is a predicate in only one of four occurrences
     }
     found = TASK.from_words(["Chase whoever chased it".split()], labels)
     assert [(example.predicate, example.tags) for example in found] == [(0, []), (2, [])]

@@ -1,0 +1,71 @@
+"""Makes the plans of fine-tuning, from which the training loop is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elmo_jax.config import Config
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.finetuning.report import FinetuningReport
+from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
+from elmo_jax.finetuning.source import SourceModel
+from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout
+from elmo_jax.types import Tree
+
+# The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.
+FROZEN: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "all_but_token_encoder": ("token_encoder",),
+    "softmax": ("token_encoder", "forward", "backward"),
+}
+
+
+def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
+    """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
+
+    The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
+    before training is also measured over the vocabulary that the model came with.
+    """
+    params, words = source.bilm.params, corpus.vocabulary()
+    assert source.bilm.vocabulary is not None
+    evaluators: list[TextEvaluator] = []
+    if original is not None:
+        text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
+        before = "perplexity of the original text before training"
+        evaluators.append(
+            TextEvaluator("original", before, lambda p, now: p.perplexity(now, text.blocks, text.spellings), after=True)
+        )
+    size = len(source.bilm.vocabulary)
+    if len(words) > size:
+        kept, before = params, "held-out perplexity before, over the kept vocabulary"
+        params = {**params, "softmax": extended_softmax(params["softmax"], corpus.counts(), len(words))}
+        evaluators.append(
+            TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
+        )
+    return plan_of(config, params, source.history, tuple(evaluators))
+
+
+def plan_of(
+    config: Config, params: Tree, finetuned_from: dict[str, Any], evaluators: tuple[TextEvaluator, ...] = ()
+) -> Plan:
+    """Returns the plan of a fine-tuning.
+
+    It differs from pretraining in that it starts from the parameters of a model, may end early, and exports the best
+    step, which may be step 0.
+
+    Args:
+      config: the settings.
+      params: the parameters of step 0, a whole tree in the layout of an export.
+      finetuned_from: the provenance of the model.
+      evaluators: the evaluators on further texts.
+    """
+    return Plan(
+        params=params,
+        frozen=FROZEN[config.finetune.trainable],
+        stop=Patience(config.finetune.patience),
+        select=best_heldout,
+        keeps_first=True,
+        evaluators=evaluators,
+        report=FinetuningReport(config.finetune.trainable, finetuned_from),
+        finetuned_from=finetuned_from,
+    )

@@ -1,0 +1,202 @@
+"""Tests saves that are killed or fail, and restores on other numbers of devices, in real processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from elmo_jax.checkpoints import failures, manifest
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.errors import UserError
+from tests.checkpoints.states import HERE, P, State, abstract, assert_equal, restored, saved, state
+from tests.environment import xla_flags
+
+
+def child(call: str, devices: int = 1) -> Any:
+    """Runs a call of this module in another process."""
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join([str(HERE), str(HERE.parents[1])]))
+    environment["XLA_FLAGS"] = xla_flags(devices)
+    command = [sys.executable, "-c", f"import test_manager_failures; test_manager_failures.{call}"]
+    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def finished(call: str, devices: int = 1) -> tuple[str, str]:
+    process = child(call, devices)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return out, err
+
+
+def killed_child(folder: str, moment: str) -> None:
+    """Saves step 1, then stops in the middle of saving step 2 and says so."""
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(1, state(1))
+    checkpoints.wait()
+    write, describe = manifest.write, manifest.describe
+
+    def stop() -> None:
+        print("now", flush=True)
+        time.sleep(3600)
+
+    if moment == "before the manifest":
+        manifest.describe = lambda *arguments: (describe(*arguments), stop())[0]
+    elif moment == "before the rename":
+        manifest.write = lambda *arguments: (write(*arguments), stop())[0]
+    checkpoints.save(2, state(2, rows=16 if moment != "among the data" else 2_000_000))
+    if moment == "among the data":
+        print("now", flush=True)
+    checkpoints.wait()
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize("moment", ["among the data", "before the manifest", "before the rename"])
+def test_killed_in_a_save(tmp_path: Path, moment: str) -> None:
+    process = child(f"killed_child({str(tmp_path)!r}, {moment!r})")
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert sorted(os.listdir(tmp_path)) == ["1", "2.orbax-checkpoint-tmp"]
+    shutil.copytree(tmp_path / "2.orbax-checkpoint-tmp", tmp_path / "7.orbax-checkpoint-tmp")  # of an earlier kill
+    checkpoints = Checkpoints(tmp_path)
+    found = checkpoints.restore(abstract(state(0)))
+    assert found is not None and found[1] == 1
+    assert_equal(found[0], state(1))
+    checkpoints.save(2, state(2))
+    checkpoints.close()
+    assert sorted(os.listdir(tmp_path)) == ["1", "2"]
+    assert_equal(restored(tmp_path)[0], state(2))
+
+
+def failing_child(folder: str) -> None:
+    """Files may not grow over 100 kB for a while, as on a disk that is full."""
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(1, state(1))
+    checkpoints.wait()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    big = State(**{**vars(state(2)), "params": {"w": jax.random.normal(jax.random.key(0), (300_000,))}})
+    ways = (checkpoints.wait, lambda: checkpoints.save(9, state(9)), checkpoints.close)
+    for step, raising in enumerate(ways, start=2):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, unlimited[1]))
+        checkpoints.save(step, big)
+        try:
+            raising()
+        except UserError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    found = checkpoints.restore(abstract(state(0)))
+    assert found is not None and found[1] == 1
+    assert_equal(found[0], state(1))
+    try:
+        checkpoints.save(4, state(4))
+    except UserError as error:
+        print(error)
+    checkpoints.save(5, state(5))
+    checkpoints.close()
+
+
+def test_a_write_that_fails_reaches_the_caller(tmp_path: Path) -> None:
+    out, err = finished(f"failing_child({str(tmp_path)!r})")
+    line = f"{tmp_path}: step {{}} could not be saved: File too large; the last good checkpoint is that of step 1"
+    again = f"{tmp_path / '4'}: could not be saved before; save a later step, or start the run again"
+    assert out.splitlines() == [line.format(2), line.format(3), line.format(4), again]
+    assert err == ""  # no traceback of Orbax besides the one line
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.steps() == [1, 5]
+    checkpoints.save(6, state(6))  # what a failed save left is cleared away
+    checkpoints.close()
+    assert sorted(os.listdir(tmp_path)) == ["1", "5", "6"]
+    assert_equal(checkpoints.restore_step(5, abstract(state(0))), state(5))
+
+
+def test_a_manifest_that_cannot_be_written_fails_the_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    checkpoints = Checkpoints(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest, "write", full)
+        checkpoints.save(1, state(1))
+        with pytest.raises(UserError, match="step 1 could not be saved: No space left on device; there is no earlier"):
+            checkpoints.wait()
+    checkpoints.save(2, state(2))
+    checkpoints.close()
+    assert_equal(restored(tmp_path)[0], state(2))
+
+
+def test_only_what_is_told_otherwise_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saved(tmp_path, 1)
+    absl = logging.getLogger("absl")
+    absl.warning("Waiting for previous save to complete took %f seconds. …", 1.5)
+    absl.warning("something else")
+    try:
+        raise ValueError("not of Orbax")
+    except ValueError:
+        absl.exception("failed")
+        logging.getLogger("asyncio").exception("failed")
+    assert [record.getMessage() for record in caplog.records] == ["something else", "failed", "failed"]
+
+
+def test_only_what_is_told_otherwise_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorStore's late deliveries to a closed loop depend on timing, so they are made up here."""
+    reported: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(str(unraisable.exc_value)))
+    for _ in range(2):
+        failures.tell_once()
+    for error in (RuntimeError("Event loop is closed"), RuntimeError("another"), ValueError("Event loop is closed")):
+        sys.unraisablehook(types.SimpleNamespace(exc_value=error))  # type: ignore[arg-type]
+    assert reported == ["another", "Event loop is closed"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="step 1 could not be saved: "):
+        Checkpoints(tmp_path / "file" / "checkpoints").save(1, state(1))
+
+
+def sharded(tree: Any) -> Any:
+    """On all devices: rows divided where they can be, all else on every device."""
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def spec(leaf: Any) -> P:
+        return P("data") if leaf.ndim and leaf.shape[0] == 16 else P()
+
+    return jax.tree.map(lambda leaf: jax.NamedSharding(mesh, spec(leaf)), tree)
+
+
+def sharding_child(folder: str, save: int, restore: int) -> None:
+    target = state(save)
+    checkpoints = Checkpoints(folder)
+    shardings = sharded(target)
+    if restore:
+        wanted = jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state(restore), shardings
+        )
+        found = checkpoints.restore(wanted)
+        assert found is not None and found[1] == restore
+        assert jax.tree.map(lambda x: x.sharding, found[0]) == shardings
+        assert_equal(found[0], state(restore))
+    checkpoints.save(save, jax.device_put(target, shardings))
+    checkpoints.close()
+    print("devices", jax.device_count())
+
+
+def test_any_number_of_devices_restores_what_another_saved(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    assert finished(f"sharding_child({str(tmp_path)!r}, 2, 1)", devices=8) == ("devices 8\n", "")  # 1 -> 8, and quiet
+    assert finished(f"sharding_child({str(tmp_path)!r}, 3, 2)", devices=2)[0] == "devices 2\n"  # 8 -> 2
+    found, step = restored(tmp_path)  # 2 -> this process
+    assert step == 3
+    assert_equal(found, state(3))

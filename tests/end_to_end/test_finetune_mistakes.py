@@ -1,0 +1,135 @@
+"""Tests what `finetune` refuses, in one line each."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmo_jax.cli.main import main
+from tests.end_to_end.commands import (
+    Commands,
+    files,
+)
+from tests.end_to_end.finetuning import finetune
+
+# Mistakes
+
+
+@pytest.fixture
+def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command in this process, in vain; returns its one line."""
+
+    def run(*arguments: str | Path) -> str:
+        monkeypatch.chdir(commands.folder)
+        capsys.readouterr()
+        assert main([*map(str, arguments), "--processes", "1"]) == 2
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("elmo-jax: ")]
+        assert len(lines) == 1
+        return lines[0]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("text", "text: no biLM here; "),
+        ("nowhere", "nowhere: no such file or folder; "),
+        ("small.py", "small.py: a file; "),
+    ],
+)
+def test_wrong_folder(domain: Commands, complaint: Any, tmp_path: Path, model: str, expected: str) -> None:
+    assert expected in complaint(*finetune(model, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
+    other = shutil.copytree(whole / "export", tmp_path / "other")
+    description = json.loads((other / "bilm.json").read_text())
+    (other / "bilm.json").write_text(json.dumps({**description, "layout": 99}))
+    assert "layout version 99" in complaint(*finetune(other, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.char_cnn.max_characters=40", "config.model.char_cnn.max_characters: 40, but the model in whole has 50"),
+        ("model.lstm.cells=64", "config.model.lstm.cells: 64, but the model in whole has 32"),
+        ("finetune.trainable=some", "finetune.trainable: expected 'all'"),
+        ("finetune.vocabulary=new", "finetune.vocabulary: expected 'keep'"),
+        ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
+    ],
+)
+def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: str, expected: str) -> None:
+    assert expected in complaint(*finetune("whole", tmp_path / "run", f"--config.{override}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_character_tables_of_published_weights(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    """Options that do not fit the weights."""
+    assert domain.run("export-hdf5", "whole", tmp_path / "o.json", tmp_path / "w.hdf5").status == 0
+    options = json.loads((tmp_path / "o.json").read_text())
+    for n_characters, expected in ((300, "expected 261 or 262"), (261, "")):
+        options["char_cnn"]["n_characters"] = n_characters
+        options["char_cnn"]["embedding"]["dim"] = 16 if expected else 4
+        (tmp_path / "o.json").write_text(json.dumps(options))
+        line = complaint(*finetune(tmp_path / "w.hdf5", tmp_path / "run", "--options", tmp_path / "o.json"))
+        assert expected in line and ("char_embed" in line or expected)
+
+
+def test_corpus_of_another_vocabulary(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    arguments = (
+        "prepare",
+        str(domain.folder / "domain"),
+        "--out",
+        str(tmp_path / "corpus"),
+        "--vocab-size",
+        "500",
+        "--workers",
+        "1",
+    )
+    assert main(arguments) == 0
+    line = complaint(*finetune("whole", tmp_path / "run"), "--data", tmp_path / "corpus")
+    assert f"{tmp_path / 'corpus'}: prepared with another vocabulary" in line and "--vocab EXPORT" in line
+    extend = "--config.finetune.vocabulary=extend"
+    line = complaint(*finetune("whole", tmp_path / "run", extend), "--data", tmp_path / "corpus")
+    assert "--extend-vocab EXPORT" in line
+
+
+def test_other_model_in_a_run(domain: Commands, run: Path, complaint: Any) -> None:
+    before = files(run)
+    line = complaint(*finetune("tuned", "tuned", "--config.train.steps=40"))
+    assert "tuned: fine-tunes the model of fingerprint" in line and "--workdir" in line
+    assert files(run) == before
+
+
+def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("once")
+    assert "holds something that is not a run" in complaint(*finetune("whole", tmp_path / "thesis"))
+    assert files(tmp_path / "thesis") == {"chapter.tex": b"once"}
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    assert "holds a run of pretrain" in complaint(*finetune("whole", copy))
+
+
+def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    assert "--epochs: expected a number of at least 0, got -1" in complaint(
+        *finetune("whole", tmp_path / "run", "--epochs", "-1")
+    )
+
+
+def test_many_epochs_of_a_small_text_are_warned_of(
+    domain: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Told before training begins, which is refused here for its number of negatives."""
+    monkeypatch.chdir(domain.folder)
+    for epochs, warned in (("4", True), ("3", False)):
+        arguments = finetune("whole", tmp_path / "run", "--epochs", epochs, "--config.train.negatives=5000")
+        assert main([*arguments, "--processes", "1"]) == 2
+        told = capsys.readouterr()
+        assert "config.train.negatives" in told.err
+        assert ("warning: 4.0 epochs" in told.out and "10,000,000 tokens" in told.out) == warned
+        assert ("after 3 evaluations without a lower perplexity" in told.out) == warned
