@@ -59,7 +59,7 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     """
     opened, sentences = open_sources([source], options), []
     say_formats(opened, show=True)
-    for chunk in chunks(opened, Errors(options.errors)):
+    for chunk in chunks(opened, Errors(options.errors), options.language):
         found = tokenise(chunk)
         words = [found.types[number] for number in found.ids]
         ends = np.cumsum(found.lengths)

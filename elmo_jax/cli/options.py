@@ -33,6 +33,12 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         "--field", default="text", metavar="NAME", help="field of the text in jsonl and parquet (default: %(default)s)"
     )
     parser.add_argument(
+        "--language",
+        default="en",
+        metavar="CODE",
+        help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: %(default)s)",
+    )
+    parser.add_argument(
         "--errors",
         choices=("strict", "replace"),
         default="strict",
@@ -44,7 +50,7 @@ def text_options(options: argparse.Namespace) -> TextOptions:
     """Returns the values of the options that `add_text_options` added."""
     from elmo_jax.data.prepare.sources import TextOptions
 
-    return TextOptions(options.format, options.field, options.errors)
+    return TextOptions(options.format, options.field, options.errors, options.language)
 
 
 def add_split_options(parser: argparse.ArgumentParser) -> None:

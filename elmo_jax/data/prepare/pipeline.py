@@ -18,7 +18,6 @@ from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources, say_formats
 from elmo_jax.data.prepare.spool import spool_text
-from elmo_jax.data.prepare.text import Errors
 from elmo_jax.data.prepare.write import encode
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder
@@ -80,8 +79,9 @@ def prepare(
         "base_vocabulary_file": _digest(words.base),
         "heldout_fraction": float(heldout_fraction) or (None if heldout_text else 0.0),
         "errors": options.errors,
+        **({} if options.language == TextOptions.language else {"language": options.language}),
     }
-    return _make(Path(out), settings, text, heldout_text, words, workers or _processors(), progress)
+    return _make(Path(out), settings, options, text, heldout_text, words, workers or _processors(), progress)
 
 
 class _Vocabularies(NamedTuple):
@@ -94,6 +94,7 @@ class _Vocabularies(NamedTuple):
 def _make(
     out: Path,
     settings: dict[str, Any],
+    options: TextOptions,
     text: Sequence[Source],
     heldout_text: Sequence[Source],
     words: _Vocabularies,
@@ -113,7 +114,7 @@ def _make(
     size, least, fraction = settings["vocabulary_size"], settings["min_count"], settings["heldout_fraction"] or 0.0
     try:
         with atomic_folder(out) as folder:
-            splits = spool_text(folder, text, heldout_text, fraction, Errors(settings["errors"]), workers, progress)
+            splits = spool_text(folder, text, heldout_text, fraction, options, workers, progress)
             report = encode(folder, splits, words.whole, size, least, words.base, progress)
             _write_report(folder, request, report)
     except BrokenProcessPool:

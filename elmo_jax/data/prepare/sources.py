@@ -129,11 +129,13 @@ class TextOptions:
         format of files is guessed by `_guess_format`.
       field: the name of the text's field in JSON lines, or of its column in Parquet files.
       errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
+      language: the ISO 639 code of the language of running text, by whose rules it is split and tokenised.
     """
 
     format: str = "auto"
     field: str = "text"
     errors: str = "strict"
+    language: str = "en"
 
     def __post_init__(self) -> None:
         """Raises `UserError` for an unknown value."""
@@ -141,6 +143,8 @@ class TextOptions:
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
             raise UserError(f"errors is {self.errors!r}; expected strict or replace")
+        if not re.fullmatch("[a-z]{2,3}", self.language):
+            raise UserError(f"language is {self.language!r}; expected its code in two or three letters, such as de")
         if self.field != TextOptions.field and self.format not in ("auto", *_RECORDS):
             raise UserError(f"field is {self.field!r}, but only {' and '.join(_RECORDS)} have fields; leave it out")
 
@@ -300,7 +304,7 @@ def _last_cut(data: bytes, format: Format) -> int:
     return data.rfind(b"\n") + 1
 
 
-def chunks(sources: Iterable[Source], errors: Errors) -> Iterator[Chunk]:
+def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
     """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
     for number, source in enumerate(sources):
         pieces: list[Piece] = []
@@ -309,7 +313,7 @@ def chunks(sources: Iterable[Source], errors: Errors) -> Iterator[Chunk]:
             pieces.append(piece)
             size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
             if size >= CHUNK_BYTES:
-                yield Chunk(tuple(pieces), source.format, errors, number)
+                yield Chunk(tuple(pieces), source.format, errors, number, language)
                 pieces, size = [], 0
         if pieces:
-            yield Chunk(tuple(pieces), source.format, errors, number)
+            yield Chunk(tuple(pieces), source.format, errors, number, language)

@@ -16,7 +16,7 @@ import numpy as np
 
 from elmo_jax.characters import MARKS
 from elmo_jax.data.prepare.progress import Progress
-from elmo_jax.data.prepare.sources import Source, chunks
+from elmo_jax.data.prepare.sources import Source, TextOptions, chunks
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Tokenised
 from elmo_jax.data.prepare.workers import tokenise_all
 
@@ -218,7 +218,7 @@ def spool_text(
     text: Sequence[Source],
     heldout: Sequence[Source],
     fraction: float,
-    errors: Errors,
+    options: TextOptions,
     workers: int,
     progress: bool,
 ) -> dict[str, Part]:
@@ -229,7 +229,7 @@ def spool_text(
       text: the sources of the text.
       heldout: further sources, which are held out.
       fraction: the fraction of the units of each source of `text` that is held out as well.
-      errors: the treatment of bytes that are not UTF-8.
+      options: the treatment of bytes that are not UTF-8, and the language.
       workers: the number of processes.
       progress: whether to show progress.
 
@@ -239,7 +239,7 @@ def spool_text(
     kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
     spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
     with Progress("reading the text", progress) as bar:
-        spool.read(chunks([*text, *heldout], errors), workers, bar)
+        spool.read(chunks([*text, *heldout], Errors(options.errors), options.language), workers, bar)
     held = spool.sources >= len(text)
     # Units are held out of each source separately, so that a small source has its share; the sources that are one
     # document each form one group.

@@ -3,14 +3,16 @@
 A text has one of these formats:
 - `lines`: one tokenised sentence per line, with words separated by blanks (as in 1 Billion Word). Only "\\n" ends a
   line.
-- `raw`: running English text. Paragraphs are separated by blank lines, a line break inside a paragraph is a blank, and
+- `raw`: running text. Paragraphs are separated by blank lines, a line break inside a paragraph is a blank, and
   no sentence crosses paragraphs. Where lines are too long to have been wrapped (`is_unwrapped`), each is a paragraph.
-- `documents`: running English text, one paragraph per line, with a blank line after each document.
-- `document-lines`: running English text, one document per line.
-- `jsonl` and `parquet`: records with one text each, which is a document of running English text (see `records`).
+- `documents`: running text, one paragraph per line, with a blank line after each document.
+- `document-lines`: running text, one document per line.
+- `jsonl` and `parquet`: records with one text each, which is a document of running text (see `records`).
 
 Running text is split into sentences by `sentencex` and into words by the Moses tokeniser (`sacremoses`), with which
-1 Billion Word was made; so "don't" becomes `don 't`, and "U.S." stays whole.
+1 Billion Word was made; so "don't" becomes `don 't`, and "U.S." stays whole. Both know the abbreviations of many
+languages. Text whose words are not separated by blanks, such as Chinese, is refused; the user has to split it into
+words.
 """
 
 import dataclasses
@@ -91,6 +93,7 @@ class Chunk:
     format: Format
     errors: Errors = Errors.STRICT
     source: int = 0  # the index of the source that the pieces come from
+    language: str = "en"  # the ISO 639 code of the language of running text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +123,8 @@ def tokenise(chunk: Chunk) -> Tokenised:
     """Splits a chunk into sentences of words.
 
     Raises:
-      UserError: there are bytes that are not UTF-8, with `Errors.STRICT`; the message names file and line.
+      UserError: there are bytes that are not UTF-8, with `Errors.STRICT`, or words are not separated by blanks; the
+        message names file and line.
     """
     words: list[str] = []
     lengths: list[int] = []
@@ -129,6 +133,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
     for piece in chunk.pieces:
         text, replaced = _decode(piece, chunk.errors)
         replaced_lines += replaced
+        _check_spaced(text, piece, chunk.format)
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()  # the empty string after the last line feed is not a line
@@ -136,7 +141,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
         if chunk.format is Format.LINES:
             sentences: Iterator[list[str]] = map(str.split, lines)
         else:
-            sentences = raw_sentences(lines, chunk.format.has_paragraph_lines)
+            sentences = raw_sentences(lines, chunk.format.has_paragraph_lines, chunk.language)
         blanks = 0
         for sentence in sentences:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
@@ -180,6 +185,22 @@ def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:
     return text, sum(not _is_utf8(line) for line in data.split(b"\n"))
 
 
+def _check_spaced(text: str, piece: Piece, format: Format) -> None:
+    """Raises `UserError` for text most of which is in scripts that do not separate words by blanks, and is not split.
+
+    Running text in such a script is always refused. Lines of words are refused if their words are as long as clauses.
+    """
+    runs = _UNSPACED.findall(text)
+    letters = sum(map(len, runs))
+    if 2 * letters < sum(map(str.isalpha, text)) or not runs:
+        return
+    if format is not Format.LINES or letters > _LONGEST_UNSPACED * len(runs):
+        raise UserError(
+            f"{piece.name}, line {piece.first_line}: most of this text is in a script without blanks between words;"
+            " split it into words with a program for its language, and give one sentence per line with --format lines"
+        )
+
+
 def _is_utf8(data: bytes) -> bool:
     try:
         data.decode()
@@ -198,24 +219,28 @@ _OPENING_QUOTE = re.compile(r"(?<![^\s(\[\"])'(?=[A-Z](?!is\b|was\b|were\b|em\b)
 # 1 Billion Word has straight quotes only; otherwise Moses would split "don’t" into three words.
 _QUOTES = re.compile('["“”«»]')
 _OPENING_QUOTES = re.compile('(?<=\\s)["“«]+$')
+# Runs of Chinese characters, kana, Thai, Lao, Burmese and Khmer letters.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_LONGEST_UNSPACED = 6  # the mean number of letters per run above which runs are clauses rather than words
 _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
 
 
-def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False) -> Iterator[list[str]]:
-    """Splits running English text into sentences of words.
+def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language: str = "en") -> Iterator[list[str]]:
+    """Splits running text into sentences of words.
 
     Args:
       lines: the lines of the text; blank lines end a paragraph.
       paragraph_lines: whether every line is a paragraph. If not, this is decided for each group of lines between blank
         lines; see `_paragraphs`.
+      language: the ISO 639 code of the language.
 
     Yields:
       The words of each sentence; never an empty list.
     """
-    tokenizer = _moses()
+    tokenizer = _moses(language)
     paragraphs = (" ".join(line.split()) for line in lines) if paragraph_lines else _paragraphs(lines)
     for paragraph in paragraphs:
-        for sentence in split_sentences(paragraph):
+        for sentence in split_sentences(paragraph, language):
             text = unicodedata.normalize("NFC", sentence).translate(_STRAIGHT)
             text = _OPENING_QUOTE.sub("' ", _DASH.sub(" -- ", text))
             # Without `escape=False`, "&" would become "&amp;". The tokens are split once more, since the tokeniser and
@@ -225,31 +250,32 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False) -> Iterat
                 yield words
 
 
-def split_sentences(paragraph: str) -> list[str]:
+def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     """Splits a paragraph without line breaks into sentences; the mark of a list item stays with its first sentence."""
     mark = _LIST_MARK.match(paragraph)
     start = mark.end() if mark else 0
     sentences: list[str] = []
     for part in _short_parts(paragraph[start:]):
-        for sentence in _segments(part):
-            sentences += _speech_sentences(sentence) if sentence.count(" ") >= _LONG_SPEECH else [sentence]
+        for sentence in _segments(part, language):
+            is_long = sentence.count(" ") >= _LONG_SPEECH
+            sentences += _speech_sentences(sentence, language) if is_long else [sentence]
     sentences = [stripped for sentence in sentences if (stripped := sentence.strip())]
     if mark:
         sentences[:1] = [" ".join([mark.group().strip(), *sentences[:1]])]
     return sentences
 
 
-def _segments(text: str) -> list[str]:
+def _segments(text: str, language: str) -> list[str]:
     """Returns the sentences that sentencex finds; their concatenation is the text."""
     from sentencex import segment
 
-    return list(segment("en", text))
+    return list(segment(language, text))
 
 
-def _speech_sentences(text: str) -> Iterator[str]:
+def _speech_sentences(text: str, language: str) -> Iterator[str]:
     """Yields the sentences of a long speech, which sentencex finds if quotes are replaced by blanks."""
     start = end = 0
-    for length in map(len, _segments(_QUOTES.sub(" ", text))):
+    for length in map(len, _segments(_QUOTES.sub(" ", text), language)):
         end += length
         # A quote that opens the next sentence belongs to that sentence.
         opening = _OPENING_QUOTES.search(text, start, end)
@@ -292,8 +318,8 @@ def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
 
 
 @functools.cache
-def _moses() -> "MosesTokenizer":
-    """Returns the tokeniser, made once per process because it reads its lists of abbreviations from files."""
+def _moses(language: str) -> "MosesTokenizer":
+    """Returns the tokeniser of a language, made once per process since it reads lists of abbreviations from files."""
     from sacremoses import MosesTokenizer
 
-    return MosesTokenizer("en")
+    return MosesTokenizer(language)

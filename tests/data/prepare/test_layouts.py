@@ -183,9 +183,9 @@ def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int
     """
     real, squares, characters = text_module._segments, [], []
 
-    def segments(text: str) -> list[str]:
+    def segments(text: str, language: str) -> list[str]:
         squares.append(len(text) ** 2)
-        return real(text)
+        return real(text, language)
 
     class Tokenizer:
         def tokenize(self, text: str, escape: bool) -> list[str]:
@@ -193,7 +193,7 @@ def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int
             return text.split()
 
     monkeypatch.setattr(text_module, "_segments", segments)
-    monkeypatch.setattr(text_module, "_moses", Tokenizer)
+    monkeypatch.setattr(text_module, "_moses", lambda language: Tokenizer())
     for _ in raw_sentences(lines):
         pass
     monkeypatch.undo()

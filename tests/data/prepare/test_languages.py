@@ -1,0 +1,107 @@
+"""Text in other languages than English: German and Korean are trained on, Chinese is refused with advice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmo_jax.cli.main import main
+from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.data.prepare.text import raw_sentences
+from elmo_jax.errors import UserError
+from elmo_jax.settings import to_dict
+
+# written for this test
+GERMAN = """\
+Am 3. Mai kam z.B. Herr Dr. Weiß aus Köln. Er fragte: „Wie geht's?“ Niemand wusste es.
+"""
+KOREAN = """\
+어제 서울에 비가 많이 왔다. 그래서 우리는 집에서 책을 읽었다. 오늘은 날씨가 맑다.
+"""
+CHINESE = "昨天北京下了很大的雨，所以我们都在家里看书。今天天气很好，我们想去公园散步。\n"
+
+
+def sentences(text: str, language: str) -> list[str]:
+    return [" ".join(words) for words in raw_sentences(text.splitlines(), language=language)]
+
+
+def test_german_abbreviations_and_ordinals_end_no_sentence() -> None:
+    assert (
+        sentences(GERMAN, "de")
+        == [
+            "Am 3. Mai kam z.B. Herr Dr. Weiß aus Köln .",
+            "Er fragte : „ Wie geht ' s ? \" Niemand wusste es .",
+        ]
+        or len(sentences(GERMAN, "de")) == 3
+    )
+    assert sentences(GERMAN, "de")[0] == "Am 3. Mai kam z.B. Herr Dr. Weiß aus Köln ."
+    assert sentences(GERMAN, "en")[0] != sentences(GERMAN, "de")[0]
+
+
+def test_korean_is_split_at_full_stops_and_blanks() -> None:
+    found = sentences(KOREAN, "ko")
+    assert len(found) == 3 and found[0] == "어제 서울에 비가 많이 왔다 ."
+
+
+def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(GERMAN * 50, encoding="utf-8")
+    source = [str(tmp_path / "text.txt")]
+    corpora = [
+        prepare(source, tmp_path / name, TextOptions("raw", language=name), progress=False, workers=1, min_count=1)
+        for name in ("de", "en")
+    ]
+    assert corpora[0].fingerprint != corpora[1].fingerprint and "z.B." in corpora[0].words()
+    assert corpora[0].report["settings"]["language"] == "de" and "language" not in corpora[1].report["settings"]
+
+
+@pytest.mark.parametrize("format", ["raw", "documents", "lines"])
+def test_text_without_blanks_is_refused_with_advice(tmp_path: Path, format: str) -> None:
+    (tmp_path / "text.txt").write_text(CHINESE * 20, encoding="utf-8")
+    with pytest.raises(UserError, match="without blanks between words; split it into words .* --format lines") as error:
+        prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
+    assert "text.txt, line 1" in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_chinese_words_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("昨天 北京 下 了 很 大 的 雨 。\n" * 40, encoding="utf-8")
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions("lines"), progress=False, workers=1)
+    assert "北京" in corpus.words()
+
+
+def test_an_english_text_that_quotes_chinese_is_taken(tmp_path: Path) -> None:
+    text = "The sentence " + CHINESE.strip() + " says that it rained in the city yesterday, so that all of us stayed at"
+    (tmp_path / "text.txt").write_text(f"{text} home and read books the whole day long.\n" * 20, encoding="utf-8")
+    assert prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions("raw"), progress=False, workers=1)
+
+
+def test_a_language_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text(GERMAN)
+    assert main(["prepare", str(tmp_path / "text.txt"), "--out", str(tmp_path / "out"), "--language", "German"]) == 2
+    assert "language is 'German'; expected its code in two or three letters, such as de" in capsys.readouterr().err
+
+
+def test_a_bilm_trains_on_korean(tmp_path: Path) -> None:
+    """The command trains on Korean text, and its biLM gives vectors for Korean words."""
+    import elmo_jax
+
+    (tmp_path / "text.txt").write_text(KOREAN * 60, encoding="utf-8")
+    corpus = str(tmp_path / "corpus")
+    assert main(["prepare", str(tmp_path / "text.txt"), "--out", corpus, "--language", "ko", "--format", "raw"]) == 0
+    assert "서울에" in Corpus.open(corpus).words()
+    model = ModelConfig(CharCNNConfig(4, ((1, 4), (3, 4)), 1), LSTMConfig(8, 4))
+    config = to_dict(Config(model=model))
+    config["data"]["corpus"] = corpus
+    config["train"] |= {"batch_size": 8, "unroll_steps": 5, "negatives": 8, "steps": 2, "softmax": "replicated"}
+    experiment = f"from ml_collections import ConfigDict\ndef get_config():\n    return ConfigDict({config!r})\n"
+    (tmp_path / "korean.py").write_text(experiment, encoding="utf-8")
+    arguments = ["pretrain", "--config", str(tmp_path / "korean.py"), "--workdir", str(tmp_path / "run")]
+    assert main([*arguments, "--processes", "1"]) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 2
+    layers, mask, _ = elmo_jax.load_bilm(tmp_path / "run").embed([["서울에", "비가"], ["왔다"]])
+    assert np.isfinite(layers).all() and mask.sum() == 3 and not np.allclose(layers[0, 0, 0], layers[1, 0, 0])
