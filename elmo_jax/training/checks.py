@@ -10,6 +10,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import check_rows
 from elmo_jax.errors import UserError
+from elmo_jax.settings import LARGEST_INTEGER
 from elmo_jax.training.partitioning import softmax_placement
 
 
@@ -41,5 +42,14 @@ def check_negatives(config: Config, vocabulary_size: int) -> None:
 
 
 def total_steps(config: Config, corpus: Corpus) -> int:
-    """Returns `train.steps`, or else the number of steps that read the text `train.epochs` times."""
-    return config.train.steps or math.ceil(config.train.epochs * corpus.tokens("train") / config.train.tokens_per_step)
+    """Returns `train.steps`, or else the number of steps that read the text `train.epochs` times.
+
+    Raises:
+      UserError: these are more steps than are counted.
+    """
+    steps = config.train.epochs * corpus.tokens("train") / config.train.tokens_per_step
+    if not config.train.steps and steps > LARGEST_INTEGER:
+        raise UserError(
+            f"config.train.epochs: {config.train.epochs:g} epochs are {steps:.3g} steps; at most {LARGEST_INTEGER:,}"
+        )
+    return config.train.steps or math.ceil(steps)

@@ -17,7 +17,7 @@ from elmo_jax.cli.main import main
 from tests.end_to_end.commands import EXPERIMENT
 from tests.tasks.tagging import overrides, write_problem
 
-SECONDS = 120  # after which a command counts as one that hangs
+SECONDS = 600  # after which a command counts as one that hangs
 SKIP = Path(__file__).parents[1] / "oracles" / "embedding" / "skip"
 TEXT = "".join(
     f"the house of number {n % 7} met , and the people of place {n % 11} said : word{n % 23} !\n" for n in range(300)
@@ -126,8 +126,8 @@ def make_things(folder: Path) -> Path:
 
 def make_more(folder: Path) -> None:
     """Adds `tuned`, a fine-tuning, and `task`, the run of a tagger, to the things."""
-    text, run = folder / "text.txt", folder / "tuned"
-    made(folder, "finetune", "--from", "out", "--data", text, "--workdir", run, "--epochs", "0", "--workers", "1")
+    tuned = ("--data", folder / "text.txt", "--workdir", folder / "tuned", "--epochs", "0", "--workers", "1")
+    made(folder, "finetune", "--from", "out", *tuned)
     (folder / "problem").mkdir()
     write_problem(folder / "problem")
     (folder / "task.py").write_text(TASK.replace("{}", 'default_config("pos")'))
