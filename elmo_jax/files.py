@@ -44,7 +44,13 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns the absolute path; a path in a bucket already is absolute."""
+    """Returns the absolute path; a path in a bucket already is absolute.
+
+    Raises:
+      UserError: the path is empty, which would be the current folder, or is in a bucket that cannot be reached.
+    """
+    if not os.fspath(path).strip():
+        raise UserError("the name of a file or folder is empty; name one")
     return place(path if in_bucket(path) else os.path.abspath(path))
 
 

@@ -9,7 +9,8 @@ import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elmo_jax import files
+from elmo_jax import files, load_bilm
+from elmo_jax.cli.main import main
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import open_workdir, read_config
@@ -117,3 +118,12 @@ def test_without_the_package_for_buckets(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delitem(registry._registry, "gs", raising=False)
     with pytest.raises(UserError, match=r"gs://bucket/run: cannot be reached: Please install .*elmo_jax\[gcs\]"):
         files.place("gs://bucket/run")
+
+
+def test_a_name_that_is_empty_is_not_the_current_folder(capsys):
+    with pytest.raises(UserError, match="the name of a file or folder is empty"):
+        load_bilm("")
+    for command in (["export", ""], ["embed", "", "text", "out"], ["pretrain", "--config", "c.py", "--workdir", ""]):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 2 and "the name is empty" in capsys.readouterr().err

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_layer
-from elmo_jax.data.prepare.sources import TextOptions, chunks, open_sources
+from elmo_jax.data.prepare.sources import TextOptions, chunks, open_sources, say_formats
 from elmo_jax.data.prepare.text import Errors, tokenise
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
@@ -57,8 +57,9 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     Raises:
       UserError: there is no such text, it has no words, or it is not UTF-8.
     """
-    sentences = []
-    for chunk in chunks(open_sources([source], options), Errors(options.errors)):
+    opened, sentences = open_sources([source], options), []
+    say_formats(opened, show=True)
+    for chunk in chunks(opened, Errors(options.errors)):
         found = tokenise(chunk)
         words = [found.types[number] for number in found.ids]
         ends = np.cumsum(found.lengths)

@@ -1,11 +1,15 @@
 """Opens a prepared corpus, which is a folder that `prepare` made.
 
-corpus.json       the report: settings, sources, counts, fingerprint
+corpus.json       the report: settings, sources, counts, fingerprint, digests of the next two files
 lexicon.tsv       every word and its count in the training text, by id
 vocabulary.txt    the softmax vocabulary: the first V words, one per line
 blocks/           the encoded text, a TFDS dataset with splits train and heldout
+
+The digests are compared whenever one of the two files is read, since lines in another order would change every number
+without an error. Corpora that were prepared before there were digests are read without them.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +42,8 @@ class Corpus:
         Raises:
           UserError: the folder is not a prepared corpus, has another format version, or lacks a file.
         """
+        if not str(path).strip():  # which would be the current folder
+            raise UserError("the name of the corpus folder is empty; name a folder that elmo-jax prepare made")
         path = Path(path)
         if path.is_file():
             raise UserError(
@@ -74,18 +80,21 @@ class Corpus:
         return self.report["fingerprint"]
 
     def words(self) -> list[str]:
-        """Returns the words of the whole lexicon, by id."""
-        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
+        """Returns the words of the whole lexicon, by id.
+
+        This method and those below that read the words raise `UserError` if the file is not the one that was prepared.
+        """
+        lines = self._read(LEXICON).decode().split("\n")
         return [line.partition("\t")[0] for line in lines if line]
 
     def counts(self) -> np.ndarray:
         """Returns the count of every word in the training text, by id: int64 `[types]`."""
-        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
+        lines = self._read(LEXICON).decode().split("\n")
         return np.array([int(line.rpartition("\t")[2]) for line in lines if line], np.int64)
 
     def vocabulary(self) -> list[str]:
         """Returns the words of the softmax, by id."""
-        return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")
+        return self._read(VOCABULARY).decode().removesuffix("\n").split("\n")
 
     def spellings(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:
         """Returns the characters of every word, by id: int16 `[types, max_characters]`, raw ids 0 to 260."""
@@ -98,6 +107,13 @@ class Corpus:
     def blocks(self, split: str) -> Blocks:
         """Returns the text of a split (`train` or `heldout`), in blocks of whole sentences with random access."""
         return Blocks(self.path / BLOCKS, _checked(split))
+
+    def _read(self, name: str) -> bytes:
+        content = (self.path / name).read_bytes()
+        expected = self.report.get("sha256", {}).get(name)
+        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+            raise UserError(f"{self.path / name}: not the file that was prepared; delete the folder and prepare again")
+        return content
 
     def __repr__(self) -> str:
         return f"Corpus({str(self.path)!r})"

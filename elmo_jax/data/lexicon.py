@@ -6,6 +6,7 @@ all words, but as targets they are `<UNK>`. Words that occur in the held-out tex
 spelling is needed, but counts of held-out text must not influence the model.
 """
 
+import codecs
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,7 +94,7 @@ def read_vocabulary(path: Path) -> list[str]:
       UserError: the file cannot be read, a mark is missing or misplaced, a word is repeated, or a line is not one word.
     """
     try:
-        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
     except OSError as error:
         raise UserError(f"{path}: the vocabulary cannot be read ({error.strerror})") from None
     places: dict[str, int] = {}

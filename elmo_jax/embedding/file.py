@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import enum
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -75,6 +76,9 @@ class Settings:
             raise UserError(
                 "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
             )
+        for name, number in [("--gamma", self.gamma), *(("--weights", weight) for weight in self.weights)]:
+            if not math.isfinite(number):
+                raise UserError(f"{name}: expected finite numbers, got {number}")
         if self.weights and len(self.weights) != layers:
             raise UserError(f"--weights: {len(self.weights)} weights, but this biLM has {layers} layers of vectors")
 
@@ -87,7 +91,8 @@ class Settings:
         elif self.output is Output.MIX:
             shares = np.exp(np.asarray(self.weights) - max(self.weights))
             layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
-        return np.asarray(layers).astype(self.dtype)
+        with np.errstate(over="ignore"):  # `_write_parts` refuses infinities
+            return np.asarray(layers).astype(self.dtype)
 
 
 def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
@@ -106,7 +111,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
       The number of lines.
 
     Raises:
-      UserError: a file cannot be read or written, is not UTF-8, or was begun with other settings.
+      UserError: a file cannot be read or written, is not UTF-8, or was begun with other settings; or a vector has
+        numbers that the type cannot hold.
     """
     settings = settings or Settings()
     settings.check(bilm.config.lstm.layers + 1)
@@ -131,10 +137,14 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     with fails_together(), _told(out):
         if is_first():
             _begin(parts, job)
-    with fails_together(), _told(out):
-        if not parts.is_dir():
-            raise UserError(f"{parts}: process 0 has made this folder, and it is not here; all processes must share it")
-        _write_parts(bilm, sentences, parts, settings, lines)
+    try:
+        with fails_together(), _told(out):
+            if not parts.is_dir():
+                raise UserError(f"{parts}: process 0 has made it, and it is not here; all processes must share it")
+            _write_parts(bilm, sentences, parts, settings, lines)
+    except _NotFinite:
+        shutil.rmtree(parts, ignore_errors=True)  # no other call with these settings could complete them
+        raise
     with fails_together(), _told(out):
         if is_first():
             _join(parts, out, job)
@@ -206,8 +216,24 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                 vectors, carry = _one_by_one(bilm, window, carry, settings)
             else:
                 vectors = _by_length(bilm, window, settings)
+            _check_finite(vectors, first, sentences, settings)
             _write_part(part, first, vectors, carry)
             bar.update(len(window))
+
+
+class _NotFinite(UserError):
+    """A vector has numbers that are not finite."""
+
+
+def _check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:
+    """Raises `_NotFinite` for a vector with an infinity or NaN, which programs that read the file would not notice."""
+    for number, found in enumerate(vectors, first + 1):
+        if not np.isfinite(found).all():
+            largest = float(np.finfo(settings.dtype).max)
+            raise _NotFinite(
+                f"{sentences}: line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
+                f" {settings.dtype}; take a smaller --gamma or --dtype float32"
+            )
 
 
 def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings) -> list[np.ndarray]:

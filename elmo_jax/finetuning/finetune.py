@@ -51,7 +51,7 @@ class Text:
 
     def prepared(self) -> Corpus | None:
         """Opens the text if it is a prepared corpus; returns None if it is not."""
-        if len(self.sources) == 1 and (Path(self.sources[0]) / REPORT).exists():
+        if len(self.sources) == 1 and self.sources[0].strip() and (Path(self.sources[0]) / REPORT).exists():
             return Corpus.open(self.sources[0])
         return None
 
@@ -192,6 +192,7 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
     prepared = text.prepared()
     if prepared is not None:
+        _check_unused(text)
         words = prepared.vocabulary()
         if vocabulary is not None and vocabulary != (words[: len(vocabulary)] if extends else words):
             option = "--extend-vocab" if extends else "--vocab"
@@ -208,6 +209,21 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
         if extends:
             return text.prepare(out, base_vocabulary_file=file, **chosen)
         return text.prepare(out, vocabulary_file=file)
+
+
+def _check_unused(text: Text) -> None:
+    """Raises `UserError` for options of preparing text that have no effect on a prepared corpus."""
+    given = {
+        "--format": text.options.format != "auto",
+        "--heldout": text.heldout_sources is not None,
+        "--heldout-fraction": text.heldout_fraction is not None,
+    }
+    unused = [name for name, is_given in given.items() if is_given]
+    if unused:
+        raise UserError(
+            f"{text.sources[0]}: a prepared corpus, so that {' and '.join(unused)} have no effect; leave them out, or"
+            " give the text itself"
+        )
 
 
 @contextlib.contextmanager

@@ -109,6 +109,10 @@ class TaskProgram:
             found["bilm"] = bilm
         return jax.device_put({"inputs": found}, self._everywhere) if found else {}
 
+    def replicated(self, tree: Tree) -> Tree:
+        """Returns a tree of arrays with a copy on every device, as the parameters of a training have it."""
+        return jax.device_put(tree, self._everywhere)
+
     def first_state(self, seed: int, batch: BatchArrays, words: np.ndarray | None) -> TaskState:
         """Returns the state before the first update.
 

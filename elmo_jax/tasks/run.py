@@ -126,7 +126,7 @@ class TaskRun:
         self._vocabulary, self._table = vocabulary.build(
             rows_of(task, chosen), others, config.word_vectors, config.characters
         )
-        self._layers = layers_of(task, config, bilm, splits, workdir)
+        self._layers = layers_of(task, config, bilm, {**splits, "train": chosen}, workdir)
         self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
         devices = mesh.size if task.rows_are_examples else 1

@@ -80,7 +80,7 @@ class TrainedTask:
         constants = self._program.constants(
             None if self.config.word_vectors.trainable else frozen, frozen_tree(self._bilm) if self._bilm else None
         )
-        return jax.device_put(params), constants
+        return self._program.replicated(params), constants
 
     @property
     def texts_per_example(self) -> int:

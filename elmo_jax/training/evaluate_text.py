@@ -13,10 +13,10 @@ import numpy as np
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.corpus import REPORT, Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
 from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
@@ -126,14 +126,20 @@ def _name(model: BiLMSource) -> str:
 
 def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:
     """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
-    if len(sources) == 1 and (Path(sources[0]) / "corpus.json").exists():
+    if len(sources) == 1 and sources[0].strip() and (Path(sources[0]) / REPORT).exists():
         corpus = Corpus.open(sources[0])
+        if options not in (None, TextOptions()):
+            raise UserError(
+                f"{sources[0]}: a prepared corpus, so that --format, --field and --errors have no effect; leave them"
+                " out, or give the text itself"
+            )
         if corpus.vocabulary() != vocabulary:
             raise UserError(
                 f"{sources[0]}: prepared with another vocabulary than the model's, so that a perplexity would be"
                 " meaningless; give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
             )
         return corpus
+    say_formats(open_sources(sources, options or TextOptions()), show=True)
     words = temporary / "vocabulary.txt"
     words.write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8", newline="\n")
     return prepare(

@@ -12,6 +12,7 @@ from elmo_jax.bench.run import SIZES
 from elmo_jax.config import Config
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.settings import from_dict, to_dict
+from tests.environment import xla_flags
 
 FIGURES = {
     *("tokens_per_second", "matmul_gflops", "tokens_per_second_per_matmul_gflops", "tokens", "seconds"),
@@ -30,7 +31,7 @@ def corpus(tmp_path_factory):
 
 
 def bench(corpus, *arguments):
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    environment = os.environ | {"XLA_FLAGS": xla_flags(1)}
     command = [sys.executable, "-m", "elmo_jax", "bench", "--corpus", str(corpus), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
 

@@ -126,6 +126,40 @@ def test_what_is_no_corpus_is_one_line(folder: Path, tmp_path: Path, how: str) -
     assert how in str(error.value) and str(copy) in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_corpus_without_a_name_is_not_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert Corpus.open(".").fingerprint == Corpus.open(folder).fingerprint
+    with pytest.raises(UserError, match="the name of the corpus folder is empty"):
+        Corpus.open("")
+
+
+def swap_lines(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], *reversed(lines[3:])]))
+
+
+@pytest.mark.parametrize("name", ["lexicon.tsv", "vocabulary.txt"])
+def test_words_in_another_order_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    swap_lines(copy / name)
+    corpus = Corpus.open(copy)
+    readers = {"lexicon.tsv": (corpus.words, corpus.counts, corpus.spellings), "vocabulary.txt": (corpus.vocabulary,)}
+    for read in readers[name]:
+        with pytest.raises(UserError, match=f"{name}: not the file that was prepared; delete the folder and prepare"):
+            read()
+
+
+def test_a_corpus_without_digests_is_read_as_before(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    report = json.loads((copy / "corpus.json").read_text())
+    assert set(report.pop("sha256")) == {"lexicon.tsv", "vocabulary.txt"}
+    (copy / "corpus.json").write_text(json.dumps(report))
+    old, new = Corpus.open(copy), Corpus.open(folder)
+    assert old.words() == new.words() and old.vocabulary() == new.vocabulary()
+    assert old.fingerprint == new.fingerprint and old.counts().tolist() == new.counts().tolist()
+    assert prepare([str(folder.parent / "text")], copy, TextOptions("lines"), progress=False).path == copy
+
+
 def test_damaged_blocks_are_one_line(folder: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     shard = copy / "blocks" / "blocks-train.array_record-00000"

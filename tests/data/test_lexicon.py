@@ -70,6 +70,12 @@ def test_bad_vocabulary_is_named(tmp_path: Path, content: str, message: str) -> 
     assert message in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_vocabulary_of_windows(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(b"\xef\xbb\xbf<S>\r\n</S>\r\n<UNK>\r\nthe\r\n")
+    assert read_vocabulary(path) == ["<S>", "</S>", "<UNK>", "the"]
+
+
 def test_vocabulary_that_is_not_utf8_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     with pytest.raises(UserError, match="cannot be read"):

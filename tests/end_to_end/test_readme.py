@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.commands import Commands
+from tests.tasks.tagging import write_sentences
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -27,6 +28,12 @@ SMALLER = """
     --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
 """.split()
 TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
+MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": ["--processes", "1"]}
+TREEBANK = "UD_English-EWT"
+TAGGER = [
+    "--config.seeds=(0,)", "--config.train.epochs=2", "--config.word_vectors.dim=4", "--config.model.layers=(4,)",
+    "--config.characters.filters=((2,3),)",
+]  # fmt: skip
 
 # One process runs all commands as the console script would, and stops at the first one that fails.
 RUN_ALL = """
@@ -61,6 +68,9 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
     shutil.copy(next((folder / "my_texts").iterdir()), folder / "my_text.txt")
     (folder / "sentences.txt").write_text("My fellow citizens\n\nPeace .\n")
     (folder / "vocab.txt").write_text("My\nfellow\nPeace\n")
+    (folder / TREEBANK).mkdir()
+    for seed, part in enumerate(("train", "dev", "test")):
+        write_sentences(folder / TREEBANK / f"en_ewt-ud-{part}.conllu", 12, seed)
     shutil.copy(ORACLE / "options.json", folder)
     shutil.copy(ORACLE / "weights.hdf5", folder)
     return folder
@@ -108,7 +118,7 @@ def commands_ran(folder: Path) -> Path:
     others = sum(words[0] == "make" for words in command_lines()) + len(launches())
     others += sum(words[0] == "python" for words in command_lines())  # run by tests/experiments/
     assert len(lines) + others == len(command_lines()), "something else"
-    lines = [line + SMALLER * (line[0] == "pretrain") + TUNING * (line[0] == "finetune") for line in lines]
+    lines = [line + MORE.get(line[0], []) if line[:2] != ["task", "train"] else [*line, *TAGGER] for line in lines]
     ended = run(folder, RUN_ALL, json.dumps(lines))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
@@ -127,4 +137,5 @@ def test_snippets(commands_ran: Path):
         commands_ran, "\n".join([*blocks("python"), "print(logits.shape, mask.shape, spelt.shape, words.shape)"])
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["(2, 3, 3, 32) [3 2]", "(2, 3, 17) (2, 3) (16, 50) (1, 8)"]
+    assert ended.stdout.startswith("EmbeddingBiLM ")
+    assert ended.stdout.splitlines()[-2:] == ["(2, 3, 3, 32) [3 2]", "(2, 3, 17) (2, 3) (16, 50) (1, 8)"]

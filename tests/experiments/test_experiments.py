@@ -17,6 +17,7 @@ from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.finetuning.source import with_architecture
 from elmo_jax.model.bilm import BiLM, parameter_count
+from elmo_jax.tasks.registry import NAMES
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
@@ -26,6 +27,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 SIZES = {
     "pretrain_sotu_tiny": (21_644, 759_184, 21_644 * 65),
     "pretrain_fiction": (50_000, 2_740_048, 50_000 * 129),
+    "pretrain_english": (100_000, 5_421_392, 100_000 * 257),
     "pretrain_small": (100_000, 13_593_296, 100_000 * 129),
     "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
 }
@@ -43,7 +45,8 @@ COMMANDS = {
 
 
 def test_every_experiment_is_listed_here():
-    assert {path.stem for path in FOLDER.glob("*.py")} == set(COMMANDS)
+    names = {path.stem for path in FOLDER.glob("*.py")}
+    assert names == set(COMMANDS) | {f"task_{name}" for name in NAMES}  # those of tasks: tests of test_tasks
 
 
 def test_what_neither_pretrains_nor_finetunes_is_tested_elsewhere():

@@ -7,7 +7,11 @@ import jax
 import pytest
 from etils import epath
 
+from elmo_jax.config import Config
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
+from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import ORIGINAL, Text, check_original
 
 
@@ -20,6 +24,24 @@ def test_text_is_not_prepared_into_a_bucket_or_by_many_processes(monkeypatch, tm
         Text(["text.txt"]).prepare(epath.Path(folder))
     assert "--data CORPUS" in str(error.value) and "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "unused"),
+    [
+        ({"options": TextOptions("raw")}, "--format have"),
+        ({"heldout_sources": ["other.txt"]}, "--heldout have"),
+        ({"heldout_fraction": 0.2, "options": TextOptions("lines")}, "--format and --heldout-fraction have"),
+    ],
+)
+def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, settings, unused):
+    (tmp_path / "text.txt").write_text("a house\n" * 200)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1)
+    source = SimpleNamespace(bilm=SimpleNamespace(vocabulary=corpus.vocabulary()))
+    given = [str(tmp_path / "corpus")]
+    with pytest.raises(UserError, match=f"corpus: a prepared corpus, so that {unused} no effect; leave them out"):
+        finetune._corpus(Text(given, **settings), epath.Path(tmp_path), source, Config())
+    assert finetune._corpus(Text(given, workers=1), epath.Path(tmp_path), source, Config()).path == corpus.path
 
 
 def test_what_is_forgotten_is_measured_on_one_text(tmp_path):

@@ -132,3 +132,22 @@ def test_the_work_for_a_window_does_not_grow_with_the_text():
         assert copies <= 1
     finally:
         tracemalloc.stop()
+
+
+def test_the_sums_of_two_processes_are_added(monkeypatch):
+    totals, shorter = evaluation._Totals(), evaluation._Totals()
+    for part, sentence, value in ((totals, 0, 0.1), (totals, 4, 0.25), (shorter, 1, 1e-9)):
+        part.add(jnp.full((2, 1, 1), value), window_of(np.array([[sentence]])))
+    others = iter([np.int64(2), np.pad(shorter._sums[:, :2], ((0, 0), (0, 3))).view(np.uint32), np.int32(1)])
+    gathered = []
+
+    def gather(mine):
+        gathered.append(mine)
+        return np.stack([mine, next(others)])
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(evaluation.multihost_utils, "process_allgather", gather)
+    perplexity, scores = totals.result(unknown=1)
+    assert scores.tokens.tolist() == [1, 1, 0, 0, 1] and perplexity.tokens == 3 and perplexity.unknown == 2 / 3
+    assert_allclose(-scores.log_probability[0], np.float32([0.1, 1e-9, 0, 0, 0.25]), rtol=1e-12)
+    assert gathered[1].dtype == np.uint32  # a gather of float64 would round it

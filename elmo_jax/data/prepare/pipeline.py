@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
-from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources
+from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources, say_formats
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.text import Errors
 from elmo_jax.data.prepare.write import encode
@@ -129,9 +129,7 @@ def _open(
     """Opens the sources without their held-out files, and the held-out sources; shows how each is read."""
     heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
     text = [_without(source, heldout_text) for source in open_sources(sources, options)]
-    for source in (*text, *heldout_text):
-        if source.reason:
-            say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", progress)
+    say_formats((*text, *heldout_text), progress)
     return text, heldout_text
 
 

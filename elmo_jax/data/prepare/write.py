@@ -75,8 +75,10 @@ def encode(
         )
     sources = {split: part.of_sources() for split, part in splits.items()}
     train.spool.remove()
+    digests = {name: _sha256(folder / name) for name in (LEXICON, VOCABULARY)}
     return {
-        "fingerprint": _fingerprint(folder / LEXICON, lexicon.vocabulary_size, digest),
+        "fingerprint": _fingerprint(digests[LEXICON], lexicon.vocabulary_size, digest),
+        "sha256": digests,
         "splits": {
             split: _split_report(sources[split], counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
             for split in splits
@@ -116,7 +118,10 @@ def _lexicon_report(lexicon: Lexicon, ids: np.ndarray, uses: np.ndarray) -> dict
     }
 
 
-def _fingerprint(lexicon: Path, vocabulary_size: int, blocks_digest: str) -> str:
-    with lexicon.open("rb") as file:
-        words_digest = hashlib.file_digest(file, "sha256").hexdigest()
+def _fingerprint(words_digest: str, vocabulary_size: int, blocks_digest: str) -> str:
     return hashlib.sha256(f"{words_digest} {vocabulary_size} {blocks_digest}".encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,7 +23,7 @@ from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
 
 Prediction = list[list[Mention]]
 NO_SPEAKER = "-"
-_SMALLEST = 128  # the number of words of the smallest arrays
+_SMALLEST = 32  # the number of words of the smallest arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Coref(NoTfds):
 
 
 def _rounded(words: int) -> int:
-    """Returns the least of 128, 192, 256, 384, 512, 768, … that is not smaller than the number of words."""
+    """Returns the least of 32, 48, 64, 96, 128, 192, … that is not smaller than the number of words."""
     size = _SMALLEST
     while size < words:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3

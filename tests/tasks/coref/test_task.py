@@ -79,7 +79,7 @@ def test_windows_of_training_documents_are_drawn_anew_in_every_epoch():
 
 def test_arrays():
     found = TASK.arrays([DOCUMENT], 1, ((3, 8),), LABELS)
-    assert found["clusters"].shape == (1, 128, 10) and found["genre"] == [3]
+    assert found["clusters"].shape == (1, 32, 10) and found["genre"] == [3]
     table = np.argwhere(found["clusters"][0])
     assert table.tolist() == [[0, 0], [2, 0], [2, 2], [6, 0], [7, 0], [9, 0]]
     assert found["clusters"][0, 2, 2] == found["clusters"][0, 6, 0] == 2

@@ -50,7 +50,7 @@ def test_is_the_oracle(name, config):
     @jax.jit
     def results(table):
         def loss(table):
-            vectors = jnp.concatenate([*elmo, table[given["tokens"]]], -1)  # AllenNLP's order of the keys
+            vectors = jnp.concatenate([table[given["tokens"]], *elmo], -1)
             text = Embedded(vectors, given["mask"] > 0, given.get("elmo_output"))
             output, kept = model.apply({"params": params}, text, {"label": given["label"]}, mutable=["intermediates"])
             return output.loss, (output, kept["intermediates"])

@@ -1,0 +1,43 @@
+"""The texts that `evaluate` reads: what it says of them, and options that would have no effect."""
+
+import pytest
+
+from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.errors import UserError
+from elmo_jax.training import evaluate_text
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("The house, it stood there. It rained.\n\nThen, it fell.\n")
+    return path
+
+
+def test_the_guessed_format_is_said(text, tmp_path, capsys):
+    vocabulary = ["<S>", "</S>", "<UNK>", "house"]
+    corpus = evaluate_text._corpus([str(text)], vocabulary, tmp_path, None)
+    assert corpus.report["splits"]["heldout"]["sentences"] == 3
+    said = capsys.readouterr().err
+    assert said.startswith(f"{text}: read as raw: its commas touch their words") and "--format to change" in said
+
+
+def test_options_that_a_prepared_corpus_would_ignore_are_refused(text, tmp_path):
+    corpus = prepare(
+        [str(text)], tmp_path / "corpus", TextOptions("raw"), heldout_fraction=1, vocabulary_file=words(text)
+    )
+    given = [str(corpus.path)]
+    for options in (TextOptions("raw"), TextOptions(errors="replace"), TextOptions(field="body")):
+        with pytest.raises(
+            UserError, match="corpus: a prepared corpus, so that --format, --field and --errors have no"
+        ):
+            evaluate_text._corpus(given, corpus.vocabulary(), tmp_path, options)
+    for options in (None, TextOptions()):
+        assert evaluate_text._corpus(given, corpus.vocabulary(), tmp_path, options).path == corpus.path
+
+
+def words(text):
+    path = text.with_name("words.txt")
+    path.write_text("<S>\n</S>\n<UNK>\nhouse\n")
+    return path
