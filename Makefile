@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain finetune bench levers test test-gcs test-slurm chaos lint clean
+.PHONY: pretrain finetune bench levers test test-gcs test-slurm chaos fuzz lint clean
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -61,9 +61,13 @@ test-gcs: $(VENV)/installed-test
 test-slurm: $(VENV)/installed-test
 	@$(BIN)/python -m tools.slurm
 
-# twenty random kills of a run of two processes, restarted each time: the same parameters, bit for bit
+# a hundred random kills of runs of one and of two processes, restarted each time: the same parameters, bit for bit
 chaos: $(VENV)/installed-test
 	@$(BIN)/python -m tools.chaos
+
+# every option of every command with values that are wrong, and every file damaged: one line each, or the same numbers
+fuzz: $(VENV)/installed-test
+	@$(BIN)/python -m tools.fuzz
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -79,6 +80,12 @@ def write_text(path: epath.Path | Path, text: str) -> None:
 def write_json(path: epath.Path | Path, value: Any) -> None:
     """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def digest_of(value: Any) -> str:
+    """Returns the SHA-256 (hexadecimal) of a JSON value, the same before it is written and after it is read."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_bytes(path: epath.Path | Path, content: bytes) -> None:

@@ -125,6 +125,7 @@ def export_bilm(
             if vocabulary is not None:
                 (folder / VOCABULARY).write_bytes(_lines(vocabulary))
             description["files"] = sorted([*all_files(folder), DESCRIPTION])  # only these may be deleted later
+            description["sha256"] = files.digest_of(description)
             (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     except Exception as error:
         if not failures.is_of_storage(error):
@@ -154,6 +155,9 @@ def read_export(folder: epath.Path) -> PretrainedBiLM:
     digest = fingerprint(flatten(params))
     if digest != description["fingerprint"]:
         raise UserError(f"{folder}: the parameters are not those that were exported (fingerprint); export them again")
+    rest = {key: value for key, value in description.items() if key != "sha256"}
+    if "sha256" in description and description["sha256"] != files.digest_of(rest):  # an older version did not write it
+        raise UserError(f"{folder / DESCRIPTION}: not what was exported (checksum); export the biLM again")
     return PretrainedBiLM(model, params, vocabulary, description["info"], digest)
 
 

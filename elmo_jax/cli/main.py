@@ -75,6 +75,15 @@ def _of_machine(error: OSError | MemoryError) -> str:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
+    for argument in sys.argv[1:] if arguments is None else arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            parser.error(f"{os.fsencode(argument)!r}: expected text in UTF-8; rename the file")
+        if "\0" in argument:
+            parser.error(f"{argument!r}: not a path or text, since it holds a zero byte")
+        if argument.startswith("-") and argument.endswith("=--"):  # argparse would take the value for no value
+            parser.error(f"{argument}: expected a value after the =")
     options, rest = parser.parse_known_args(arguments)
     overrides = [argument for argument in rest if argument.startswith("--config.")]
     strangers = [argument for argument in rest if argument not in overrides]

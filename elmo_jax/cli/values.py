@@ -17,6 +17,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
 from elmo_jax.settings import Range
 
+LONGEST = 1200  # the most characters of a message
 LARGEST = 2**31 - 1  # the largest whole number
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
@@ -30,8 +31,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def one_line(text: str) -> str:
-    """Returns a text that a terminal shows in one line, even if it has line breaks or control characters."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+    """Returns a text that a terminal shows in one line, without line breaks and control characters; cuts a long one."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST * 3 // 4]} … {shown[-LONGEST // 4 :]}"
 
 
 def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
@@ -76,12 +78,7 @@ def anywhere(text: str) -> epath.Path:
         if not re.match(r"gs://[^/]", text):
             raise argparse.ArgumentTypeError(f"expected a path on this machine or in a bucket, gs://…, got {text!r}")
         return epath.Path(text)
-    path = _path(text)
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"expected a path in UTF-8, got {os.fsencode(path)!r}") from None
-    return epath.Path(path)
+    return epath.Path(_path(text))
 
 
 def output(text: str) -> Path:
@@ -103,13 +100,15 @@ def output(text: str) -> Path:
 
 def source(text: str) -> str:
     """Returns a source of text: a path, a pattern or a name."""
-    if not text or "\0" in text:
+    if not text:
         raise argparse.ArgumentTypeError(f"expected a text, got {text!r}")
+    if text.startswith("~"):
+        _path(text)  # there must be such a user
     return text
 
 
 def _path(text: str) -> str:
-    if not text or "\0" in text:
+    if not text:
         raise argparse.ArgumentTypeError(f"expected a path, got {text!r}")
     if not text.startswith("~"):
         return text

@@ -19,9 +19,11 @@ import numpy as np
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.errors import UserError
+from elmo_jax.files import digest_of
 
 FORMAT_VERSION = 1
 REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
+CHECKSUMS = "checksums"  # the key of the report
 
 
 class Corpus:
@@ -46,16 +48,14 @@ class Corpus:
             raise UserError("the name of the corpus folder is empty; name a folder that elmo-jax prepare made")
         path = Path(path)
         if path.is_file():
-            raise UserError(
-                f"{path}: a file, not a prepared corpus; make one of it with: elmo-jax prepare {path} --out DIR"
-            )
+            raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")
         try:
             report = json.loads((path / REPORT).read_text(encoding="utf-8"))
             version = report["format_version"]
         except FileNotFoundError:
             what = f"has no {REPORT}" if path.is_dir() else "no such folder"
             raise UserError(f"{path}: not a prepared corpus ({what}); make one with: elmo-jax prepare") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{path / REPORT}: cannot be read ({type(error).__name__}); delete the folder and prepare again"
             ) from None
@@ -67,6 +67,7 @@ class Corpus:
         for name in (LEXICON, VOCABULARY, BLOCKS):
             if not (path / name).exists():
                 raise UserError(f"{path / name}: missing; delete the folder and prepare the corpus again")
+        _check_sums(path, report)
         return cls(path, report)
 
     @property
@@ -80,10 +81,7 @@ class Corpus:
         return self.report["fingerprint"]
 
     def words(self) -> list[str]:
-        """Returns the words of the whole lexicon, by id.
-
-        This method and those below that read the words raise `UserError` if the file is not the one that was prepared.
-        """
+        """Returns the words of the whole lexicon, by id."""
         lines = self._read(LEXICON).decode().split("\n")
         return [line.partition("\t")[0] for line in lines if line]
 
@@ -109,14 +107,28 @@ class Corpus:
         return Blocks(self.path / BLOCKS, _checked(split))
 
     def _read(self, name: str) -> bytes:
-        content = (self.path / name).read_bytes()
-        expected = self.report.get("sha256", {}).get(name)
-        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-            raise UserError(f"{self.path / name}: not the file that was prepared; delete the folder and prepare again")
-        return content
+        return (self.path / name).read_bytes()
 
     def __repr__(self) -> str:
         return f"Corpus({str(self.path)!r})"
+
+
+def with_checksums(folder: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """Returns the report of a corpus with the SHA-256 of its text files and of itself; the blocks have their own."""
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (LEXICON, VOCABULARY)}
+    return {**report, CHECKSUMS: {**sums, REPORT: digest_of(report)}}
+
+
+def _check_sums(folder: Path, report: dict[str, Any]) -> None:
+    """Raises `UserError` if a file is not what `prepare` wrote; a corpus of an older version has no checksums."""
+    if CHECKSUMS not in report:
+        return
+    rest = {key: value for key, value in report.items() if key != CHECKSUMS}
+    for name, digest in with_checksums(folder, rest)[CHECKSUMS].items():
+        if not isinstance(report[CHECKSUMS], dict) or report[CHECKSUMS].get(name) != digest:
+            raise UserError(
+                f"{folder / name}: not what was written (checksum); restore it, or delete the folder and prepare again"
+            )
 
 
 def _checked(split: str) -> str:

@@ -13,7 +13,7 @@ from etils import epath
 from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import absolute, write_json
+from elmo_jax.files import absolute, digest_of, write_json
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.store import store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
@@ -58,7 +58,8 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
     else:
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"config": to_dict(config), "facts": facts})
+    written = {"config": to_dict(config), "facts": facts}
+    write_json(path, {**written, "sha256": _digest(written)})
 
 
 def check_usable(workdir: epath.Path) -> None:
@@ -124,12 +125,28 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     """
     path = workdir / "config.json"
     try:
-        written = json.loads(path.read_text())
-        return {"config": written["config"], "facts": written["facts"]}
-    except FileNotFoundError:
+        written = json.loads(path.read_bytes())
+        found = {"config": written["config"], "facts": written["facts"]}
+        if not isinstance(found["config"], dict) or not isinstance(found["facts"], dict):
+            raise TypeError
+        if "sha256" in written and written["sha256"] != _digest(found):  # an older version did not write it
+            raise UserError(f"{path}: its numbers or facts are not those that were written; restore the file")
+        return found
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{workdir}: no run here (no config.json)") from None
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{path}: not the config.json of a run; restore it, or start a run elsewhere") from None
+
+
+def _digest(written: dict[str, Any]) -> str:
+    """Returns a checksum without the settings that are text, since a user may have to correct paths by hand."""
+
+    def numbers(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: numbers(item) for key, item in value.items() if not isinstance(item, str)}
+        return value
+
+    return digest_of({"config": numbers(written["config"]), "facts": written["facts"]})
 
 
 def read_config(workdir: epath.Path) -> Config:

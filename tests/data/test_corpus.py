@@ -142,17 +142,14 @@ def swap_lines(path: Path) -> None:
 def test_words_in_another_order_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     swap_lines(copy / name)
-    corpus = Corpus.open(copy)
-    readers = {"lexicon.tsv": (corpus.words, corpus.counts, corpus.spellings), "vocabulary.txt": (corpus.vocabulary,)}
-    for read in readers[name]:
-        with pytest.raises(UserError, match=f"{name}: not the file that was prepared; delete the folder and prepare"):
-            read()
+    with pytest.raises(UserError, match=f"{name}: not what was written"):
+        Corpus.open(copy)
 
 
 def test_a_corpus_without_digests_is_read_as_before(folder: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     report = json.loads((copy / "corpus.json").read_text())
-    assert set(report.pop("sha256")) == {"lexicon.tsv", "vocabulary.txt"}
+    assert set(report.pop("checksums")) == {"lexicon.tsv", "vocabulary.txt", "corpus.json"}
     (copy / "corpus.json").write_text(json.dumps(report))
     old, new = Corpus.open(copy), Corpus.open(folder)
     assert old.words() == new.words() and old.vocabulary() == new.vocabulary()

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus
+from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, with_checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources, say_formats
@@ -155,7 +155,8 @@ def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any])
     of_sources = report.pop("splits_of_sources")
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
         identity["splits"] = {split: found[number] for split, found in of_sources.items()}
-    text_json = json.dumps({**request, **report}, indent=2, sort_keys=True, ensure_ascii=False)
+    whole = with_checksums(folder, {**request, **report})
+    text_json = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False)
     (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
 
 

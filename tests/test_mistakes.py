@@ -1,0 +1,94 @@
+"""Mistakes on the command line and damaged files of a run: one line, before anything is computed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from elmo_jax.cli.main import main
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+from elmo_jax.files import place, write_text
+from elmo_jax.runs.report import read_result
+
+RUN = ("pretrain", "--config", "nowhere.py", "--workdir")
+EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((*EVALUATE, "--batch-size", "-5"), "--batch-size: expected a whole number from 1 to 65,536, got '-5'"),
+        ((*EVALUATE, "--json", "nowhere/x.json"), "--json: no folder 'nowhere'; make it first"),
+        ((*EVALUATE, "--per-sentence", "file/x"), "--per-sentence: no folder 'file'"),
+        ((*EVALUATE, "--json", "."), "expected the name of a file, got the folder '.'"),
+        ((*EVALUATE, "--json", "a", "--per-sentence", "./a"), "--per-sentence: a is the file of --json"),
+        (("evaluate", "out", "--data", "file", "--json", "file"), "--json: file is the file of --data file, which"),
+        (("finetune", "--from", "a", "--data", "b", "--workdir", "c", "--epochs", "nan"), "at least 0, got 'nan'"),
+        ((*RUN, "file:///tmp/x"), "expected a path on this machine or in a bucket, gs://…, got 'file:///tmp/x'"),
+        ((*RUN, "~nouser/x"), "'~nouser/x': there is no user 'nouser'"),
+        ((*RUN, "a\0b"), "since it holds a zero byte"),
+        ((*RUN, "caf\udce9"), r"b'caf\xe9': expected text in UTF-8"),
+        ((*RUN, ""), "--workdir: expected a path, got ''"),
+        (("evaluate", "x", "--data=--"), "--data=--: expected a value after the ="),
+        (("evaluate", "y" * 5000, "--data", "x"), "y … "),
+        (("nonsense",), "invalid choice: 'nonsense'"),
+        ((), "required: COMMAND; see: elmo-jax --help"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, arguments, expected) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("once")
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("elmo-jax: ") and expected in line and len(line) < 1300
+    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "once"
+
+
+def test_an_error_of_the_machine_is_one_line(tmp_path, monkeypatch, capsys) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device", "runs/x/config.json")
+
+    monkeypatch.setattr("elmo_jax.cli.settings._settings", full)
+    assert main(["settings"]) == 2
+    assert capsys.readouterr().err == "elmo-jax: runs/x/config.json: No space left on device\n"
+
+
+@pytest.mark.parametrize("content", [b'{"steps": 1', b"", b"[]", b"\xff", b"[" * 99_999])
+def test_a_result_that_is_cut_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "result.json").write_bytes(content)
+    with pytest.raises(UserError, match="result.json: damaged; delete it, and start the same command again"):
+        read_result(epath.Path(tmp_path))
+    (tmp_path / "result.json").unlink()
+    assert read_result(epath.Path(tmp_path)) is None
+
+
+def test_a_text_is_no_corpus_and_nothing_is_to_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("the house\n")
+    with pytest.raises(
+        UserError, match="big.txt: a file, not a prepared corpus; prepare it: elmo-jax prepare "
+    ) as error:
+        Corpus.open(tmp_path / "big.txt")
+    assert "delete" not in str(error.value)
+
+
+def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """A file is written beside its place and renamed, which would replace /dev/null by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "one\n")
+    assert os.read(reader, 100) == b"one\n" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    (tmp_path / "link").symlink_to("file")
+    write_text(tmp_path / "link", "two\n")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "file:///tmp/x"])
+def test_paths_that_are_none(path: str) -> None:
+    with pytest.raises(UserError) as error:
+        place(path)
+    assert "\n" not in str(error.value)
