@@ -27,7 +27,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pos_ewt import PARTS, TAGS, Recipe, Sentence, encode, mean_and_deviation, positive, read_treebank
+from ewt.arrays import encode
+from ewt.recipe import Recipe
+from ewt.report import mean_and_deviation
+from ewt.treebank import PARTS, TAGS, Sentence, read_treebank
+from pos_ewt import positive
 
 import elmo_jax
 from elmo_jax import UserError

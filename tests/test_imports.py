@@ -16,6 +16,7 @@ ORDER = [
         "model",
         "data",
         "runs",
+        "pretrained",
         "checkpoints",
         "embedding",
         "training",

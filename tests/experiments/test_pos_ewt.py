@@ -27,7 +27,8 @@ Capture: TypeAlias = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def experiment() -> ModuleType:
-    """Imported, for what needs no process."""
+    """Imports the experiment, for the tests that need no process."""
+    sys.path.insert(0, str(EXPERIMENT.parent))
     spec = importlib.util.spec_from_file_location("pos_ewt", EXPERIMENT)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -125,17 +126,19 @@ def test_another_bilm_is_refused(folder: Path, printed: str, experiment: ModuleT
 
 
 def test_words_of_a_file(experiment: ModuleType, tmp_path: Path) -> None:
+    from ewt.treebank import TAGS, read_conllu
+
     (tmp_path / "x.conllu").write_bytes(PECULIAR.replace("\n", "\r\n").encode())
-    first, second = experiment.read_conllu(tmp_path / "x.conllu")
+    first, second = read_conllu(tmp_path / "x.conllu")
     assert first.words == ["I", "do", "n't", "row", "."]
-    assert [experiment.TAGS[tag] for tag in first.tags] == ["PRON", "AUX", "PART", "VERB", "PUNCT"]
+    assert [TAGS[tag] for tag in first.tags] == ["PRON", "AUX", "PART", "VERB", "PUNCT"]
     assert second.words == ["You", "row", ",", "and", "I", "fish"]
 
 
 TREEBANK = """
 import sys, tensorflow_datasets as tfds
 sys.path.insert(0, {folder!r})
-from pos_ewt import TAGS
+from ewt.treebank import TAGS
 
 class TinyTreebank(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
@@ -159,7 +162,7 @@ TinyTreebank(file_format="array_record").download_and_prepare()
 COMPARE = """
 import sys
 sys.path.insert(0, {folder!r})
-from pos_ewt import read_treebank
+from ewt.treebank import read_treebank
 tfds, files = read_treebank("tfds:tiny_treebank"), read_treebank("UD_English-EWT")
 print([sorted(map(repr, tfds[part])) == sorted(map(repr, files[part])) for part in files])
 assert "tensorflow" not in sys.modules
@@ -196,7 +199,7 @@ def test_missing_file_is_one_line(folder: Path, experiment: ModuleType, tmp_path
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"1\tboat\tNOUN", "expected 10 columns with tabs between, found 3"),
+        (b"1\tboat\tNOUN", "expected 10 columns separated by tabs, found 3"),
         (b"1\tboat\tboat\tTHING\t_\t_\t0\t_\t_\t_", "expected a word and its UPOS tag, found 'boat' and 'THING'"),
         (b"1\t\tboat\tNOUN\t_\t_\t0\t_\t_\t_", "expected a word and its UPOS tag, found '' and 'NOUN'"),
         (b"2\tboat\tboat\tNOUN\t_\t_\t0\t_\t_\t_", "expected word 1, found '2'"),
@@ -205,9 +208,11 @@ def test_missing_file_is_one_line(folder: Path, experiment: ModuleType, tmp_path
     ids=["columns", "tag", "no word", "number", "encoding"],
 )
 def test_malformed_line_is_named(experiment: ModuleType, tmp_path: Path, line: bytes, expected: str) -> None:
+    from ewt.treebank import read_conllu
+
     path = tmp_path / "x.conllu"
     path.write_bytes(PECULIAR.encode() + b"\n" + line + b"\n")
     with pytest.raises(elmo_jax.UserError) as error:
-        list(experiment.read_conllu(path))
+        list(read_conllu(path))
     number = len(PECULIAR.splitlines()) + 2
     assert str(error.value) == f"{path}, line {number}: {expected}"

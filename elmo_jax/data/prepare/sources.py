@@ -9,25 +9,22 @@ formats.
 import dataclasses
 import glob
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import json_pieces, parquet_pieces
-from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, is_unwrapped
+from elmo_jax.data.prepare.text import Errors, Format, Piece, is_unwrapped
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
 
-CHUNK_BYTES = 1 << 20  # per call of a worker: much work compared to the overhead of a call, and little memory
-LONGEST_LINE = 1 << 24  # bytes; a longer line is not a sentence or a paragraph, and would have to fit in memory
 _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
-_BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _RECORDS = (Format.JSONL, Format.PARQUET)
 _COMPRESSED = (".gz", ".xz", ".zst")
@@ -61,7 +58,7 @@ class Source(Protocol):
         ...
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
+        """Yields the text in order, in pieces of whole lines of about `pieces.CHUNK_BYTES` or less."""
         ...
 
 
@@ -94,7 +91,7 @@ class Files:
         """Yields the text of the files in order.
 
         Raises:
-          UserError: a file is damaged, or a line is longer than `LONGEST_LINE`.
+          UserError: a file is damaged, or a line is longer than `pieces.LONGEST_LINE`.
         """
         for path in self.paths:
             match self.format:
@@ -103,9 +100,9 @@ class Files:
                 case Format.PARQUET:
                     yield from parquet_pieces(path, self.field)
                 case Format.DOCUMENTS | Format.DOCUMENT_LINES:
-                    yield from _document_pieces(path, self.format)
+                    yield from document_pieces(path, self.format)
                 case _:
-                    yield from _file_pieces(path, self.format)
+                    yield from file_pieces(path, self.format)
 
     def without(self, others: "Files") -> "Files":
         """Returns these files except those of another source.
@@ -233,7 +230,7 @@ def _guess_format(path: Path) -> tuple[Format, str]:
         return Format.LINES, "it has no commas to judge by, so it is taken for tokenised sentences, one per line"
     if alone >= attached:
         return Format.LINES, "its commas stand alone, so it is taken for tokenised sentences, one per line"
-    groups = [group.splitlines() for group in _BLANK_LINE.split(sample.strip())]
+    groups = [group.splitlines() for group in BLANK_LINE.split(sample.strip())]
     together = [line for group in groups if len(group) > 1 for line in group]
     if 2 * sum(map(len, together)) > len(sample) and is_unwrapped(together):
         return Format.DOCUMENTS, (
@@ -241,79 +238,3 @@ def _guess_format(path: Path) -> tuple[Format, str]:
             " one paragraph per line, with a blank line after each document"
         )
     return Format.RAW, "its commas touch their words, so it is taken for running text"
-
-
-def _file_pieces(path: Path, format: Format) -> Iterator[Piece]:
-    """Cuts a file into pieces: at blank lines if it is raw, so that no paragraph is cut, and else at line ends."""
-    line, waiting = 1, b""
-    with reading(path), open_text(path) as file:
-        while block := file.read(CHUNK_BYTES):
-            waiting += block
-            cut = _last_cut(waiting, format)
-            if cut:
-                yield Piece(waiting[:cut], str(path), line, starts_document=line == 1)
-                line += waiting.count(b"\n", 0, cut)
-                waiting = waiting[cut:]
-            elif len(waiting) > LONGEST_LINE:
-                raise UserError(
-                    f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; "
-                    "break the text into lines (lines: one sentence each; raw: paragraphs)"
-                )
-    if waiting:
-        yield Piece(waiting, str(path), line, starts_document=line == 1)
-
-
-def _document_pieces(path: Path, format: Format) -> Iterator[Piece]:
-    """Cuts a file where its documents end; a document of more than 2 * `CHUNK_BYTES` is cut at line ends as well."""
-    line, waiting, starts = 1, b"", True
-    with reading(path), open_text(path) as file:
-        while block := file.read(CHUNK_BYTES):
-            waiting += block
-            begin = 0
-            for end in _document_ends(waiting, format):
-                yield Piece(waiting[begin:end], str(path), line, starts_document=starts)
-                line += waiting.count(b"\n", begin, end)
-                begin, starts = end, True
-            waiting = waiting[begin:]
-            # The rest begins with a line of text, so that the blank line after the document is not separated from it.
-            if len(waiting) >= 2 * CHUNK_BYTES and (end := waiting.rfind(b"\n", 0, len(waiting.rstrip())) + 1):
-                yield Piece(waiting[:end], str(path), line, starts_document=starts)
-                line += waiting.count(b"\n", 0, end)
-                waiting, starts = waiting[end:], False
-            if len(waiting) > LONGEST_LINE:
-                raise UserError(f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; break it into lines")
-    if waiting:
-        yield Piece(waiting, str(path), line, starts_document=starts)
-
-
-def _document_ends(data: bytes, format: Format) -> Iterator[int]:
-    if format is Format.DOCUMENT_LINES:
-        return (match.end() for match in re.finditer(rb"\n", data))
-    return (match.end() for match in _BLANK_LINE.finditer(data))
-
-
-def _last_cut(data: bytes, format: Format) -> int:
-    """Returns where the last whole line or paragraph ends, or 0 if there is none."""
-    cut = 0
-    if format is Format.RAW:
-        for match in _BLANK_LINE.finditer(data):
-            cut = match.end()
-        # Text without blank lines would have to fit in memory; such a paragraph is cut at the end of a line.
-        if cut or len(data) < 2 * CHUNK_BYTES:
-            return cut
-    return data.rfind(b"\n") + 1
-
-
-def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
-    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
-    for number, source in enumerate(sources):
-        pieces: list[Piece] = []
-        size = 0
-        for piece in source.pieces():
-            pieces.append(piece)
-            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
-            if size >= CHUNK_BYTES:
-                yield Chunk(tuple(pieces), source.format, errors, number, language)
-                pieces, size = [], 0
-        if pieces:
-            yield Chunk(tuple(pieces), source.format, errors, number, language)

@@ -64,13 +64,10 @@ def encode(
     lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count, base)
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
-    def encoded(part: Part) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return ((ids[provisional], lengths) for provisional, lengths in part.read())
-
     with Progress("writing the blocks", progress, total=sum(words.values())) as bar:
         blocks, digest = write_blocks(
             folder / BLOCKS,
-            {split: cut_blocks(encoded(part)) for split, part in splits.items() if words[split]},
+            {split: cut_blocks(_encoded(part, ids)) for split, part in splits.items() if words[split]},
             lambda block: bar.add(int(np.count_nonzero(block))),
         )
     sources = {split: part.of_sources() for split, part in splits.items()}
@@ -85,6 +82,11 @@ def encode(
         "lexicon": _lexicon_report(lexicon, ids, sum(counts.values(), np.zeros(len(types), np.int64))),
         "text": {name: getattr(train.spool, name) for name in _TEXT_COUNTS},
     }
+
+
+def _encoded(part: Part, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the pieces of a text with final ids in place of provisional ones, and the lengths of their sentences."""
+    return ((ids[provisional], lengths) for provisional, lengths in part.read())
 
 
 def _split_report(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.prepare import sources as sources_module
+from elmo_jax.data.prepare import pieces as pieces_module
 from elmo_jax.data.prepare import text as text_module
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.report import describe
@@ -93,7 +93,7 @@ def test_documents_do_not_depend_on_the_chunks(tmp_path: Path, monkeypatch: pyte
     whole = found()
     assert len([document for document in whole if document.strip()]) == 50
     for size in (10, 50, 64, 200):
-        monkeypatch.setattr(sources_module, "CHUNK_BYTES", size)
+        monkeypatch.setattr(pieces_module, "CHUNK_BYTES", size)
         assert found() == whole
 
 

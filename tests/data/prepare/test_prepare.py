@@ -81,7 +81,7 @@ def test_documents_and_runs_do_not_depend_on_the_chunks(documents: Path, monkeyp
     out = documents.parent
     whole = files(make(out / "a", documents).path), files(make(out / "c", documents / "long.txt").path)
     for size in (50, 700):
-        monkeypatch.setattr("elmo_jax.data.prepare.sources.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_jax.data.prepare.pieces.CHUNK_BYTES", size)
         monkeypatch.setattr(spool, "_SENTENCES_AT_ONCE", size)
         cut = files(make(out / f"b{size}", documents).path), files(make(out / f"d{size}", documents / "long.txt").path)
         assert cut == whole

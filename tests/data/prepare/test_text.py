@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import zstandard
 
-from elmo_jax.data.prepare import sources as sources_module
+from elmo_jax.data.prepare import pieces as pieces_module
 from elmo_jax.data.prepare.compressed import open_text
-from elmo_jax.data.prepare.sources import TextOptions, chunks, open_sources
+from elmo_jax.data.prepare.pieces import chunks
+from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenised, raw_sentences, split_sentences, tokenise
 from elmo_jax.errors import UserError
 
@@ -221,9 +222,9 @@ def test_text_is_the_same_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.
     text = b"\n\n".join(p.data for p in speeches)
     (tmp_path / "a.txt").write_bytes(re.sub(rb"(.{60}\S*) ", rb"\1\n", text))  # lines of one paragraph
     for format in (Format.LINES, Format.RAW):
-        monkeypatch.setattr(sources_module, "CHUNK_BYTES", 1 << 20)
+        monkeypatch.setattr(pieces_module, "CHUNK_BYTES", 1 << 20)
         whole = read(tmp_path / "a.txt", format=format)
-        monkeypatch.setattr(sources_module, "CHUNK_BYTES", 2000)
+        monkeypatch.setattr(pieces_module, "CHUNK_BYTES", 2000)
         source = open_sources([str(tmp_path / "a.txt")], TextOptions(format))[0]
         pieces = list(source.pieces())
         assert len(pieces) > 5 and [p.starts_document for p in pieces].count(True) == 1
@@ -234,13 +235,13 @@ def test_text_is_the_same_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_module, "CHUNK_BYTES", 100)
-    monkeypatch.setattr(sources_module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(pieces_module, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(pieces_module, "LONGEST_LINE", 1000)
     (tmp_path / "a.txt").write_text("short\n" + "long " * 1000)
     assert "a.txt, line 2: longer than" in one_line(read, tmp_path / "a.txt", format="lines")
 
 
 def test_paragraph_too_long_for_memory_is_cut_at_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_module, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(pieces_module, "CHUNK_BYTES", 100)
     (tmp_path / "a.txt").write_text("A sentence, this is.\n" * 100)
     assert read(tmp_path / "a.txt", format="raw") == ["A sentence , this is ."] * 100

@@ -40,7 +40,8 @@ for config in ("one", "named", "two", "none"):
 """
 READ = """
 import sys
-from elmo_jax.data.prepare.sources import TextOptions, open_sources, chunks
+from elmo_jax.data.prepare.pieces import chunks
+from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Errors, tokenise
 from elmo_jax.errors import UserError
 try:

@@ -1,0 +1,1 @@
+"""The parts of the experiments `pos_ewt.py` and `pos_ewt_layers.py`."""
