@@ -9,6 +9,7 @@ formats.
 import dataclasses
 import glob
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
