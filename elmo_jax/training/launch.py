@@ -10,10 +10,12 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.export_folder import check_replaceable
+from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first
 from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished, read_result
@@ -71,8 +73,11 @@ def launch(
         if is_first():
             check_replaceable(workdir / "export")  # the end of the run will write it
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
-    open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     total = total_steps(config, corpus)
+    with fails_together():
+        if is_first():
+            _check_longer(workdir, total)  # before the settings of this launch replace those of the run
+    open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     result: dict[str, Any] = {}
     with fails_together():
         if is_first():
@@ -81,6 +86,16 @@ def launch(
         return Finished(result, already=True)
     use_compilation_cache(workdir)
     return train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
+
+
+def _check_longer(workdir: epath.Path, total: int) -> None:
+    """Raises `UserError` if a run has made more steps than are requested now."""
+    steps = Checkpoints(workdir / "checkpoints").steps() if (workdir / "checkpoints").exists() else []
+    if steps and steps[-1] > total:
+        raise UserError(
+            f"{workdir}: this run has made {steps[-1]} steps, but {total} are requested now; a run can be made longer,"
+            " but not shorter"
+        )
 
 
 def use_compilation_cache(workdir: epath.Path) -> None:

@@ -54,11 +54,6 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     try:
         found = checkpoints.restore(program.abstract_state())
         state, step = found or (program.first_state(plan.params), 0)
-        if step > program.total_steps:
-            raise UserError(
-                f"{workdir}: this run has made {step} steps, but {program.total_steps} are requested now;"
-                " a run can be made longer, but not shorter"
-            )
         recorder = Recorder(workdir, step, launched, total=program.total_steps, done=step)
         try:
             launch = Launch(program, plan, workdir, title, checkpoints, recorder)

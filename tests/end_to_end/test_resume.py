@@ -187,3 +187,10 @@ def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Pa
         assert files(half) == before
         assert commands.run("export", half, "--out", tmp_path / "elsewhere").status == 0
         assert files(half) == before
+
+
+def test_a_shorter_run_is_refused_and_changes_nothing(commands: Commands, half: Path) -> None:
+    before = files(half)
+    complaint = commands.pretrain(half, "--config.train.steps=20").complaint
+    assert "but 20 are requested now; a run can be made longer, but not shorter" in complaint
+    assert files(half) == before
