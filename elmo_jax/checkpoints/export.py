@@ -75,7 +75,7 @@ class PretrainedBiLM:
             )
         if heldout := self.info.get("heldout_perplexity"):
             lines.append(f"held-out perplexity {heldout['average']:,.1f}")
-        if sources := self.info.get("corpus_sources"):
+        if sources := self.info.get("corpus_sources") or [source["text"] for source in self.info.get("sources", [])]:
             lines.append(f"text: {', '.join(sources[:8])}{', …' if len(sources) > 8 else ''}")
         return "\n  ".join(lines)
 
