@@ -23,6 +23,7 @@ from elmo_jax.data.prepare.text import Errors, tokenise
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 
+BATCH = 64  # sentences embedded together by `nearest_uses`
 _BLANK = "…"
 
 
@@ -128,6 +129,60 @@ def nearest(
         )
         found.append(list(itertools.islice(neighbours, number)))
     return found
+
+
+def nearest_uses(
+    bilm: EmbeddingBiLM, sentences: Sequence[Words], queries: Sequence[Occurrence], number: int, layer: int = 2
+) -> list[list[Neighbour]]:
+    """Returns the nearest uses of the queries' own words by cosine, for each query.
+
+    Only the sentences that have one of these words are embedded, which takes seconds where `nearest` takes minutes.
+
+    Args:
+      bilm: the frozen biLM.
+      sentences: the text; one that occurs several times counts once.
+      queries: at least one word in its sentence. Its neighbours are the uses of this word, in capitals or not, in other
+        sentences.
+      number: k.
+      layer: the layer whose vectors [forward; backward] are compared.
+
+    Returns:
+      The k nearest uses for each query, nearest first; fewer if the text has fewer.
+
+    Raises:
+      UserError: the biLM does not have that layer.
+    """
+    if not 0 <= layer <= bilm.config.lstm.layers:
+        raise UserError(f"layer {layer}: expected one of 0 to {bilm.config.lstm.layers}, which the biLM has")
+    forms = {query.word.lower() for query in queries}
+    uses = [
+        Occurrence(words, place)
+        for words in dict.fromkeys(sentences)
+        for place, word in enumerate(words)
+        if word.lower() in forms
+    ]
+    vectors = _unit_vectors(bilm, [*queries, *uses], layer)
+    asked, candidates = vectors[: len(queries)], vectors[len(queries) :]
+    found = []
+    for query, cosines in zip(queries, asked @ candidates.T, strict=True):
+        neighbours = (
+            Neighbour(float(cosines[row]), uses[row])
+            for row in np.argsort(-cosines, kind="stable")
+            if uses[row].words != query.words and uses[row].word.lower() == query.word.lower()
+        )
+        found.append(list(itertools.islice(neighbours, number)))
+    return found
+
+
+def _unit_vectors(bilm: EmbeddingBiLM, found: Sequence[Occurrence], layer: int) -> np.ndarray:
+    """Returns the vectors of some words in their sentences, divided by their lengths, [N, F]."""
+    vectors = np.zeros((len(found), 2 * bilm.config.lstm.projection), np.float32)
+    order = sorted(range(len(found)), key=lambda row: len(found[row].words))
+    for start in range(0, len(order), BATCH):
+        rows = order[start : start + BATCH]
+        layers, _, _ = bilm.embed([found[row].words for row in rows])
+        vectors[rows] = layers[np.arange(len(rows)), layer, [found[row].place for row in rows]]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _best(

@@ -27,6 +27,13 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "--sentence", metavar="TEXT", help="a tokenized sentence with the word (default: sentences of the text)"
     )
     parser.add_argument(
+        "--among",
+        choices=("words", "uses"),
+        default="words",
+        help="compare with all words of the text, or with the other uses of the same word, which takes seconds"
+        " (default: %(default)s)",
+    )
+    parser.add_argument(
         "--occurrences",
         type=whole(1),
         default=3,
@@ -65,7 +72,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _neighbours(options: argparse.Namespace) -> int:
-    from elmo_jax.analysis.neighbours import nearest, occurrence_in, occurrences, read_text
+    from elmo_jax.analysis.neighbours import nearest, nearest_uses, occurrence_in, occurrences, read_text
     from elmo_jax.embedding.bilm import load_bilm
 
     sentences = read_text(options.text, text_options(options))
@@ -76,9 +83,12 @@ def _neighbours(options: argparse.Namespace) -> int:
         if not queries:
             raise UserError(f"{options.text}: the word {options.word!r} is not in the text; give a --sentence with it")
     bilm = load_bilm(model_source(options))
-    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
-        folder = options.cache or Path(temporary)
-        found = nearest(folder, bilm, sentences, queries, options.number, options.layer)
+    if options.among == "uses":
+        found = nearest_uses(bilm, sentences, queries, options.number, options.layer)
+    else:
+        with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
+            folder = options.cache or Path(temporary)
+            found = nearest(folder, bilm, sentences, queries, options.number, options.layer)
     for query, neighbours in zip(queries, found, strict=True):
         print(f"\n{query.shown(options.around)}")
         for neighbour in neighbours:

@@ -12,7 +12,15 @@ from numpy.testing import assert_allclose
 from elmo_jax import EmbeddingBiLM, UserError
 from elmo_jax.analysis import neighbours as module
 from elmo_jax.analysis import vectors as vectors_module
-from elmo_jax.analysis.neighbours import Occurrence, nearest, nearest_types, occurrence_in, occurrences, read_text
+from elmo_jax.analysis.neighbours import (
+    Occurrence,
+    nearest,
+    nearest_types,
+    nearest_uses,
+    occurrence_in,
+    occurrences,
+    read_text,
+)
 from elmo_jax.cli import neighbours as command
 from elmo_jax.data.prepare.sources import TextOptions
 from tests.analysis.texts import tiny_bilm, write_bilm
@@ -142,13 +150,26 @@ def test_the_command(
     assert capsys.readouterr().out.startswith("\na [play] by her\n  ")
 
 
+def test_uses_of_a_word_are_its_neighbours_among_the_words(bilm: EmbeddingBiLM, tmp_path: Path) -> None:
+    """The same cosines as among all words, for the same word only, in capitals or not."""
+    queries = occurrences(SENTENCES, "play")[:2]
+    everything = nearest(tmp_path, bilm, SENTENCES, queries, sum(map(len, SENTENCES)))
+    found = nearest_uses(bilm, SENTENCES, queries, 3)
+    for near, among_all in zip(found, everything, strict=True):
+        expected = [other for other in among_all if other.occurrence.word.lower() == "play"][:3]
+        assert near and [other.occurrence for other in near] == [other.occurrence for other in expected]
+        np.testing.assert_allclose([o.cosine for o in near], [o.cosine for o in expected], atol=1e-5)
+    with pytest.raises(UserError, match="layer 3: expected one of 0 to 2"):
+        nearest_uses(bilm, SENTENCES, queries, 3, layer=3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--word", "okapi"], "the word 'okapi' is not in the text; give a --sentence with it"),
         (["--word", "play", "--sentence", "no game"], "the word 'play' is not in the sentence: 'no game'"),
         (["--word", "play", "--layer", "4"], "layer 4: expected one of 0 to 2"),
-        (["--word", "play", "--number", "0"], "--number: expected at least 1, got 0"),
+        (["--word", "play", "--layer", "4", "--among", "uses"], "layer 4: expected one of 0 to 2"),
     ],
 )
 def test_a_mistake_is_one_line(files: tuple[Path, Path], arguments: list[str], message: str) -> None:
