@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tests.end_to_end.commands import (
+    EXPERIMENT,
     STEPS,
     Commands,
     assert_same_end,
@@ -43,15 +44,20 @@ def test_full_disk_at_the_first_checkpoint(commands: Commands, corpus: Path, tmp
     assert checkpoint_steps(tmp_path / "run") == [] and not being_saved(tmp_path / "run")
 
 
+WILD = """
+import elmo_jax.training.step
+
+elmo_jax.training.step.rate_shape = lambda config, total_steps: lambda step: 1e30
+"""
+
+
 def test_loss_that_is_not_finite(commands: Commands, corpus: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    wild = (
-        "--config.train.optimizer.learning_rate=1e30",
-        "--config.train.optimizer.clip_norm=0.0",
-        "--config.checkpoint.every=1",
-        "--config.train.log_every=1",
-    )
-    complaint = commands.pretrain(run, *wild).complaint
+    run, experiment = tmp_path / "run", tmp_path / "wild.py"
+    # no setting is large enough for this
+    experiment.write_text(EXPERIMENT.format(steps=STEPS) + WILD)
+    wild = ("pretrain", "--config", str(experiment), "--workdir", str(run))
+    wild += ("--config.train.optimizer.clip_norm=0.0", "--config.checkpoint.every=1", "--config.train.log_every=1")
+    complaint = commands.run(*wild).complaint
     found = re.search(r"not finite|finite between steps (\d+) and (\d+)", complaint)
     assert found and int(found[1]) < int(found[2]) < STEPS
     (kept,) = checkpoint_steps(run)
@@ -65,6 +71,6 @@ def test_loss_that_is_not_finite(commands: Commands, corpus: Path, tmp_path: Pat
     assert not (run / "result.json").exists()
 
     before = files(run / "checkpoints")
-    assert commands.pretrain(run, *wild).status == 2
+    assert commands.run(*wild).status == 2
     assert files(run / "checkpoints") == before
     assert [r["step"] for r in records(run)] == list(range(kept + 1)), "no record of the step that failed"
