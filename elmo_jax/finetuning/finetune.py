@@ -22,9 +22,10 @@ from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
+from elmo_jax.finetuning.resume import ORIGINAL, check_model, check_original
 from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import SourceModel, with_architecture
-from elmo_jax.runs.folder import check_usable, read_config_file
+from elmo_jax.runs.folder import check_usable
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished
 from elmo_jax.runs.signals import Stopped
@@ -32,7 +33,6 @@ from elmo_jax.training.checks import total_steps
 from elmo_jax.training.launch import launch, use_compilation_cache
 from elmo_jax.training.plan import Plan
 
-ORIGINAL = "original_fingerprint"  # the fact that tells on which text it is measured what is forgotten
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
 
@@ -134,6 +134,7 @@ def _finetune(
         options = dataclasses.replace(text.options, format="auto")
         same = dataclasses.replace(text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None)
         other = _original(same, workdir, corpus)
+    check_model(workdir, source.bilm.fingerprint, source.name)  # another model has another original text, too
     check_original(workdir, other)
     if isinstance(other, str):
         _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
@@ -141,27 +142,6 @@ def _finetune(
     plan = plan_for_corpus(source, config, corpus, None if isinstance(other, str) else other)
     measured = {ORIGINAL: None if isinstance(other, str) else other.fingerprint}
     return _launch(plan, config, corpus, workdir, title, source.name, measured)
-
-
-def check_original(workdir: epath.Path, original: Corpus | str) -> None:
-    """Raises `UserError` if a run that is resumed measures on another text what is forgotten.
-
-    Args:
-      workdir: the folder of the run.
-      original: the corpus of the text, or the reason why there is none.
-    """
-    if not (workdir / "config.json").exists():
-        return
-    facts = read_config_file(workdir)["facts"]
-    now = None if isinstance(original, str) else original.fingerprint
-    if ORIGINAL not in facts or facts[ORIGINAL] == now:  # an older version did not record it
-        return
-    was = f"on the text of fingerprint {str(facts[ORIGINAL])[:12]}" if facts[ORIGINAL] else "on no text"
-    here = f"there is none ({original})" if isinstance(original, str) else f"{original.path} is {str(now)[:12]}"
-    raise UserError(
-        f"--original: {workdir} measures what is forgotten {was}, and now {here}; give the text that it was started"
-        " with, or start anew in a folder of its own"
-    )
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
@@ -283,15 +263,7 @@ def _launch(
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     assert plan.finetuned_from is not None
-    if (workdir / "config.json").exists():
-        before = read_config_file(workdir)["facts"].get(FINETUNED_FROM)
-        if before is None:
-            raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning a folder of its own")
-        if before["fingerprint"] != plan.finetuned_from["fingerprint"]:
-            raise UserError(
-                f"{workdir}: fine-tunes the model of fingerprint {before['fingerprint'][:12]}, and {name} is"
-                f" {plan.finetuned_from['fingerprint'][:12]}; give the new run a folder of its own with --workdir"
-            )
+    check_model(workdir, plan.finetuned_from["fingerprint"], name)
     return launch(plan, config, corpus, workdir, title, {FINETUNED_FROM: plan.finetuned_from, **(facts or {})})
 
 

@@ -192,7 +192,8 @@ def _become(request: dict[str, object], output: int, errors: int) -> list[str]:
     for descriptor, number in ((output, 1), (errors, 2)):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    # a new one, since the old one remembers whether the former output was a file
+    sys.stdout = open(1, "w", encoding="utf-8", buffering=1 if os.isatty(1) else -1, closefd=False)
     os.chdir(request["folder"])
     sys.path[0] = os.getcwd()
     os.environ.clear()

@@ -92,10 +92,11 @@ def test_corpus_of_another_vocabulary(domain: Commands, complaint: Any, tmp_path
         "1",
     )
     assert main(arguments) == 0
-    line = complaint(*finetune("whole", tmp_path / "run"), "--data", tmp_path / "corpus")
+    given = ("finetune", "--from", "whole", "--workdir", tmp_path / "run", "--data", tmp_path / "corpus")
+    line = complaint(*given)
     assert f"{tmp_path / 'corpus'}: prepared with another vocabulary" in line and "--vocab EXPORT" in line
     extend = "--config.finetune.vocabulary=extend"
-    line = complaint(*finetune("whole", tmp_path / "run", extend), "--data", tmp_path / "corpus")
+    line = complaint(*given, extend)
     assert "--extend-vocab EXPORT" in line
 
 
@@ -116,7 +117,7 @@ def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, compla
 
 
 def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
-    assert "--epochs: expected a number of at least 0, got -1" in complaint(
+    assert "--epochs: expected a number of at least 0 and at most 1,000,000, got '-1'" in complaint(
         *finetune("whole", tmp_path / "run", "--epochs", "-1")
     )
 

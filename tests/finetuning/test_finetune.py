@@ -12,7 +12,8 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.finetuning import finetune
-from elmo_jax.finetuning.finetune import ORIGINAL, Text, check_original
+from elmo_jax.finetuning.finetune import Text
+from elmo_jax.finetuning.resume import ORIGINAL, check_original
 
 
 @pytest.mark.parametrize(("folder", "processes"), [("gs://bucket/run/corpus", 1), ("run/corpus", 2)])
