@@ -27,7 +27,10 @@ EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
         ((*EVALUATE, "--json", "."), "expected the name of a file, got the folder '.'"),
         ((*EVALUATE, "--json", "a", "--per-sentence", "./a"), "--per-sentence: a is the file of --json"),
         (("evaluate", "out", "--data", "file", "--json", "file"), "--json: file is the file of --data file, which"),
-        (("finetune", "--from", "a", "--data", "b", "--workdir", "c", "--epochs", "nan"), "at least 0 and at most 1,000,000, got 'nan'"),
+        (
+            ("finetune", "--from", "a", "--data", "b", "--workdir", "c", "--epochs", "nan"),
+            "1,000,000, got 'nan'",
+        ),
         ((*RUN, "file:///tmp/x"), "expected a path on this machine or in a bucket, gs://…, got 'file:///tmp/x'"),
         ((*RUN, "~nouser/x"), "'~nouser/x': there is no user 'nouser'"),
         ((*RUN, "a\0b"), "since it holds a zero byte"),

@@ -129,7 +129,7 @@ KINDS: dict[str, Callable[[Path], bool]] = {
 
 
 def plan(kills: int, processes: int, chance: random.Random) -> list[tuple[list[int], int, str]]:
-    """As many kills as (victims, step, kind): two fifths at any step, a fifth each at the other kinds, exports last."""
+    """Returns kills as (victims, step, kind): two fifths at any step, a fifth each at the other kinds, exports last."""
     choices = [[0]] if processes == 1 else [[0], [1], [0, 1]]
     exports = kills // 5
     kinds = [("step", "save", "step", "evaluation")[number % 4] for number in range(kills - exports)]

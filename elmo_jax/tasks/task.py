@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import flax.linen as nn
 import numpy as np
 
+from elmo_jax.errors import UserError
 from elmo_jax.tasks.config import TaskConfig
 
 Example = TypeVar("Example")
@@ -127,5 +128,5 @@ class NoTfds:
     tfds_features: tuple[str, ...] = ()
 
     def from_tfds(self, source: str, features: Any, records: Any, config: Any) -> Any:
-        """Raises `NotImplementedError`; `read_source` refuses such sources first."""
-        raise NotImplementedError(source)
+        """Raises `UserError`; `read_source` refuses such sources earlier."""
+        raise UserError(f"{source}: no TFDS dataset has examples of this task; give files")

@@ -18,7 +18,7 @@ def test_every_mistake_is_one_line(things: Path, tmp_path: Path) -> None:
 
 
 def test_every_option_is_among_the_cases() -> None:
-    """Of every command, those that are added later too."""
+    """Walks the options of every command, including those that are added later."""
     lines = [" ".join(case) for case in all_cases()]
     for name, parser in commands().items():
         for action in options_of(parser):

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.data.prepare.layout import is_unwrapped
 from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import json_pieces, parquet_pieces
-from elmo_jax.data.prepare.text import Errors, Format, Piece, is_unwrapped
+from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError

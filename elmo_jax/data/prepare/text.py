@@ -22,12 +22,13 @@ import itertools
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced, is_unwrapped
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 
 LONG_SENTENCE = 300  # words; longer "sentences" are tables, lists, or text whose sentences could not be separated
-_LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
 _LONG_SPEECH = 100  # words; sentencex treats speech in quotes as one sentence, however long it is
 _LONGEST_PARAGRAPH = 20_000  # characters per call; sentencex takes quadratic time if quotes are not closed
 
@@ -133,7 +133,8 @@ def tokenise(chunk: Chunk) -> Tokenised:
     for piece in chunk.pieces:
         text, replaced = _decode(piece, chunk.errors)
         replaced_lines += replaced
-        _check_spaced(text, piece, chunk.format)
+        if is_unspaced(text, chunk.format is Format.LINES):
+            raise UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()  # the empty string after the last line feed is not a line
@@ -185,22 +186,6 @@ def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:
     return text, sum(not _is_utf8(line) for line in data.split(b"\n"))
 
 
-def _check_spaced(text: str, piece: Piece, format: Format) -> None:
-    """Raises `UserError` for text most of which is in scripts that do not separate words by blanks, and is not split.
-
-    Running text in such a script is always refused. Lines of words are refused if their words are as long as clauses.
-    """
-    runs = _UNSPACED.findall(text)
-    letters = sum(map(len, runs))
-    if 2 * letters < sum(map(str.isalpha, text)) or not runs:
-        return
-    if format is not Format.LINES or letters > _LONGEST_UNSPACED * len(runs):
-        raise UserError(
-            f"{piece.name}, line {piece.first_line}: most of this text is in a script without blanks between words;"
-            " split it into words with a program for its language, and give one sentence per line with --format lines"
-        )
-
-
 def _is_utf8(data: bytes) -> bool:
     try:
         data.decode()
@@ -219,9 +204,6 @@ _OPENING_QUOTE = re.compile(r"(?<![^\s(\[\"])'(?=[A-Z](?!is\b|was\b|were\b|em\b)
 # 1 Billion Word has straight quotes only; otherwise Moses would split "don’t" into three words.
 _QUOTES = re.compile('["“”«»]')
 _OPENING_QUOTES = re.compile('(?<=\\s)["“«]+$')
-# Runs of Chinese characters, kana, Thai, Lao, Burmese and Khmer letters.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-_LONGEST_UNSPACED = 6  # the mean number of letters per run above which runs are clauses rather than words
 _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
 
 
@@ -306,15 +288,6 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
             yield from block
         else:
             yield " ".join(block)
-
-
-def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
-    """Returns whether each of some consecutive lines is a paragraph.
-
-    That is so if a tenth of the text is in lines that are longer than the usual widths to which text is wrapped.
-    """
-    long = sum(len(line) for line in lines if len(line) > _LONG_LINE)
-    return 10 * long > sum(map(len, lines))
 
 
 @functools.cache

@@ -1,0 +1,39 @@
+"""Recognises how text is laid out: words that are not separated by blanks, and lines that are whole paragraphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+UNSPACED = (
+    "most of this text is in a script without blanks between words; split it into words with a program for its"
+    " language, and give one sentence per line with --format lines"
+)
+# Runs of Thai, Lao, Burmese and Khmer letters, kana, and Chinese characters.
+_RUNS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
+_LONGEST_WORDS = 6  # the mean number of letters per run above which runs are clauses rather than words
+
+
+def is_unspaced(text: str, are_words: bool) -> bool:
+    """Returns whether most letters of a text are of scripts without blanks between words, and it is not split.
+
+    Args:
+      text: the text.
+      are_words: whether the text should be words separated by blanks. If so, it counts as not split only if the runs of
+        such letters are as long as clauses; otherwise it always does.
+    """
+    runs = _RUNS.findall(text)
+    letters = sum(map(len, runs))
+    if not runs or 2 * letters < sum(map(str.isalpha, text)):
+        return False
+    return not are_words or letters > _LONGEST_WORDS * len(runs)
+
+
+def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
+    """Returns whether each of some consecutive lines is a paragraph.
+
+    That is so if a tenth of the text is in lines that are longer than the usual widths to which text is wrapped.
+    """
+    long = sum(len(line) for line in lines if len(line) > _LONG_LINE)
+    return 10 * long > sum(map(len, lines))
