@@ -120,8 +120,9 @@ def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> Non
         if path.name != "config.json":
             (copy / path.name).symlink_to(path)
     config["facts"]["bilm"] = "0" * 64
+    del config["sha256"]  # older versions did not write it
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="trained with the biLM of fingerprint 000000000000"):
+    with pytest.raises(UserError, match="trained with a biLM of fingerprint 000000000000"):
         elmo_jax.load_task(copy)
 
 
@@ -171,7 +172,7 @@ def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ..
 
 def test_a_loss_that_is_not_finite_is_told(folder: Path, tmp_path: Path) -> None:
     more = ("train.optimizer.learning_rate=1000", "train.optimizer.name=sgd", "train.optimizer.clip_norm=0")
-    with pytest.raises(UserError, match="the loss stopped being finite"):
+    with pytest.raises(UserError, match="the loss became infinite or NaN"):
         train(folder, tmp_path / "run", *more, "train.epochs=30", "train.optimizer.weight_decay=1")
 
 
