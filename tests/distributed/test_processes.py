@@ -1,6 +1,5 @@
 """Tests how processes find each other: by three options, by a launcher's environment, or not at all."""
 
-import argparse
 import os
 import socket
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from elmo_jax.cli.options import add_process_options
+from elmo_jax.cli.values import Parser
 from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import TRY_AGAIN, UserError
 from tests.distributed.pods import free_port
@@ -18,15 +18,20 @@ PROGRAM = """
 import sys
 from elmo_jax.cli.options import add_process_options
 from elmo_jax.distributed import initialize as processes
+from elmo_jax.errors import PeerLost, exit_status
 import argparse
 parser = argparse.ArgumentParser()
 add_process_options(parser)
 parser.add_argument("--patience", type=int, default=processes.START_SECONDS)
 options = parser.parse_args()
 processes.START_SECONDS = options.patience
-with processes.connected(options.coordinator, options.processes, options.process, options.heartbeat):
-    import jax
-    print("process", jax.process_index(), "of", jax.process_count(), jax.distributed.is_initialized())
+try:
+    with processes.connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        import jax
+        print("process", jax.process_index(), "of", jax.process_count(), jax.distributed.is_initialized())
+except PeerLost as error:  # as the command does
+    print(f"elmo-jax: {error}", file=sys.stderr)
+    sys.exit(exit_status(error))
 """
 LAUNCHERS = ("SLURM_", "OMPI_", "KUBERNETES_", "TPU_", "MEGASCALE_", "JOB_COMPLETION_INDEX", "JAX_COORDINATOR")
 
@@ -111,14 +116,17 @@ def test_port_in_use() -> None:
         (["--process", "0"], "missing: --coordinator, --processes"),
         (["--coordinator", "host", "--processes", "2", "--process", "0"], "expected HOST:PORT, got 'host'"),
         (["--coordinator", "host:1", "--processes", "2", "--process", "2"], "expected 0 to 1"),
-        (["--coordinator", "host:1", "--processes", "0", "--process", "0"], "--processes: expected at least 1"),
-        (["--heartbeat", "0"], "--heartbeat: expected 5 to 3600 seconds, got 0"),
+        (
+            ["--coordinator", "host:1", "--processes", "0", "--process", "0"],
+            "--processes: expected a whole number of at least 1",
+        ),
+        (["--heartbeat", "0"], "--heartbeat: expected a whole number from 5 to 3,600, got '0'"),
     ],
 )
 def test_flags_that_do_not_fit(flags: list[str], words: str) -> None:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     add_process_options(parser)
-    options = parser.parse_args(flags)
-    arguments = (options.coordinator, options.processes, options.process, options.heartbeat)
-    with pytest.raises(UserError, match=words), connected(*arguments):
-        pass
+    with pytest.raises(UserError, match=words):
+        options = parser.parse_args(flags)
+        with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+            pass
