@@ -43,7 +43,8 @@ def test_the_wheel_runs_where_the_checkout_is_not(built: tuple[Path, Path], tmp_
     for entry in here.iterdir():
         if not (site / entry.name).exists() and "elmo_jax" not in entry.name and entry.suffix != ".pth":
             (site / entry.name).symlink_to(entry)
-    run = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True, "env": clean}
     where = subprocess.run([environment / "bin/python", "-c", "import elmo_jax; print(elmo_jax.__file__)"], **run)
     assert where.stdout.strip() == str(site / "elmo_jax" / "__init__.py")
     shown = subprocess.run([environment / "bin/elmo-jax", "--help"], **run)
