@@ -150,7 +150,7 @@ def test_what_is_finished_needs_no_vectors(
     [
         ("table4", ("--bilm", "nowhere", *SEMCOR), "nowhere: no such file or folder"),
         ("table4", ("--bilm", "english", "--word", "okapi", *SEMCOR), "the word 'okapi' is not in the sentence"),
-        ("table5", ("--bilm", "english", *TABLE_5, "--test", "ewt"), "ewt: expected senseval2/senseval2.data.xml"),
+        ("table5", ("--bilm", "english", *TABLE_5, "--test", "ewt"), "ewt: expected a folder with senseval2/senseval2.data.xml"),
         ("table5", ("--bilm", "english", *TABLE_5, "--semcor", "ewt"), "ewt: expected the folders brown1, brown2"),
         (
             "table6",
