@@ -40,7 +40,8 @@ def add_and_pause(self, words):
     done += 1
     if done == int(pause_after):
         Path(out + ".paused").touch()
-        time.sleep(3600)
+        while True:  # one long sleep could begin just after a signal, and would not be interrupted
+            time.sleep(0.01)
 progress.Progress.add = add_and_pause
 if __name__ == "__main__":
     module.prepare(sources, out, workers=int(workers), heldout_fraction=0.2)
