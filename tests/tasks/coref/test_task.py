@@ -39,7 +39,7 @@ def test_a_folder_is_read_in_the_order_of_its_names_and_divided(tmp_path):
     assert [document.name[3:] for document in TASK.read(str(tmp_path), config, True)] == ["a", "b", "c"]
     assert [document.name[3:] for document in TASK.read(f"{tmp_path}[1:]", config, True)] == ["b", "c"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="expected files whose names end with conll"):
+    with pytest.raises(UserError, match="has no files whose names end with conll"):
         TASK.read(str(tmp_path / "empty"), config, True)
 
 
