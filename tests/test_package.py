@@ -32,18 +32,18 @@ def test_the_wheel_runs_where_the_checkout_is_not(built: tuple[Path, Path], tmp_
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     site = next(environment.glob("lib/python*/site-packages"))
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python")]
     subprocess.run(
         [*pip, "install", "--quiet", "--no-deps", str(built[1])],
         check=True,
-        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env={**clean, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )
     # Installing the dependencies takes a minute, so they are links to those of this environment.
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     for entry in here.iterdir():
         if not (site / entry.name).exists() and "elmo_jax" not in entry.name and entry.suffix != ".pth":
             (site / entry.name).symlink_to(entry)
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     run = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True, "env": clean}
     where = subprocess.run([environment / "bin/python", "-c", "import elmo_jax; print(elmo_jax.__file__)"], **run)
     assert where.stdout.strip() == str(site / "elmo_jax" / "__init__.py")
