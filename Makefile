@@ -3,7 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: pretrain finetune bench levers test test-gcs test-slurm chaos fuzz lint clean
+.PHONY: install pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint clean
+
+QUICK := $(wildcard tests/test_[a-os-z]*.py) tests/cli tests/data/test_corpus.py tests/data/test_lexicon.py tests/data/prepare/test_text.py \
+	tests/data/prepare/test_layouts.py tests/model/test_lstm.py tests/model/test_softmax.py tests/runs tests/finetuning \
+	tests/tasks/pos tests/tasks/test_lines.py tests/tasks/test_penn.py tests/tasks/test_scores.py tests/tasks/test_tags.py \
+	tests/tasks/test_vocabulary.py tests/checkpoints/test_safetensors.py tests/checkpoints/test_export.py
+
+install: $(VENV)/installed
 
 # the project itself, at the versions setup.cfg allows
 $(VENV)/installed: setup.cfg pyproject.toml
@@ -43,13 +50,21 @@ levers: $(VENV)/installed-test
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
 	@$(BIN)/python -m tools.levers data/sotu
 
-# lint, types and the whole suite
+# lint, types and the whole suite; pytest prints its time
 test: lint
 	@$(BIN)/python -m pytest
 
+# what takes minutes: the paper's model compiled for eight TPU chips, and the benchmark
+test-slow: $(VENV)/installed-test
+	@$(BIN)/python -m pytest -m slow
+
+# for the inner loop: lint, types, and the tests that start no processes and train nothing
+quick: lint
+	@$(BIN)/python -m pytest --quiet $(QUICK)
+
 lint: $(VENV)/installed-test
-	@$(BIN)/ruff check elmo_jax experiments tests
-	@$(BIN)/ruff format --check --quiet elmo_jax experiments tests || (echo "run: $(BIN)/ruff format elmo_jax experiments tests"; false)
+	@$(BIN)/ruff check elmo_jax experiments tests tools
+	@$(BIN)/ruff format --check --quiet elmo_jax experiments tests tools || (echo "run: $(BIN)/ruff format elmo_jax experiments tests tools"; false)
 	@$(BIN)/mypy
 
 # a run whose folder is in a bucket, against fake-gcs-server on this machine

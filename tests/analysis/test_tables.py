@@ -27,7 +27,7 @@ PENN = "[ The/DT bank/NN ]\nsinks/VBZ ./.\n\n\n[ A/DT boat/NN ]\nfishes/VBZ\n"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Writes two biLMs and small forms of all texts."""
     folder = tmp_path_factory.mktemp("tables")
-    for seed, name in enumerate(("english", "other")):
+    for seed, name in enumerate(("one", "other")):
         write_bilm(folder / name, seed)
     (folder / "index.sense").write_text(INDEX)
     write_semcor(folder / "semcor3.0")
@@ -65,16 +65,16 @@ def run(folder: Path, name: str, *arguments: str) -> str:
 
 def test_table_4(folder: Path) -> None:
     sentences = ("--word", "bank", "--sentences", "bank green", "my bank", "--number", "3")
-    printed = run(folder, "table4.py", "--bilm", "english", "--glove", "glove.txt", *sentences, *SEMCOR)
+    printed = run(folder, "table4.py", "--bilm", "one", "--glove", "glove.txt", *sentences, *SEMCOR)
     assert "GloVe, glove.txt: fish, green\n" in printed  # among the words of the text
-    assert "biLM english, second layer: embedded 14 words in " in printed
+    assert "biLM one, second layer: embedded 14 words in " in printed
     assert re.search(
         r"^\[bank\] green such  bank%1:17:01::$", printed, re.MULTILINE
     )  # the sentence with this beginning
     assert re.search(r"^my \[bank\]$", printed, re.MULTILINE)
     found = json.loads((folder / "out" / "table4.json").read_text())
     for asked in found:
-        near = asked["neighbours"]["english"]
+        near = asked["neighbours"]["one"]
         assert len(near) == 3 and all(n["sentence"] != asked["sentence"] for n in near)
         assert [n["cosine"] for n in near] == sorted((n["cosine"] for n in near), reverse=True)
         for n in near:
@@ -83,7 +83,7 @@ def test_table_4(folder: Path) -> None:
 
 
 def test_table_5(folder: Path) -> None:
-    printed = run(folder, "table5.py", "--bilm", "english", "other", *TABLE_5)
+    printed = run(folder, "table5.py", "--bilm", "one", "other", *TABLE_5)
     assert "SemCor: 6 instances, 14 words in 3 sentences; 2 of 8 sense keys (25.0%) are not in the index" in printed
     assert "4 x 3" not in printed and "pooled, 12 instances" in printed
     first = re.search(r"^WordNet first sense +65\.9 +66\.67 \[\d+\.\d\d, \d+\.\d\d\] +66\.67", printed, re.MULTILINE)
@@ -105,7 +105,7 @@ def test_table_5(folder: Path) -> None:
 
 
 def test_table_6(folder: Path) -> None:
-    printed = run(folder, "table6.py", "--bilm", "english", *TABLE_6)
+    printed = run(folder, "table6.py", "--bilm", "one", *TABLE_6)
     for tags in ("EWT XPOS", "EWT UPOS", "PTB"):
         assert f"Table 6, part-of-speech tags of {tags}; mean" in printed
     views = ["biLM, token layer", "biLM, first layer", "biLM, second layer"]
@@ -120,14 +120,14 @@ def test_table_6(folder: Path) -> None:
     assert re.search(r"^first layer - second layer +\+0\.5 +[+-]\d+\.\d\d ± ", printed, re.MULTILINE)
     panels = json.loads((folder / "out" / "layers.json").read_text())
     assert {"tags, EWT XPOS, accuracy (Table 6)", "tags, PTB, accuracy (Table 6)"} <= panels.keys()
-    assert len(panels["tags, PTB, accuracy (Table 6)"]["english"]) == 3
+    assert len(panels["tags, PTB, accuracy (Table 6)"]["one"]) == 3
 
 
 @pytest.mark.parametrize(
     ("script", "arguments", "test"),
     [
-        ("table5", ("--bilm", "english", *TABLE_5), "test_table_5"),
-        ("table6", ("--bilm", "english", *TABLE_6), "test_table_6"),
+        ("table5", ("--bilm", "one", *TABLE_5), "test_table_5"),
+        ("table6", ("--bilm", "one", *TABLE_6), "test_table_6"),
     ],
     indirect=["script"],
     ids=["table5", "table6"],
@@ -149,15 +149,15 @@ def test_what_is_finished_needs_no_vectors(
     ("script", "arguments", "message"),
     [
         ("table4", ("--bilm", "nowhere", *SEMCOR), "nowhere: no such file or folder"),
-        ("table4", ("--bilm", "english", "--word", "okapi", *SEMCOR), "the word 'okapi' is not in the sentence"),
-        ("table5", ("--bilm", "english", *TABLE_5, "--test", "ewt"), "ewt: expected a folder with senseval2/senseval2.data.xml"),
-        ("table5", ("--bilm", "english", *TABLE_5, "--semcor", "ewt"), "ewt: expected the folders brown1, brown2"),
+        ("table4", ("--bilm", "one", "--word", "okapi", *SEMCOR), "the word 'okapi' is not in the sentence"),
+        ("table5", ("--bilm", "one", *TABLE_5, "--test", "ewt"), "senseval2/senseval2.data.xml"),
+        ("table5", ("--bilm", "one", *TABLE_5, "--semcor", "ewt"), "ewt: expected the folders brown1, brown2"),
         (
             "table6",
-            ("--bilm", "english", "--ewt", "wsj", "--out", "out"),
+            ("--bilm", "one", "--ewt", "wsj", "--out", "out"),
             "wsj: expected one file *train.conllu, found 0",
         ),
-        ("table6", ("--bilm", "english", "--ptb", "ewt", "--out", "out"), "expected .pos files of section 0 (train)"),
+        ("table6", ("--bilm", "one", "--ptb", "ewt", "--out", "out"), "expected .pos files of section 0 (train)"),
     ],
     indirect=["script"],
 )

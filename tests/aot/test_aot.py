@@ -41,6 +41,7 @@ def paper():
     return found, parse(compiled.text)
 
 
+@pytest.mark.slow
 def test_the_papers_model_fits_on_eight_chips(paper):
     found, _ = paper
     memory = found.memory
@@ -52,6 +53,7 @@ def test_the_papers_model_fits_on_eight_chips(paper):
     assert memory.temporaries > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at least the gates of one layer
 
 
+@pytest.mark.slow
 def test_nothing_is_exchanged_inside_a_loop(paper):
     found, _ = paper
     exchanges = found.cost.collectives
@@ -65,6 +67,7 @@ def test_nothing_is_exchanged_inside_a_loop(paper):
     assert found.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
 
 
+@pytest.mark.slow
 def test_the_programs_products_are_the_models(paper):
     """Within the places that no character fills, and the windows of narrow filters, both of which are zeros."""
     found, _ = paper
@@ -92,6 +95,7 @@ def lstm_loops(program):
                 yield list(inside(loop.called("body")))
 
 
+@pytest.mark.slow
 def test_the_loops_over_time_neither_move_nor_convert_weights(paper):
     """The weights are rounded, laid out and brought near before the loop; in it they are only read."""
     _, program = paper
@@ -108,6 +112,7 @@ def test_the_loops_over_time_neither_move_nor_convert_weights(paper):
         assert not [i.name for _, i in loop if i.opcode in moving and is_weights(i)]
 
 
+@pytest.mark.slow
 def test_the_matrix_units_are_fed_with_bfloat16(paper):
     found, program = paper
     for loop in lstm_loops(program):
@@ -119,6 +124,7 @@ def test_the_matrix_units_are_fed_with_bfloat16(paper):
     assert found.cost.bf16_flops < 1.01 * sum(found.cost.flops.values())
 
 
+@pytest.mark.slow
 def test_loops_are_known_or_assumed(paper):
     found, _ = paper
     loops = found.cost.loops
@@ -167,6 +173,7 @@ def test_a_mesh_of_cpus(small, tmp_path, capsys):
     assert figures["word_types"] == 500 and figures["assumed"]["distinct"] <= 2 * 5 * 4
 
 
+@pytest.mark.slow
 def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
     found, _ = paper
     figures = json.loads(json.dumps(found.as_dict()))

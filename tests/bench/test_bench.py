@@ -36,6 +36,7 @@ def bench(corpus, *arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     file = tmp_path / "bench.json"
     parts = ("train", "infer", "evaluate", "data", "start")
