@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -174,6 +175,16 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
+_WRITTEN = ("--json", "--per-sentence", "--cache")  # the options whose files and folders a command is asked to write
+
+
+def written(arguments: list[str], option: str) -> list[str]:
+    """Returns the values that an option has in some arguments."""
+    joined = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{option}=")]
+    apart = [value for name, value in zip(arguments, arguments[1:], strict=False) if name == option]
+    return [os.path.abspath(value) for value in joined + apart if value and "\0" not in value]
+
+
 def check(case: list[str], things: Path, scratch: Path, counts: Counts) -> Ended:
     """Runs one command line in an empty folder and counts its end."""
     shutil.rmtree(scratch, ignore_errors=True)
@@ -187,6 +198,8 @@ def check(case: list[str], things: Path, scratch: Path, counts: Counts) -> Ended
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
         if ended.status == 0:  # a run may be made longer
             changed = [name for name in changed if not name.startswith("tuned/")]
+        asked = [value for option in _WRITTEN for value in written(arguments, option)]
+        changed = [name for name in changed if not any((things / name).is_relative_to(path) for path in asked)]
         # a refused launch keeps the corpus that it has prepared for the next one
         changed = [name for name in changed if not name.startswith(("tuned/corpus/", "tuned/original/"))]
         fault = f"files were changed: {changed}" if changed else ""
