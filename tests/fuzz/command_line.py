@@ -175,7 +175,12 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-_WRITTEN = ("--json", "--per-sentence", "--cache")  # the options whose files and folders a command is asked to write
+_WRITTEN = (
+    "--json",
+    "--per-sentence",
+    "--cache",
+    "--out",
+)  # the options whose files and folders a command is asked to write
 
 
 def written(arguments: list[str], option: str) -> list[str]:
@@ -199,6 +204,7 @@ def check(case: list[str], things: Path, scratch: Path, counts: Counts) -> Ended
         if ended.status == 0:  # a run may be made longer
             changed = [name for name in changed if not name.startswith("tuned/")]
         asked = [value for option in _WRITTEN for value in written(arguments, option)]
+        asked += [str(things / "run" / "export")] * (arguments[:1] == ["export"])
         changed = [name for name in changed if not any((things / name).is_relative_to(path) for path in asked)]
         # a refused launch keeps the corpus that it has prepared for the next one
         changed = [name for name in changed if not name.startswith(("tuned/corpus/", "tuned/original/"))]
