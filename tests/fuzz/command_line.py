@@ -175,7 +175,8 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-_WRITTEN = (
+# the options whose files and folders a command is asked to write
+_WRITTEN = ("--json", "--per-sentence", "--cache", "--out")
     "--json",
     "--per-sentence",
     "--cache",
