@@ -177,11 +177,6 @@ def digests(folder: Path) -> dict[str, str]:
 
 # the options whose files and folders a command is asked to write
 _WRITTEN = ("--json", "--per-sentence", "--cache", "--out")
-    "--json",
-    "--per-sentence",
-    "--cache",
-    "--out",
-)  # the options whose files and folders a command is asked to write
 
 
 def written(arguments: list[str], option: str) -> list[str]:
