@@ -19,10 +19,11 @@ text, hold out five novels and 1% of every other source, and take a vocabulary o
     elmo-jax pretrain --config experiments/pretrain_english.py --workdir runs/english
 
 hardware  2 CPU cores
-time      4.8 M tokens in 26 minutes at 3,100 tokens/s, if nothing else runs on the machine; it did at 600 to 3,100
+time      600 to 3,100 tokens/s, the latter while nothing else ran; an epoch would take 3 h 50 min at that speed
 result    164.9 held-out perplexity (159,433 tokens, 100,000 words) of the packaged biLM, made in two launches:
           with --config.train.steps=19838 up to step 2,565, and then with --config.train.steps=3719 to the end
-measured  the perplexities and the speeds; the whole text, nine times as long, has not been trained on
+measured  the perplexities and the speeds. The corpus of that biLM and of the runs below was another division of this
+          text: the final held-out text was left out, and 1% of the rest held out. No whole epoch has been trained
 
 The settings were chosen by runs over 1% of the text (0.42 M tokens; average perplexity on 159,433 held-out tokens that
 are not part of the final held-out text) on 2 CPU cores:
