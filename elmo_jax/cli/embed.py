@@ -14,18 +14,27 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     """Adds the command `embed`."""
     parser = commands.add_parser(
         "embed",
-        help="write the vectors of sentences or words to HDF5",
-        description="Writes the vectors of sentences to an HDF5 file. The text has one tokenized sentence per line;"
-        " dataset '0' belongs to the first line. All local devices share the work. Several processes, which must share"
-        " the folder of the output, take a part of the lines each. If the command is interrupted, run it again to"
-        " resume.",
+        help="write the vectors of sentences or words to HDF5 or NumPy files",
+        description="Writes the vectors of sentences to an HDF5 file or a folder of NumPy files. The text has one"
+        " tokenized sentence per line; dataset '0' belongs to the first line. All local devices share the work. Several"
+        " processes, which must share the folder of the output, take a part of the lines each. If the command is"
+        " interrupted, run it again to resume.",
         allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument(
         "text", type=local, metavar="sentences.txt", help="the text; with --words, a list of one word per line"
     )
-    parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file to write")
+    parser.add_argument(
+        "out", type=local, metavar="vectors.hdf5", help="the file to write, or the folder of --format npy"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("hdf5", "npy"),
+        default="hdf5",
+        help="one HDF5 file, or a folder of NumPy files of at most 1,024 lines each, for large texts; in Python,"
+        " elmo_jax.VectorShards reads the folder (default: %(default)s)",
+    )
     parser.add_argument(
         "--words",
         action="store_true",
@@ -66,7 +75,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 def _embed(options: argparse.Namespace) -> int:
     from elmo_jax.embedding.bilm import load_bilm
     from elmo_jax.embedding.embed import CarryState
-    from elmo_jax.embedding.file import Output, Settings, embed_file
+    from elmo_jax.embedding.file import embed_file
+    from elmo_jax.embedding.output import Format, Output, Settings
     from elmo_jax.embedding.words_file import embed_words
 
     weights: tuple[float, ...] = ()
@@ -75,9 +85,13 @@ def _embed(options: argparse.Namespace) -> int:
             weights = tuple(float(weight) for weight in options.weights.split(","))
         except ValueError:
             raise UserError(f"--weights: expected numbers separated by commas, got {options.weights!r}") from None
-    settings = Settings(Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state))
+    settings = Settings(
+        Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state), Format(options.format)
+    )
     if options.words and settings != Settings():
-        raise UserError("--words writes one vector per word; remove --layers, --weights, --gamma, --dtype and --state")
+        raise UserError(
+            "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype, --state and --format"
+        )
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         import jax
 

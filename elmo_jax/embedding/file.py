@@ -1,12 +1,11 @@
-"""Writes the vectors of a file of sentences as HDF5 (`elmo-jax embed`).
-
-Shapes: T words per line, L LSTM layers, P projection.
+"""Writes the vectors of a file of sentences as HDF5 or as NumPy files (`elmo-jax embed`).
 
 The file is processed in windows of at most 1,024 lines and 16,384 words. The lines of a window are sorted by length,
 run in batches of 64 rows and put back in order. Each window is written as a part, which is a small HDF5 file that
 appears completely or not at all, because an HDF5 file becomes unreadable if the process that writes it is killed. When
 all parts are written, they are copied into one file. A command that was stopped resumes with the first missing part.
 Memory is needed for one window only, however long the file is; the disk holds the vectors twice while they are copied.
+In the format of NumPy files the parts are the result, and nothing is copied.
 
 The rows of a batch are divided over the biLM's devices. Several processes, which share the folder of the output, take
 turns at the windows; when all parts are written, process 0 puts them together.
@@ -15,10 +14,7 @@ turns at the windows; when all parts are written, process 0 puts them together.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import enum
 import json
-import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -35,64 +31,14 @@ from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.lines import scan, text_lines
+from elmo_jax.embedding.output import Format, NotFinite, Settings, check_finite
+from elmo_jax.embedding.shards import finish_shards, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 
 LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
-
-
-class Output(enum.Enum):
-    """The choice of what is written of a sentence's layers."""
-
-    ALL = "all"  # [L+1, T, 2P]
-    TOP = "top"  # [T, 2P], the last layer
-    AVERAGE = "average"  # [T, 2P], the mean of the layers
-    MIX = "mix"  # [T, 2P], gamma * sum_j softmax(weights)_j * layer j
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The settings of the vectors to write.
-
-    Attributes:
-      output: what is written of the layers.
-      weights: for MIX, the L+1 raw weights before the softmax; otherwise empty.
-      gamma: for MIX, the factor of equation 1.
-      dtype: "float32" or "float16".
-      state: the LSTM state at the beginning of a line.
-    """
-
-    output: Output = Output.ALL
-    weights: tuple[float, ...] = ()
-    gamma: float = 1.0
-    dtype: str = "float32"
-    state: CarryState = CarryState.RESET
-
-    def check(self, layers: int) -> None:
-        """Raises `UserError` unless the weights fit the output and the number of layers, L+1."""
-        if (self.output is Output.MIX) != bool(self.weights):
-            raise UserError(
-                "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
-            )
-        for name, number in [("--gamma", self.gamma), *(("--weights", weight) for weight in self.weights)]:
-            if not math.isfinite(number):
-                raise UserError(f"{name}: expected finite numbers, got {number}")
-        if self.weights and len(self.weights) != layers:
-            raise UserError(f"--weights: {len(self.weights)} weights, but this biLM has {layers} layers of vectors")
-
-    def of(self, layers: np.ndarray) -> np.ndarray:
-        """Returns what is written of one sentence's layers [L+1, T, 2P]."""
-        if self.output is Output.TOP:
-            layers = layers[-1]
-        elif self.output is Output.AVERAGE:
-            layers = layers.mean(0)
-        elif self.output is Output.MIX:
-            shares = np.exp(np.asarray(self.weights) - max(self.weights))
-            layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
-        with np.errstate(over="ignore"):  # `_write_parts` refuses infinities
-            return np.asarray(layers).astype(self.dtype)
 
 
 def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
@@ -102,8 +48,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
       bilm: the model.
       sentences: a UTF-8 file with one tokenised sentence per line, words separated by blanks; a byte-order mark at its
         beginning is not text.
-      out: the HDF5 file to make. Dataset "0" is that of the first line; the dataset of a blank line is empty. Until the
-        file is complete, the folder `OUT.parts` is beside it.
+      out: the HDF5 file to make, or the folder of NumPy files. Dataset "0" is that of the first line; the dataset of a
+        blank line is empty. Until the output is complete, the folder `OUT.parts` is beside it.
       settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as in bilm-tf's
         `dump_bilm_embeddings`, which is slow, and in one process only.
 
@@ -119,10 +65,12 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
     lines, digest = scan(sentences)
+    settings_of_format = {} if settings.format is Format.HDF5 else {"format": settings.format.value}
     job = json.dumps({
         "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,
         "output": settings.output.value, "weights": settings.weights, "gamma": settings.gamma,
         "dtype": settings.dtype, "state": settings.state.value, "version": 1,
+        **settings_of_format,
     }, indent=1)  # fmt: skip
     if out.exists():
         if _made_as(out) == job:
@@ -142,13 +90,16 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             if not parts.is_dir():
                 raise UserError(f"{parts}: process 0 has made it, and it is not here; all processes must share it")
             _write_parts(bilm, sentences, parts, settings, lines)
-    except _NotFinite:
+    except NotFinite:
         shutil.rmtree(parts, ignore_errors=True)  # no other call with these settings could complete them
         raise
     with fails_together(), _told(out):
         if is_first():
-            _join(parts, out, job)
-            shutil.rmtree(parts)
+            if settings.format is Format.NPY:
+                finish_shards(parts, out, (len(line.split()) for line in text_lines(sentences)))
+            else:
+                _join(parts, out, job)
+                shutil.rmtree(parts)
     return lines
 
 
@@ -162,6 +113,8 @@ def _told(out: Path) -> Iterator[None]:
 
 
 def _made_as(out: Path) -> str | None:
+    if (out / "job.json").is_file():
+        return (out / "job.json").read_text(encoding="utf-8")
     try:
         with h5py.File(out, "r") as file:
             return str(file.attrs.get(_JOB))
@@ -204,7 +157,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
         total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, disable=hidden
     ) as bar:
         for number, (first, window) in enumerate(_windows(sentences)):
-            part = _part(parts, first)
+            part = parts / f"{first:012}.{settings.format.value}"
             if part.exists() or number % jax.process_count() != jax.process_index():
                 if not bar.disable:
                     bar.initial += len(window)  # not written by this process, so excluded from the speed
@@ -216,24 +169,12 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                 vectors, carry = _one_by_one(bilm, window, carry, settings)
             else:
                 vectors = _by_length(bilm, window, settings)
-            _check_finite(vectors, first, sentences, settings)
-            _write_part(part, first, vectors, carry)
+            check_finite(vectors, first, sentences, settings)
+            if settings.format is Format.NPY:
+                write_shard(part, vectors)
+            else:
+                _write_part(part, first, vectors, carry)
             bar.update(len(window))
-
-
-class _NotFinite(UserError):
-    """A vector has numbers that are not finite."""
-
-
-def _check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:
-    """Raises `_NotFinite` for a vector with an infinity or NaN, which programs that read the file would not notice."""
-    for number, found in enumerate(vectors, first + 1):
-        if not np.isfinite(found).all():
-            largest = float(np.finfo(settings.dtype).max)
-            raise _NotFinite(
-                f"{sentences}: line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
-                f" {settings.dtype}; take a smaller --gamma or --dtype float32"
-            )
 
 
 def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings) -> list[np.ndarray]:
@@ -260,10 +201,6 @@ def _one_by_one(
         layers, _, carry = bilm.embed([sentence], carry, CarryState.CARRY)
         vectors.append(settings.of(layers[0]))
     return vectors, carry
-
-
-def _part(parts: Path, first: int) -> Path:
-    return parts / f"{first:012}.hdf5"
 
 
 def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -> None:

@@ -18,8 +18,9 @@ from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.cli.main import main
 from elmo_jax.embedding import file as files
 from elmo_jax.embedding.embed import CarryState
-from elmo_jax.embedding.file import Output, Settings, embed_file
+from elmo_jax.embedding.file import embed_file
 from elmo_jax.embedding.lines import scan
+from elmo_jax.embedding.output import Output, Settings
 from tests.embedding.published import OPTIONS, SKIP, WEIGHTS, read
 
 TEXT = 'The cat sat .\n\na/b and "q" …\r\n  \none\nw w w w w w w w w w w w\nThe cat sat\x0b.'

@@ -1,0 +1,94 @@
+"""The settings of the vectors that `elmo-jax embed` writes.
+
+Shapes: T words per line, L LSTM layers, P projection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from pathlib import Path
+
+import numpy as np
+
+from elmo_jax.embedding.embed import CarryState
+from elmo_jax.errors import UserError
+
+
+class Format(enum.Enum):
+    """The format of the output."""
+
+    HDF5 = "hdf5"  # one file, a dataset per line
+    NPY = "npy"  # a folder of NumPy files of at most 1,024 lines each (`elmo_jax.embedding.shards`)
+
+
+class Output(enum.Enum):
+    """The choice of what is written of a sentence's layers."""
+
+    ALL = "all"  # [L+1, T, 2P]
+    TOP = "top"  # [T, 2P], the last layer
+    AVERAGE = "average"  # [T, 2P], the mean of the layers
+    MIX = "mix"  # [T, 2P], gamma * sum_j softmax(weights)_j * layer j
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of the vectors to write.
+
+    Attributes:
+      output: what is written of the layers.
+      weights: for MIX, the L+1 raw weights before the softmax; otherwise empty.
+      gamma: for MIX, the factor of equation 1.
+      dtype: "float32" or "float16".
+      state: the LSTM state at the beginning of a line.
+      format: the format of the output.
+    """
+
+    output: Output = Output.ALL
+    weights: tuple[float, ...] = ()
+    gamma: float = 1.0
+    dtype: str = "float32"
+    state: CarryState = CarryState.RESET
+    format: Format = Format.HDF5
+
+    def check(self, layers: int) -> None:
+        """Raises `UserError` unless the settings fit each other and the number of layers, L+1."""
+        if self.state is CarryState.CARRY and self.format is Format.NPY:
+            raise UserError("--format npy: has no place for the state after a part; --state carry needs --format hdf5")
+        if (self.output is Output.MIX) != bool(self.weights):
+            raise UserError(
+                "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
+            )
+        for name, number in [("--gamma", self.gamma), *(("--weights", weight) for weight in self.weights)]:
+            if not math.isfinite(number):
+                raise UserError(f"{name}: expected finite numbers, got {number}")
+        if self.weights and len(self.weights) != layers:
+            raise UserError(f"--weights: {len(self.weights)} weights, but this biLM has {layers} layers of vectors")
+
+    def of(self, layers: np.ndarray) -> np.ndarray:
+        """Returns what is written of one sentence's layers [L+1, T, 2P]."""
+        if self.output is Output.TOP:
+            layers = layers[-1]
+        elif self.output is Output.AVERAGE:
+            layers = layers.mean(0)
+        elif self.output is Output.MIX:
+            shares = np.exp(np.asarray(self.weights) - max(self.weights))
+            layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
+        with np.errstate(over="ignore"):  # `check_finite` refuses infinities
+            return np.asarray(layers).astype(self.dtype)
+
+
+class NotFinite(UserError):
+    """A vector has numbers that are not finite."""
+
+
+def check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:
+    """Raises `NotFinite` for a vector with an infinity or NaN, which programs that read the file would not notice."""
+    for number, found in enumerate(vectors, first + 1):
+        if not np.isfinite(found).all():
+            largest = float(np.finfo(settings.dtype).max)
+            raise NotFinite(
+                f"{sentences}: line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
+                f" {settings.dtype}; take a smaller --gamma or --dtype float32"
+            )

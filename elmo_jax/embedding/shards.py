@@ -1,0 +1,105 @@
+"""Vectors of sentences as a folder of NumPy files, for texts whose vectors are too many for one HDF5 file.
+
+Shapes: N words of a file, T words per line, L LSTM layers, P projection.
+
+The folder has
+
+- `000000000000.npy`, `000000001024.npy`, …: the vectors of the lines from that line on, those of all words one after
+  another, [N, L+1, 2P], or [N, 2P] where one vector per word is written;
+- `lengths.npy`: the number of words of each line, int32;
+- `job.json`: what the vectors were made from.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from elmo_jax.errors import UserError
+from elmo_jax.files import atomic_file
+
+_LENGTHS = "lengths.npy"
+_OPEN_FILES = 64  # memory maps that are kept
+
+
+def write_shard(path: Path, vectors: Sequence[np.ndarray]) -> None:
+    """Writes the vectors of some lines, each [L+1, T, 2P] or [T, 2P], as a file that is complete whenever it exists."""
+    by_word = [np.moveaxis(found, 0, 1) if found.ndim == 3 else found for found in vectors]
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        np.save(file, np.concatenate(by_word))
+
+
+def finish_shards(parts: Path, out: Path, lengths: Iterable[int]) -> None:
+    """Adds the lengths of the lines to a folder with all parts, and gives it its name."""
+    with atomic_file(parts / _LENGTHS) as temporary, temporary.open("wb") as file:
+        np.save(file, np.fromiter(lengths, np.int32))
+    parts.rename(out)
+
+
+class VectorShards(Sequence[np.ndarray]):
+    """Reads the folder that `elmo-jax embed --format npy` writes, by line; the files are mapped, not read into memory.
+
+    Attributes:
+      path: the folder.
+      lengths: the number of words of each line, int32 [lines].
+      made_from: the fingerprints and settings that the vectors were made with.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Opens a folder. Raises `UserError` if it is none, or if a file is missing."""
+        self.path = Path(path)
+        try:
+            self.lengths: np.ndarray = np.load(self.path / _LENGTHS, allow_pickle=False)
+            self.made_from = json.loads((self.path / "job.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path}: not a whole folder of `elmo-jax embed --format npy` ({error})") from error
+        self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
+        self._rows = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])  # the first word of each line
+        if not isinstance(self.made_from, dict) or self.made_from.get("lines") != len(self.lengths):
+            raise UserError(f"{self.path / _LENGTHS}: is not of the lines of job.json")
+        self._open = functools.lru_cache(_OPEN_FILES)(self._opened)
+
+    def __len__(self) -> int:
+        """Returns the number of lines."""
+        return len(self.lengths)
+
+    def __getitem__(self, line: int) -> np.ndarray:  # type: ignore[override]
+        """Returns the vectors of a line, [L+1, T, 2P] or [T, 2P], as the dataset of that line in HDF5.
+
+        Raises:
+          IndexError: there is no such line.
+          UserError: the file of the line is missing or damaged.
+        """
+        if not -len(self) <= line < len(self):
+            raise IndexError(f"line {line} of {len(self)} lines")
+        line %= len(self)
+        number = int(np.searchsorted(self._firsts, line, "right")) - 1
+        words = self._open(number)
+        start = self._rows[line] - self._rows[self._firsts[number]]
+        found = words[start : start + self.lengths[line]]
+        return np.moveaxis(found, 1, 0) if found.ndim == 3 else found
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Yields the vectors of each line."""
+        return (self[line] for line in range(len(self)))
+
+    def __repr__(self) -> str:
+        """Returns the size in one line."""
+        return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self._rows[-1]:,} words)"
+
+    def _opened(self, number: int) -> np.ndarray:
+        """Returns the words of a file, mapped. Raises `UserError` if it has not as many as its lines."""
+        ends = [*self._firsts[1:], len(self)]
+        file = self.path / f"{self._firsts[number] if number >= 0 else 0:012}.npy"
+        try:
+            words: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file}: not a whole NumPy file ({error})") from error
+        expected = self._rows[ends[number]] - self._rows[self._firsts[number]]
+        if len(words) != expected:
+            raise UserError(f"{file}: {len(words):,} words, expected {expected:,}; embed the text again")
+        return words

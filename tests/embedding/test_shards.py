@@ -1,0 +1,105 @@
+"""Tests the vectors of a file as a folder of NumPy files: the same numbers as HDF5, resumed, and damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from numpy.testing import assert_array_equal
+
+from elmo_jax import EmbeddingBiLM, UserError, VectorShards, load_bilm
+from elmo_jax.cli.main import main
+from elmo_jax.embedding import file as files
+from elmo_jax.embedding.file import embed_file
+from elmo_jax.embedding.output import Format, Output, Settings
+from tests.embedding.published import OPTIONS, WEIGHTS, read
+
+LINES = ["The cat sat .", "", "one", "w w w w w w", "", "The dog"]
+
+
+@pytest.fixture(scope="module")
+def bilm() -> EmbeddingBiLM:
+    return load_bilm((OPTIONS, WEIGHTS))
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(files, "LINES", 2)  # three files
+    path = tmp_path / "sentences.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("output", "dtype"), [(Output.ALL, "float32"), (Output.TOP, "float16")])
+def test_the_numbers_are_those_of_hdf5(bilm, text, tmp_path, output, dtype):
+    embed_file(bilm, text, tmp_path / "v.hdf5", Settings(output, dtype=dtype))
+    assert embed_file(bilm, text, tmp_path / "v", Settings(output, dtype=dtype, format=Format.NPY)) == len(LINES)
+    shards = VectorShards(tmp_path / "v")
+    assert len(shards) == len(LINES) and shards.lengths.tolist() == [len(line.split()) for line in LINES]
+    for found, expected in zip(shards, read(tmp_path / "v.hdf5"), strict=True):
+        assert found.dtype == dtype
+        assert_array_equal(found, expected)
+    assert_array_equal(shards[-1], shards[5])
+    assert sorted(path.name for path in (tmp_path / "v").iterdir()) == [
+        *("000000000000.npy", "000000000002.npy", "000000000004.npy", "job.json", "lengths.npy")
+    ]
+    assert repr(shards).endswith("6 lines, 13 words)")
+    with pytest.raises(IndexError, match="line 6 of 6 lines"):
+        shards[6]
+
+
+def test_a_stopped_command_resumes_and_a_complete_one_is_kept(bilm, text, tmp_path, monkeypatch):
+    settings, real, written = Settings(format=Format.NPY), files.write_shard, []
+
+    def dies(path, vectors):
+        real(path, vectors)
+        written.append(path.name)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "write_shard", dies)
+    out = tmp_path / "v"
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(bilm, text, out, settings)
+    assert not out.exists()
+    with pytest.raises(UserError, match="begun from other sentences or settings"):
+        embed_file(bilm, text, out, Settings())
+    embed_file(bilm, text, out, settings)
+    assert written == ["000000000000.npy", "000000000002.npy", "000000000004.npy"]
+    assert embed_file(bilm, text, out, settings) == len(LINES) and len(written) == 3
+    with pytest.raises(UserError, match="was not made from these sentences with these settings"):
+        embed_file(bilm, text, out, Settings(Output.TOP, format=Format.NPY))
+    assert not out.with_name("v.parts").exists()
+
+
+def test_damage_is_named(bilm, text, tmp_path):
+    embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+    middle = tmp_path / "v" / "000000000002.npy"
+    whole = middle.read_bytes()
+    middle.write_bytes(whole[:-8])
+    with pytest.raises(UserError, match=r"000000000002.npy: not a whole NumPy file"):
+        VectorShards(tmp_path / "v")[3]
+    middle.unlink()
+    with pytest.raises(UserError, match=r"000000000000.npy: 4 words, expected 11"):
+        VectorShards(tmp_path / "v")[3]
+    middle.write_bytes(whole)
+    (tmp_path / "v" / "lengths.npy").unlink()
+    with pytest.raises(UserError, match="not a whole folder"):
+        VectorShards(tmp_path / "v")
+
+
+def test_the_command(text, tmp_path, capsys):
+    arguments = ["embed", str(WEIGHTS), str(text), str(tmp_path / "v"), "--options", str(OPTIONS), "--format", "npy"]
+    assert main(arguments) == 0
+    assert "wrote the vectors of 6 lines to" in capsys.readouterr().out
+    assert len(VectorShards(tmp_path / "v")) == 6
+    arguments[3] = str(tmp_path / "w")
+    assert main([*arguments, "--state", "carry"]) == 2
+    assert "--state carry needs --format hdf5" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists() and not (tmp_path / "w.parts").exists()
+
+
+def test_an_empty_text(bilm, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    assert embed_file(bilm, tmp_path / "empty.txt", tmp_path / "v", Settings(format=Format.NPY)) == 0
+    assert list(VectorShards(tmp_path / "v")) == []
