@@ -32,8 +32,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Returns the metrics of embedding; tokens are the words without the sentence marks."""
     sentences = sorted(heldout_sentences(corpus), key=len)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
-    params = jax.device_get(jax.jit(lambda: initial_params(BiLM(size.model), jax.random.key(0)))())
-    bilm = EmbeddingBiLM.of(PretrainedBiLM(size.model, params, None, {}, ""), machine.precision)
+    bilm = random_bilm(size, machine)
     _compile(bilm)
 
     encoded = bilm.words.encoded
@@ -55,6 +54,12 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     encoder = min(1.0, (time.perf_counter() - started) / seconds)
     shares = {"token_encoder": encoder, "lstm_and_copy": 1 - encoder}
     return figures | {"rows": BATCH, "distinct_words": encoded, "time_share": shares}
+
+
+def random_bilm(size: Size, machine: Machine) -> EmbeddingBiLM:
+    """Returns a biLM of a size with random parameters."""
+    params = jax.device_get(jax.jit(lambda: initial_params(BiLM(size.model), jax.random.key(0)))())
+    return EmbeddingBiLM.of(PretrainedBiLM(size.model, params, None, {}, ""), machine.precision)
 
 
 def heldout_sentences(corpus: Corpus) -> list[list[str]]:

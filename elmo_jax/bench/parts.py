@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elmo_jax.bench import data, evaluate, infer, start, train
+from elmo_jax.bench import data, embed, evaluate, infer, start, train
 from elmo_jax.bench.machine import Machine
 from elmo_jax.bench.sizes import SIZES
 from elmo_jax.data.corpus import Corpus
@@ -12,6 +12,7 @@ from elmo_jax.data.corpus import Corpus
 _PARTS = {
     "train": train.measure,
     "infer": infer.measure,
+    "embed": embed.measure,
     "evaluate": evaluate.measure,
     "data": data.measure,
     "start": start.measure,

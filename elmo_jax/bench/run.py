@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
 
 SIZES = ("tiny", "small", "original")
-PARTS = ("train", "infer", "evaluate", "data", "start")
+PARTS = ("train", "infer", "embed", "evaluate", "data", "start")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Benchmark:
         if self.profile:
             arguments += ["--profile", self.profile / name.replace("/", "_")]
         command = [sys.executable, "-m", "elmo_jax.bench", *map(str, arguments)]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        environment = os.environ | {"TQDM_DISABLE": "1"}  # no progress bars between the lines of the table
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
         if ended.returncode:
             told = "see the line above" if ended.returncode == 2 else f"its process ended with {ended.returncode}"
             raise UserError(f"{name}: could not be measured; {told}")

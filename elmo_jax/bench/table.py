@@ -22,6 +22,10 @@ def line(name: str, figures: dict[str, Any]) -> str:
         cold, warm = figures["seconds_cold"], figures["seconds_warm"]
         return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs"
     shares = " ".join(f"{part} {share:.0%}" for part, share in figures["time_share"].items())
+    if "devices_used" in figures:
+        shares = (
+            f"devices {figures['devices_used']}; one device {figures['tokens_per_second_of_one_device']:,.0f} tokens/s"
+        )
     work = (
         f"{figures['model_gflops']:>8,.0f} {figures['share_of_matmul']:>10.0%}"
         if figures["model_gflops"]

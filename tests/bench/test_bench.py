@@ -39,7 +39,7 @@ def bench(corpus, *arguments):
 @pytest.mark.slow
 def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     file = tmp_path / "bench.json"
-    parts = ("train", "infer", "evaluate", "data", "start")
+    parts = ("train", "infer", "embed", "evaluate", "data", "start")
     ended = bench(corpus, "--sizes", "tiny", "--seconds", 0.1, "--json", file, "--profile", tmp_path / "traces")
     assert ended.returncode == 0, ended.stderr
     found = json.loads(file.read_text())
@@ -59,6 +59,8 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     assert found["train/tiny"]["tokens"] == 64 * 20
     assert set(found["train/tiny"]["time_share"]) == {"token_encoder", "lstm", "softmax", "update", "data"}
     assert found["infer/tiny"]["tokens"] == sum(3 + i % 40 for i in range(70))
+    assert found["embed/tiny"]["tokens"] == found["infer/tiny"]["tokens"]
+    assert found["embed/tiny"]["devices_used"] == 1
     assert found["evaluate/tiny"]["tokens"] == sum(4 + i % 40 for i in range(70))  # each sentence's end mark too
     assert found["start/tiny"]["seconds_warm"] > 0 and found["start/tiny"]["seconds_cold"] > 0
     for part in ("train", "infer", "evaluate"):
@@ -68,7 +70,7 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--parts", "train,fly"), "--parts: 'fly' is none of train, infer, evaluate, data, start"),
+        (("--parts", "train,fly"), "--parts: 'fly' is none of train, infer, embed, evaluate, data, start"),
         (("--sizes", "huge"), "--sizes: 'huge' is none of tiny, small, original"),
         (("--sizes", "small", "--parts", "start"), "start is measured at the tiny size only"),
         (("--corpus", "nowhere"), "nowhere: not a prepared corpus; make one with: elmo-jax prepare"),

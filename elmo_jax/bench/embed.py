@@ -1,0 +1,49 @@
+"""Measures `elmo-jax embed`, from a file of sentences to a file of vectors, on one device and on all of this process.
+
+The sentences are those of `infer`, and the biLM has random parameters. The file is embedded once before the
+time is taken, so that nothing is compiled then; the words of the text are encoded again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from elmo_jax.bench.infer import heldout_sentences, random_bilm
+from elmo_jax.bench.machine import Machine
+from elmo_jax.bench.sizes import Size
+from elmo_jax.bench.train import windows_of
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.embedding.file import embed_file
+from elmo_jax.training.throughput import flops_per_token, flops_per_word
+
+
+def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Returns the metrics with all devices, and the tokens per second with one."""
+    sentences = heldout_sentences(corpus)
+    tokens = sum(map(len, sentences))
+    devices = jax.local_devices()
+    bilm = random_bilm(size, machine)
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "sentences.txt"
+        text.write_text("".join(" ".join(words) + "\n" for words in sentences), encoding="utf-8")
+
+        def seconds_on(number: int) -> float:
+            for name in ("warm_up", "timed"):
+                model = bilm.on(devices[:number])  # with an empty cache of words
+                out = Path(folder) / f"{name}_{number}.hdf5"
+                seconds = machine.timed(lambda model=model, out=out: embed_file(model, text, out))  # type: ignore[misc]
+            return seconds
+
+        seconds_of_one = seconds_on(1)
+        seconds = seconds_on(len(devices)) if len(devices) > 1 else seconds_of_one
+    encoded = len({word for words in sentences for word in words})
+    operations = tokens * flops_per_token(size.model, 0) + encoded * flops_per_word(
+        size.model, windows_of(corpus.spellings())
+    )
+    figures = machine.figures(tokens, seconds, operations)
+    speeds = {"devices_used": len(devices), "tokens_per_second_of_one_device": tokens / seconds_of_one}
+    return figures | speeds | {"rows": 64, "time_share": {}}
