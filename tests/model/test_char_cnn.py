@@ -1,5 +1,7 @@
 """Tests the chunked encoder against the plain form: one convolution per filter over all positions, and autodiff."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +28,7 @@ def random_words(rng, lengths):
 
 def random_params(encoder, characters, seed=0):
     """Returns random parameters, also for the biases, which start at zero."""
-    params = encoder.init(jax.random.key(seed), characters)["params"]
+    params = jax.jit(encoder.init)(jax.random.key(seed), characters)["params"]
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
     noisy = [leaf + 0.3 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
@@ -56,19 +58,17 @@ def test_equals_the_plain_form_gradients_included(activation, highways, projecti
     weight = jax.random.normal(jax.random.key(9), (len(characters), projection))
 
     def loss(params):
-        return jnp.sum(encoder.apply({"params": params}, characters) * weight)
+        vectors = encoder.apply({"params": params}, characters)
+        return jnp.sum(vectors * weight), vectors
 
     def plain_loss(params):
-        return jnp.sum(reference.encode(params, characters, config, projection) * weight)
+        vectors = reference.encode(params, characters, config, projection)
+        return jnp.sum(vectors * weight), vectors
 
-    assert_allclose(
-        encoder.apply({"params": params}, characters),
-        reference.encode(params, characters, config, projection),
-        atol=2e-5,
-        rtol=1e-5,
-    )
-    plain = jax.grad(plain_loss)(params)
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-4, rtol=1e-4), jax.grad(loss)(params), plain)
+    found, vectors = jax.jit(jax.grad(loss, has_aux=True))(params)
+    plain, expected = jax.jit(jax.grad(plain_loss, has_aux=True))(params)
+    assert_allclose(vectors, expected, atol=2e-5, rtol=1e-5)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-4, rtol=1e-4), found, plain)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
 
 
@@ -77,16 +77,24 @@ def test_words_past_the_count_are_zero_and_have_no_gradient():
     characters = random_words(np.random.default_rng(1), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
     params = random_params(TokenEncoder(config, PROJECTION), characters)
     settings = EncoderSettings(config, PROJECTION, Precision.FLOAT32, chunk=4)
+
+    @jax.jit
+    @partial(jax.grad, has_aux=True)
+    def chunked(params, count):
+        vectors = encode_words(params, characters, count, settings)
+        return jnp.sum(vectors**2), vectors
+
+    @jax.jit
+    @jax.grad
+    def plain(params, count):
+        vectors = reference.encode(params, characters, config, PROJECTION)
+        return jnp.sum(jnp.where((jnp.arange(len(characters)) < count)[:, None], vectors, 0) ** 2)
+
     for count in (0, 1, 4, 5, 10):
-
-        def loss(params, characters, count=count):
-            return jnp.sum(encode_words(params, characters, jnp.asarray(count), settings) ** 2)
-
-        vectors = encode_words(params, characters, jnp.asarray(count), settings)
+        mine, vectors = chunked(params, jnp.asarray(count))
         assert np.all(vectors[count:] == 0)
         assert np.all(np.abs(vectors[:count]).sum(1) > 0)
-        all_real = jax.grad(lambda p: jnp.sum(reference.encode(p, characters[:count], config, PROJECTION) ** 2))(params)  # noqa: B023
-        mine = jax.grad(loss)(params, characters)
+        all_real = plain(params, jnp.asarray(count))
         jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-3, rtol=1e-4), mine, all_real)
 
 
@@ -95,15 +103,16 @@ def test_a_word_has_the_same_vector_in_any_batch():
     characters = random_words(np.random.default_rng(2), [5, 2, 40, 9, 48])
     encoder = TokenEncoder(config, PROJECTION, chunk=2)
     params = random_params(encoder, characters)
-    together = encoder.apply({"params": params}, characters)
+    apply = jax.jit(encoder.apply)
+    together = apply({"params": params}, characters)
     for i in range(len(characters)):
-        alone = encoder.apply({"params": params}, characters[i : i + 1])
+        alone = apply({"params": params}, characters[i : i + 1])
         assert_allclose(alone[0], together[i], atol=1e-6)
 
 
 def test_initial_values_are_those_of_the_original():
     config = CharCNNConfig(16, ((1, 32), (7, 1024)), 1, "relu", POSITIONS)
-    params = TokenEncoder(config, 512).init(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]
+    params = jax.jit(TokenEncoder(config, 512).init)(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]
     assert np.abs(params["char_embedding"]).max() == pytest.approx(1, abs=0.01)
     assert np.abs(params["filter_1"]["kernel"]).max() == pytest.approx(0.05, abs=1e-4)
     assert np.std(params["highway_0"]["carry"]["kernel"]) == pytest.approx(1056**-0.5, rel=0.01)
@@ -111,5 +120,5 @@ def test_initial_values_are_those_of_the_original():
     assert np.all(params["highway_0"]["transform"]["bias"] == 0)
     assert np.std(params["projection"]["kernel"]) == pytest.approx(1056**-0.5, rel=0.01)
     tanh = TokenEncoder(CharCNNConfig(16, ((7, 1024),), 0, "tanh", POSITIONS), 512)
-    kernel = tanh.init(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]["filter_0"]["kernel"]
+    kernel = jax.jit(tanh.init)(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]["filter_0"]["kernel"]
     assert np.std(kernel) == pytest.approx((7 * 16) ** -0.5, rel=0.01)
