@@ -34,7 +34,7 @@ def bilm_of(seed: int = 0) -> elmo_jax.EmbeddingBiLM:
 def made(bilm, characters, **settings):
     """The module, and variables whose mixes are not at their start."""
     module = bilm.elmo(**settings)
-    variables = module.init(jax.random.key(0), characters)
+    variables = jax.jit(module.init)(jax.random.key(0), characters)
     random = np.random.default_rng(1)
     variables["params"] = jax.tree.map(lambda x: x + random.normal(size=x.shape).astype("f4"), variables["params"])
     return module, with_bilm(variables, bilm)

@@ -1,6 +1,7 @@
 """The whole biLM: the original's vectors, the two ways to run the directions, dropout, sizes."""
 
 import json
+from functools import cache, partial
 from pathlib import Path
 
 import h5py
@@ -18,6 +19,12 @@ from elmo_jax.model.precision import Precision
 
 ORACLES = Path(__file__).parents[1] / "oracles" / "embedding"
 SMALL = ModelConfig(CharCNNConfig(4, ((1, 4), (3, 6)), 1), LSTMConfig(cells=9, projection=5), dropout=0.3)
+
+
+@partial(jax.jit, static_argnums=0)
+def apply(bilm, params, characters, inputs, carry, **arguments):
+    """Runs the biLM compiled."""
+    return bilm.apply({"params": params}, characters, inputs, carry, **arguments)
 
 
 def spell(words, size):
@@ -39,9 +46,8 @@ def run_padded(bilm, params, sentences, state, rows):
             mask[direction, : len(marked), row] = True
             characters += order
     count = len(characters)
-    layers, state = bilm.apply(
-        {"params": params}, jnp.asarray(spell(characters, size)), inputs, state, count=jnp.asarray(count), mask=mask
-    )
+    spelt = jnp.asarray(spell(characters, size))
+    layers, state = apply(bilm, params, spelt, inputs, state, count=jnp.asarray(count), mask=mask)
     found = []
     for row, words in enumerate(sentences):
         length = len(words) + 2
@@ -75,10 +81,16 @@ def test_meets_the_originals_vectors_with_the_state_carried(name):
     assert errors.max() < 3e-5
 
 
+@cache
+def start(config, vocabulary):
+    """Returns the first parameters, computed once."""
+    return jax.jit(lambda: initial_params(BiLM(config, vocabulary), jax.random.key(0)))()
+
+
 def problem(config=SMALL, vocabulary=0):
     rng = np.random.default_rng(0)
     bilm = BiLM(config, vocabulary)
-    params = initial_params(BiLM(config, vocabulary or 7), jax.random.key(0))
+    params = jax.tree.map(jnp.copy, start(config, vocabulary or 7))
     characters = spell([f"word{i}" for i in range(8)], config.char_cnn.max_characters)
     inputs = rng.integers(0, 8, (2, 4, 3)).astype(np.int32)
     carry = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * 0.3, jnp.float32), initial_carry(config, 3))
@@ -93,12 +105,14 @@ def test_directions_together_equal_apart(masked, input_products):
     mask = np.arange(4)[None, :, None] < np.array([4, 2, 3]) if masked else None
     mask = None if mask is None else np.broadcast_to(mask, inputs.shape)
 
+    @partial(jax.jit, static_argnums=1)
+    @jax.value_and_grad
     def loss(params, form):
         layers, last = bilm.clone(form=form).apply({"params": params}, characters, inputs, carry, mask=mask)
         return sum(jnp.sum(layer**2) for layer in layers) + sum(jnp.sum(x) for x in jax.tree.leaves(last))
 
-    apart = jax.value_and_grad(loss)(params, LSTMForm(Directions.APART))
-    together = jax.value_and_grad(loss)(params, LSTMForm(Directions.TOGETHER, input_products))
+    apart = loss(params, LSTMForm(Directions.APART))
+    together = loss(params, LSTMForm(Directions.TOGETHER, input_products))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), apart, together)
 
 
@@ -110,23 +124,24 @@ def test_distinct_words_equal_every_token_encoded_by_itself(all_distinct):
         inputs = np.random.default_rng(1).permutation(inputs.size).reshape(inputs.shape).astype(np.int32)
 
     @jax.jit
+    @jax.value_and_grad
     def loss(params, characters, inputs):
-        layers, _ = bilm.apply({"params": params}, characters, inputs, carry)
+        layers, _ = apply(bilm, params, characters, inputs, carry)
         return sum(jnp.sum(layer**2) for layer in layers)
 
-    once = jax.value_and_grad(loss)(params, jnp.asarray(characters), inputs)
+    once = loss(params, jnp.asarray(characters), inputs)
     every = jnp.asarray(characters)[inputs.reshape(-1)]  # [2TB, W]
-    plain = jax.value_and_grad(loss)(params, every, np.arange(inputs.size).reshape(inputs.shape))
+    plain = loss(params, every, np.arange(inputs.size).reshape(inputs.shape))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), once, plain)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain[1]["token_encoder"]))
 
 
 def test_directions_do_not_see_each_other():
     bilm, params, characters, inputs, carry = problem()
-    layers, _ = bilm.apply({"params": params}, characters, inputs, carry)
+    layers, _ = apply(bilm, params, characters, inputs, carry)
     changed = inputs.copy()
     changed[1] = 7 - changed[1]
-    others, _ = bilm.apply({"params": params}, characters, changed, carry)
+    others, _ = apply(bilm, params, characters, changed, carry)
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(layers, others, strict=True))
     assert all(not np.allclose(a[1], b[1]) for a, b in zip(layers, others, strict=True))
 
@@ -149,16 +164,15 @@ def test_the_residual_adds_the_dropped_input():
 
 def test_dropout_is_on_in_training_only():
     bilm, params, characters, inputs, carry = problem()
-    first, state = bilm.apply({"params": params}, characters, inputs, carry)
-    again, _ = bilm.apply({"params": params}, characters, inputs, carry)
+    first, state = apply(bilm, params, characters, inputs, carry)
+    again, _ = apply(bilm, params, characters, inputs, carry)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
 
+    @jax.jit
     def dropped(key):
-        return bilm.apply(
-            {"params": params}, characters, inputs, carry, deterministic=False, rngs={"dropout": jax.random.key(key)}
-        )[0]
+        return bilm.apply({"params": params}, characters, inputs, carry, deterministic=False, rngs={"dropout": key})[0]
 
-    one, two = dropped(1), dropped(2)
+    one, two = dropped(jax.random.key(1)), dropped(jax.random.key(2))
     assert np.array_equal(one[0], first[0])  # the token vectors themselves are not dropped
     assert not np.allclose(one[-1], two[-1])
     share = np.mean(np.asarray(one[-1]) == 0)
@@ -168,15 +182,15 @@ def test_dropout_is_on_in_training_only():
 def test_no_skip_connections_is_another_model():
     bilm, params, characters, inputs, carry = problem()
     plain = ModelConfig(SMALL.char_cnn, LSTMConfig(cells=9, projection=5, skip_connections=False))
-    with_skip, _ = bilm.apply({"params": params}, characters, inputs, carry)
-    without, _ = BiLM(plain).apply({"params": params}, characters, inputs, carry)
+    with_skip, _ = apply(bilm, params, characters, inputs, carry)
+    without, _ = apply(BiLM(plain), params, characters, inputs, carry)
     assert_allclose(with_skip[2], without[2] + without[1], atol=1e-6)
 
 
 def test_bfloat16_is_near_float32():
     bilm, params, characters, inputs, carry = problem()
-    exact, _ = bilm.apply({"params": params}, characters, inputs, carry)
-    rounded, state = bilm.clone(precision=Precision.BFLOAT16).apply({"params": params}, characters, inputs, carry)
+    exact, _ = apply(bilm, params, characters, inputs, carry)
+    rounded, state = apply(bilm.clone(precision=Precision.BFLOAT16), params, characters, inputs, carry)
     assert all(layer.dtype == jnp.float32 for layer in rounded)
     assert isinstance(state["layer_0"], State) and state["layer_0"].cell.dtype == jnp.float32
     assert 1e-5 < np.abs(exact[-1] - rounded[-1]).max() < 0.05

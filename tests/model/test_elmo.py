@@ -57,7 +57,7 @@ def test_equation_1_from_embed_and_from_characters(bilm, characters):
 
 def test_starts_as_the_mean_of_the_layers(bilm, characters):
     module = bilm.elmo()
-    variables = module.init(jax.random.key(0), characters)
+    variables = jax.jit(module.init)(jax.random.key(0), characters)
     mix = variables["params"]["mix_0"]
     assert float(mix["gamma"]) == 1 and mix["weights"].shape == (3,) and not np.any(mix["weights"])
     layers, _, _ = bilm.embed(SENTENCES)
@@ -130,7 +130,7 @@ class Tagger(nn.Module):
 
 def test_the_bilm_is_frozen_and_in_no_checkpoint(bilm, characters, tmp_path):
     model = Tagger(bilm.elmo())
-    variables = model.init(jax.random.key(0), characters)
+    variables = jax.jit(model.init)(jax.random.key(0), characters)
     assert set(variables) == {"params", "elmo"}
     assert (
         sum(leaf.size for leaf in jax.tree.leaves(variables)) == 1 + 3 + 10 * 3 + 3 + 32
@@ -144,7 +144,7 @@ def test_the_bilm_is_frozen_and_in_no_checkpoint(bilm, characters, tmp_path):
 
     full = with_bilm(variables, bilm)
     floats = {name: full[name] for name in ("params", "bilm")}
-    gradients = jax.grad(lambda tree: loss({**tree, "elmo": full["elmo"]}, characters))(floats)
+    gradients = jax.jit(jax.grad(lambda tree: loss({**tree, "elmo": full["elmo"]}, characters)))(floats)
     assert all(np.any(leaf) for leaf in jax.tree.leaves(gradients["params"]))
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradients["bilm"]))
 
@@ -163,14 +163,15 @@ def test_the_bilm_is_frozen_and_in_no_checkpoint(bilm, characters, tmp_path):
         checkpointer.wait_until_finished()
         restored = checkpointer.restore(tmp_path / "task", stored)
     again = with_bilm(restored, bilm)
-    assert_array_equal(model.apply(again, characters)[0], model.apply(full, characters)[0])
+    apply = jax.jit(model.apply)
+    assert_array_equal(apply(again, characters)[0], apply(full, characters)[0])
     with pytest.raises(UserError, match="made with another biLM: its fingerprint is"):
         with_bilm(restored, bilm_of(seed=5))
 
 
 def test_without_its_bilm_it_says_what_to_do(bilm, characters):
     module = bilm.elmo()
-    variables = module.init(jax.random.key(0), characters)
+    variables = jax.jit(module.init)(jax.random.key(0), characters)
     with pytest.raises(ValueError, match="with_bilm"):
         run(module, variables, characters)
     with pytest.raises(UserError, match="no collection 'elmo'"):

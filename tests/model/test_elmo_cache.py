@@ -89,7 +89,7 @@ def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
 
 def test_a_cache_of_another_bilm_is_refused(bilm, characters):
     module = bilm.elmo()
-    variables = module.init(jax.random.key(0), characters)
+    variables = jax.jit(module.init)(jax.random.key(0), characters)
     other = bilm_of(seed=5)
     cache = CachedWords(["the"], other.words(["the"]), SIZE, other.fingerprint)
     message = f"cache: the vectors are of another biLM: its fingerprint is {other.fingerprint[:12]}…, this one's"

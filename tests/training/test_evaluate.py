@@ -44,7 +44,7 @@ def plain_losses(training, text):
     place = np.zeros(words.max() + 2, np.int32)
     words = np.union1d(words, [0, 1])
     place[words] = np.arange(len(words))
-    layers, _ = model.apply(
+    layers, _ = jax.jit(model.apply)(
         {"params": {name: tree for name, tree in params.items() if name != "softmax"}},
         training.spellings[words],
         jnp.asarray(place[streams[::2]][:, :, None]),
