@@ -1,0 +1,131 @@
+r"""Measures what ELMo gains on a task, as Tables 1, 2 and 3 of the paper do: one training per row and seed.
+
+    python experiments/paper/gains.py --config experiments/task_ner.py --bilm english --workdir runs/ner_gains
+    python experiments/paper/gains.py --config experiments/task_snli.py --bilm english --workdir runs/snli_gains \
+        --rows none,input,output,both
+
+The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layers mixed; and all layers mixed at the
+`input`, at the `output`, or at `both`. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
+`--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in a folder of its own below
+the workdir: if the command is stopped, run it again to resume.
+
+hardware  2 CPU cores
+time      see the table of the task in the README
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elmo_jax.analysis.report import table
+from elmo_jax.cli.main import main as elmo_jax
+from elmo_jax.runs.report import picture
+from elmo_jax.tasks.report import shown
+
+TITLES = {
+    "none": "without ELMo",
+    "top": "top layer",
+    "all": "all layers mixed",
+    "input": "all layers mixed, at the input",
+    "output": "all layers mixed, at the output",
+    "both": "all layers mixed, at both",
+}
+SETTINGS = {
+    "none": ["bilm="],
+    "top": ["elmo.layers=top"],
+    "all": ["elmo.layers=all"],
+    "input": ["elmo.where=input"],
+    "output": ["elmo.where=output"],
+    "both": ["elmo.where=both"],
+}
+# Settings that dev chose for the model without ELMo, where it chose other ones for the model with ELMo.
+WITHOUT_ELMO = {
+    "task_sst.py": ["model.input_dropout=0.25"],
+    "task_snli.py": ["model.attention_dropout=0.0"],
+}
+
+
+def arguments_of(row: str, options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
+    """Returns the arguments of `elmo-jax` that train one row."""
+    settings = [f"bilm={options.bilm}", f"elmo.cache={options.workdir / 'layers'}", *SETTINGS[row]]
+    if row == "none":
+        settings += WITHOUT_ELMO.get(options.config.name, [])
+    given = [f"--config.{setting}" for setting in settings]
+    return [
+        "task",
+        "train",
+        "--config",
+        str(options.config),
+        "--workdir",
+        str(options.workdir / row),
+        *given,
+        *overrides,
+    ]
+
+
+def report(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the results of all rows as aligned text."""
+    first = next(iter(found.values()))
+    parts = [part for part in ("test", "dev") if part in first]
+    rows = [[f"{first['task']}, {first['metric']}", *parts]]
+    rows += [[TITLES[row], *(shown(result[part]) for part in parts)] for row, result in found.items()]
+    return table(rows)
+
+
+def draw(path: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draws every seed's figure and the mean of each row, on test and on dev."""
+    first = next(iter(found.values()))
+    parts = [part for part in ("test", "dev") if part in first]
+    with picture(path, 4.5 * len(parts), 0.6 + 0.5 * len(found)) as figure:
+        for axes, part in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
+            for place, result in enumerate(found.values()):
+                seeds = [seed[part][result["metric"]] for seed in result["seeds"]]
+                axes.plot(seeds, [place] * len(seeds), "o", color="tab:blue", alpha=0.5)
+                axes.plot([result[part]["mean"]] * 2, [place - 0.3, place + 0.3], color="black")
+            axes.set(title=f"{first['metric']} on {part}", ylim=(len(found) - 0.5, -0.5))
+            axes.set_yticks(range(len(found)), [TITLES[row] for row in found] if part == parts[0] else [])
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="x", alpha=0.3)
+
+
+def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """Returns the options, the rows and the settings of all rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment on a task")
+    parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
+    parser.add_argument("--workdir", type=Path, required=True, metavar="DIR", help="the folder of the runs")
+    parser.add_argument(
+        "--rows", default="none,top,all", metavar="R,R", help=f"some of {', '.join(TITLES)} (%(default)s)"
+    )
+    options, overrides = parser.parse_known_args(arguments)
+    for override in overrides:
+        if not override.startswith("--config.") or "=" not in override:
+            parser.error(f"unknown option {override!r}; settings are given as --config.KEY=VALUE")
+    rows = options.rows.split(",")
+    for row in rows:
+        if row not in TITLES:
+            parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
+    return options, rows, overrides
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Trains what is not trained, prints the table, and returns the exit status, which is that of `elmo-jax`."""
+    options, rows, overrides = parse(arguments)
+    found = {}
+    for row in rows:
+        status = elmo_jax(arguments_of(row, options, overrides))
+        if status:
+            return status
+        found[row] = json.loads((options.workdir / row / "result.json").read_text(encoding="utf-8"))
+    draw(options.workdir / "gains.png", found)
+    print(f"\n{report(found)}\n\npicture  {options.workdir / 'gains.png'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
