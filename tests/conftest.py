@@ -22,7 +22,7 @@ os.environ["XLA_FLAGS"] = xla_flags(8)
 WORKER = "PYTEST_XDIST_WORKER" in os.environ  # then the process that started this one has made the folder
 if not WORKER:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="elmo-jax-compiled-")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 # A shell starts its background jobs with SIGINT ignored, which the processes of the tests would inherit.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

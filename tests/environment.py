@@ -3,5 +3,8 @@
 
 def xla_flags(devices: int) -> str:
     """Returns XLA_FLAGS for a process with some CPU devices, with which programs are compiled faster and run slower."""
-    sooner = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    sooner = (
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+        " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    )
     return f"--xla_force_host_platform_device_count={devices} {sooner}"
