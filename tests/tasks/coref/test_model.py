@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.tasks.coref.model import Coref, CorefModel
 from elmo_jax.tasks.coref.spans import keep_spans
 from elmo_jax.tasks.embedded import Embedded
-from tests.tasks.quick_jit import quick_jit
 
 LENGTHS = (4, 6, 3)
 CONFIG = CorefModel(units=3, hidden=5, feature_dim=2, widest=4, antecedents=3)
@@ -29,11 +28,11 @@ def small():
         clusters[0, list(starts), 0] = cluster
     arrays = {"clusters": clusters, "speakers": random.integers(0, 2, (1, 13)), "genre": np.array([3])}
     document = (Embedded(vectors, mask, output, words), arrays)
-    params = quick_jit(Coref(CONFIG).init)(jax.random.key(0), *document)["params"]
+    params = jax.jit(Coref(CONFIG).init)(jax.random.key(0), *document)["params"]
     return jax.tree.map(np.asarray, params), document
 
 
-@quick_jit
+@jax.jit
 def run(params, document):
     def loss(params):
         output = Coref(CONFIG).apply({"params": params}, *document)
@@ -80,7 +79,7 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
 
 def test_dropout_acts_only_in_training():
     params, document = small()
-    apply = quick_jit(partial(Coref(CONFIG).apply, deterministic=False))
+    apply = jax.jit(partial(Coref(CONFIG).apply, deterministic=False))
     one, two, again = (
         apply({"params": params}, *document, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
     )
@@ -90,7 +89,7 @@ def test_dropout_acts_only_in_training():
 @pytest.mark.parametrize("crossing", ["forbidden", "allowed"])
 def test_kept_spans_are_the_best_that_do_not_cross(crossing):
     random = np.random.default_rng(1)
-    keep = quick_jit(keep_spans, static_argnums=(3, 4))
+    keep = jax.jit(keep_spans, static_argnums=(3, 4))
     for _ in range(20):
         scores = random.normal(size=(12, 5)).astype(np.float32)
         valid = random.random((12, 5)) < 0.8

@@ -14,7 +14,6 @@ from elmo_jax.tasks.coref.ranking import distance_bucket
 from elmo_jax.tasks.embedded import Embedded
 from tests.tasks.coref.from_originals import e2e_words, from_allennlp, from_e2e
 from tests.tasks.oracle_cases import read_case
-from tests.tasks.quick_jit import quick_jit
 
 
 def gold_table(starts, ends, ids, words, widest):
@@ -29,7 +28,7 @@ def sorted_clusters(text):
     return sorted(sorted(map(tuple, cluster)) for cluster in json.loads(str(text)))
 
 
-@partial(quick_jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1))
 def run(model, make, params, words, arrays):
     """The ranking, the loss, the predictions, and the gradients of the loss; `make` gives `Embedded`."""
 

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 from elmo_jax.tasks.layers.highway_lstm import HighwayLayer, HighwayLSTM, highway_layer, highway_stack
 from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
 from tests.tasks.oracle_cases import read_case
-from tests.tasks.quick_jit import quick_jit
 
 ALLENNLP_CASES = [
     ("two_layers", 5e-6),
@@ -22,7 +21,7 @@ ALLENNLP_CASES = [
 ]
 
 
-@partial(quick_jit, static_argnames="settings")
+@partial(jax.jit, static_argnames="settings")
 def run_with_gradients(layers, inputs, mask, dropout, cotangent, settings):
     def total(layers, inputs):
         outputs, states = highway_stack(layers, inputs.swapaxes(0, 1), mask.T, settings, dropout)
@@ -132,7 +131,7 @@ def test_written_backward_pass_equals_autodiff(form, highway, direction):
     weights = (normal(steps, rows, units), normal(rows, units), normal(rows, units))
     mask = mask_of(np.array([7, 0, 4, 1]), steps).T
 
-    @partial(quick_jit, static_argnums=0)
+    @partial(jax.jit, static_argnums=0)
     def gradients(backward_pass, params, inputs):
         def total(params, inputs):
             settings = HighwaySettings(form, highway, backward_pass)
@@ -150,13 +149,13 @@ def model_and_inputs():
     model = HighwayLSTM(layers=2, units=5, dropout=0.4)
     inputs = np.random.default_rng(0).normal(size=(4, 7, 3)).astype(np.float32)
     mask = mask_of(np.array([7, 3, 5, 0]), 7)
-    variables = quick_jit(model.init)(jax.random.key(1), inputs, mask)
+    variables = jax.jit(model.init)(jax.random.key(1), inputs, mask)
     return model, variables, inputs, mask
 
 
 def test_rows_do_not_depend_on_padding_or_on_each_other():
     model, variables, inputs, mask = model_and_inputs()
-    apply = quick_jit(model.apply)
+    apply = jax.jit(model.apply)
     outputs = np.asarray(apply(variables, inputs, mask))
     alone = apply(variables, inputs[1:2, :3], mask[1:2, :3])
     assert_allclose(alone, outputs[1:2, :3], atol=1e-6)
@@ -167,8 +166,8 @@ def test_rows_do_not_depend_on_padding_or_on_each_other():
 
 def test_dropout_is_drawn_only_in_training_and_is_the_same_at_every_step():
     model, variables, inputs, mask = model_and_inputs()
-    quiet = np.asarray(quick_jit(model.apply)(variables, inputs, mask))
-    apply = quick_jit(partial(model.apply, deterministic=False))
+    quiet = np.asarray(jax.jit(model.apply)(variables, inputs, mask))
+    apply = jax.jit(partial(model.apply, deterministic=False))
     noisy = np.asarray(apply(variables, inputs, mask, rngs={"dropout": jax.random.key(2)}))
     assert np.abs(noisy - quiet).max() > 0.01
     # the original drops h' itself: a unit that is dropped is zero in all steps of a row, and in no other row
@@ -180,7 +179,7 @@ def test_dropout_is_drawn_only_in_training_and_is_the_same_at_every_step():
 @pytest.mark.parametrize(("form", "forget"), [("original", 0.0), ("allennlp", 1.0)])
 def test_initial_values(form, forget):
     bias = "gates" if form == "allennlp" else "all"
-    init = quick_jit(HighwayLayer(9, 6, HighwaySettings(form), bias).init)
+    init = jax.jit(HighwayLayer(9, 6, HighwaySettings(form), bias).init)
     layer = jax.tree.map(np.asarray, init(jax.random.key(0))["params"])
     for block in np.split(layer["kernel"], 6, axis=1):  # [9, 6]: its columns are orthonormal
         assert_allclose(block.T @ block, np.eye(6), atol=1e-5)

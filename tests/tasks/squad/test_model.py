@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.tasks.embedded import Embedded
 from elmo_jax.tasks.squad.model import Squad, SquadModel
 from tests.tasks.oracle_cases import read_case
-from tests.tasks.quick_jit import quick_jit
 from tests.tasks.squad import from_document_qa
 from tests.tasks.squad.test_parts import fast_spans
 
@@ -54,7 +53,7 @@ def test_document_qa_steps_logits_loss_gradients_and_spans(name):
             return Embedded(words, masks[side])
         return Embedded(jnp.concatenate([words, elmo[side][0]], -1), masks[side], elmo[side][1])
 
-    @quick_jit
+    @jax.jit
     def run(params, context, question):
         def loss(context, question):
             output, kept = model.apply(
@@ -107,11 +106,11 @@ def small():
         return Embedded(vectors, mask, (rng.normal(size=(*mask.shape, 5)) * mask[..., None]).astype(np.float32))
 
     batch = (text([9, 4, 6]), text([3, 5, 2]), {"answers": np.array([[2, 3], [0, 3], [5, 5]])})
-    params = quick_jit(model.init)(jax.random.key(0), *batch)["params"]
+    params = jax.jit(model.init)(jax.random.key(0), *batch)["params"]
     return model, jax.tree.map(np.asarray, params), batch
 
 
-@partial(quick_jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def run(model, params, batch):
     return model.apply({"params": params}, *batch)
 
@@ -142,7 +141,7 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
     def first_loss(params):
         return model.apply({"params": params}, *batch).loss
 
-    loss, gradient = quick_jit(jax.value_and_grad(first_loss))(params)
+    loss, gradient = jax.jit(jax.value_and_grad(first_loss))(params)
     assert abs(loss - 2 * np.mean([math.log(9), math.log(4), math.log(6)])) < 0.2
     idle = {"['attention']['scores']['bias']"}  # a softmax does not depend on a constant added to all scores
     for path, leaf in jax.tree.leaves_with_path(gradient):
@@ -152,7 +151,7 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
 
 def test_dropout_acts_only_in_training():
     model, params, batch = small()
-    apply = quick_jit(partial(model.apply, deterministic=False))
+    apply = jax.jit(partial(model.apply, deterministic=False))
     one, two, again = (
         apply({"params": params}, *batch, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
     )

@@ -13,17 +13,16 @@ from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_n
 from elmo_jax.tasks.squad.decode import best_spans
 from elmo_jax.tasks.squad.gru import bidirectional_gru
 from tests.tasks.oracle_cases import read_case
-from tests.tasks.quick_jit import quick_jit
 from tests.tasks.squad.from_document_qa import gru
 
-fast_spans = quick_jit(best_spans, static_argnums=2)
+fast_spans = jax.jit(best_spans, static_argnums=2)
 
 
 def test_gru():
     case = read_case("squad.npz", "gru")
     inputs, length = case["input"]["x"], case["input"]["length"]
     mask = np.arange(inputs.shape[1]) < length[:, None]
-    found = quick_jit(bidirectional_gru)(gru(case["param"], ""), inputs, mask)
+    found = jax.jit(bidirectional_gru)(gru(case["param"], ""), inputs, mask)
     assert_allclose(found, case["output"]["y"] * mask[..., None], rtol=0, atol=1e-5)
 
 
@@ -32,7 +31,7 @@ def test_elmo_mix():
     layers, length = case["input"]["layers"], case["input"]["length"]
     mask = np.arange(layers.shape[2]) < length[:, None]
     params = {"weights": case["param"]["ELMo_W_0"], "gamma": case["param"]["ELMo_gamma_0"][0]}
-    mixed, squares = quick_jit(ScalarMix().apply)({"params": params}, layers, mask)
+    mixed, squares = jax.jit(ScalarMix().apply)({"params": params}, layers, mask)
     assert_allclose(mixed, case["output"]["mixed"] * mask[..., None], rtol=0, atol=1e-5)
     assert_allclose(0.001 * squares, case["output"]["l2_penalty_0.001"], rtol=1e-5)
 
@@ -57,7 +56,7 @@ def test_ties_go_to_the_shorter_then_the_earlier_span():
 
 def test_softmax_with_null_is_stable_and_counts_the_null():
     scores = np.array([[1000.0, 999.0, MASKED], [0.0, 1.0, MASKED], [MASKED, MASKED, MASKED]], np.float32)
-    weights = np.asarray(quick_jit(softmax_with_null)(scores, -1.0))
+    weights = np.asarray(jax.jit(softmax_with_null)(scores, -1.0))
     total = np.exp(0) + np.exp(1) + np.exp(-1)
     expected = [[1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1)), 0], [1 / total, np.exp(1) / total, 0], [0, 0, 0]]
     assert_allclose(weights, expected, atol=1e-6)
@@ -69,7 +68,7 @@ def test_gradient_of_the_null_and_no_large_arrays():
     inputs = rng.normal(size=(2, 5, 3)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [4]])
     model = SelfAttention()
-    params = quick_jit(model.init)(jax.random.key(0), inputs, mask)["params"]
+    params = jax.jit(model.init)(jax.random.key(0), inputs, mask)["params"]
 
     def plain(params):
         scores = params["scores"]
@@ -82,7 +81,7 @@ def test_gradient_of_the_null_and_no_large_arrays():
     def mine(params):
         return jnp.sum(jnp.sin(model.apply({"params": params}, inputs, mask)))
 
-    found, expected = (quick_jit(jax.value_and_grad(f))(params) for f in (mine, plain))
+    found, expected = (jax.jit(jax.value_and_grad(f))(params) for f in (mine, plain))
     jax.tree.map(partial(assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
     jaxpr = jax.make_jaxpr(jax.grad(mine))(params)
     assert max(out.aval.size for equation in jaxpr.eqns for out in equation.outvars) <= 2 * 5 * 9

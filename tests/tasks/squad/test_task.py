@@ -12,7 +12,6 @@ from elmo_jax.tasks.slices import split_slice
 from elmo_jax.tasks.squad.decode import best_spans, most_probable_span
 from elmo_jax.tasks.squad.task import TASK, SquadConfig
 from tests.tasks import checks
-from tests.tasks.quick_jit import quick_jit
 
 TEXT = "Ada Lovelace wrote well-known notes in 1843."
 
@@ -97,7 +96,7 @@ def test_the_best_span_on_the_host_is_the_one_on_the_device():
     scores = random.integers(-2, 3, (2, 20, 9)).astype(
         np.float32
     )  # sums and products of powers of two are exact, so there are many ties
-    spans, best = quick_jit(best_spans, static_argnums=2)(*scores, 4)
+    spans, best = jax.jit(best_spans, static_argnums=2)(*scores, 4)
     found = [most_probable_span(start, end, 4) for start, end in zip(*2**scores, strict=True)]
     assert found == [(*span, 2**score) for span, score in zip(spans.tolist(), best.tolist(), strict=True)]
     assert most_probable_span(np.ones(3), np.ones(3), 2) == (0, 0, 1.0)
@@ -108,7 +107,7 @@ def test_the_question_comes_first_and_padding_has_no_probability():
     config = SquadConfig()
     model = type(TASK.module(config, {}))(type(config.model)(units=3))
     arrays = {"answers": np.array([[0, 1], [2, 2]])}
-    variables = quick_jit(model.init)(jax.random.key(0), question, paragraph, arrays)
-    found = quick_jit(model.apply)(variables, question, paragraph, arrays).predictions
+    variables = jax.jit(model.init)(jax.random.key(0), question, paragraph, arrays)
+    found = jax.jit(model.apply)(variables, question, paragraph, arrays).predictions
     assert_allclose(found["start"].sum(1), 1, rtol=1e-5)
     assert found["end"].shape == (2, 5) and not np.asarray(found["end"])[1, 3:].any()

@@ -1,11 +1,11 @@
 """Implements AllenNLP's decoding of probabilities to the last bit."""
 
+import jax
 import numpy as np
 
 from elmo_jax.tasks.srl.decode import Rules, viterbi
-from tests.tasks.quick_jit import quick_jit
 
-fast_viterbi = quick_jit(viterbi)
+fast_viterbi = jax.jit(viterbi)
 
 
 def decode_as_allennlp(scores, mask, rules):

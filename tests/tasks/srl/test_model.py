@@ -15,7 +15,6 @@ from elmo_jax.tasks.srl.decode import bio_rules
 from elmo_jax.tasks.srl.model import SRL, SRLModel, tagging_loss
 from tests.tasks.layers.test_highway_lstm import from_allennlp
 from tests.tasks.oracle_cases import read_case
-from tests.tasks.quick_jit import quick_jit
 from tests.tasks.srl.allennlp_rounding import decode_as_allennlp
 
 TAGS = ("O", "B-V", "I-V", "B-ARG0", "I-ARG0")
@@ -34,12 +33,12 @@ def from_oracle(params):
     }
 
 
-@partial(quick_jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def run(model, params, sentence, arrays):
     return model.apply({"params": params}, sentence, arrays)
 
 
-@partial(quick_jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def run_with_gradient(model, params, sentence, arrays):
     def loss(params):
         output = model.apply({"params": params}, sentence, arrays)
@@ -82,11 +81,11 @@ def test_decoding_follows_the_settings(name):
         (SRLModel(), "tags_from_log_probabilities"),
         (SRLModel(start_rule="ignored"), "tags_from_log_probabilities_no_start_rule"),
     ]:
-        found = quick_jit(SRL(config, tags)._decode)(np.log(probabilities), mask)
+        found = jax.jit(SRL(config, tags)._decode)(np.log(probabilities), mask)
         assert_array_equal(found, np.where(mask, case["output"][key], 0))
     allennlp = np.where(mask, case["output"]["tags_from_probabilities"], 0)
     assert_array_equal(decode_as_allennlp(probabilities, mask, bio_rules(tags)), allennlp)
-    found = quick_jit(SRL(SRLModel(viterbi_scores="probabilities"), tags)._decode)(np.log(probabilities), mask)
+    found = jax.jit(SRL(SRLModel(viterbi_scores="probabilities"), tags)._decode)(np.log(probabilities), mask)
     chosen, theirs = (
         np.where(mask, np.take_along_axis(probabilities, np.asarray(x)[..., None], 2)[..., 0], 0).sum(1)
         for x in (found, allennlp)
@@ -103,7 +102,7 @@ def test_losses():
     mask = np.arange(5) < lengths[:, None]
     token = -np.take_along_axis(log_probabilities, tags[..., None], 2)[..., 0]
     first, second = token[0], token[1, :2]
-    compute = quick_jit(tagging_loss, static_argnums=3)
+    compute = jax.jit(tagging_loss, static_argnums=3)
     expected = (first.mean() + second.mean()) / 2
     assert_allclose(compute(log_probabilities, tags, mask, "token_mean"), expected, rtol=1e-6)
     expected = (first.sum() + second.sum()) / 2
@@ -120,7 +119,7 @@ def small():
     elmo = (rng.normal(size=(3, 7, 3)) * mask[..., None]).astype(np.float32)
     sentence = Embedded(vectors, mask, elmo)
     arrays = {"flags": rng.integers(0, 2, (3, 7)), "tags": rng.integers(0, 5, (3, 7))}
-    params = quick_jit(model.init)(jax.random.key(0), sentence, arrays)["params"]
+    params = jax.jit(model.init)(jax.random.key(0), sentence, arrays)["params"]
     return model, jax.tree.map(np.asarray, params), sentence, arrays
 
 
@@ -146,7 +145,7 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
 
 def test_dropout_acts_only_in_training():
     model, params, sentence, arrays = small()
-    apply = quick_jit(partial(model.apply, deterministic=False))
+    apply = jax.jit(partial(model.apply, deterministic=False))
     one, two, again = (
         apply({"params": params}, sentence, arrays, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
     )
