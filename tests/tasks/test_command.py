@@ -12,7 +12,7 @@ import pytest
 from tests.end_to_end.commands import Commands, saved_arrays, stopped_when, wait
 from tests.tasks.tagging import overrides, write_problem
 
-SETTINGS = ("seeds=(0,4)", "train.epochs=40", "bilm=problem/bilm", "elmo.where=both")
+SETTINGS = ("seeds=(0,4)", "train.epochs=20", "bilm=problem/bilm", "elmo.where=both")
 EXPERIMENT = '''\
 """A tagger that is trained in seconds."""
 

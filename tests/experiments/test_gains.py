@@ -1,0 +1,68 @@
+"""Tests `experiments/paper/gains.py` from its command line to its table, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.tasks.tagging import overrides, write_problem
+
+FILE = Path(__file__).parents[2] / "experiments" / "paper" / "gains.py"
+TASK = FILE.parents[1] / "task_pos.py"
+
+
+@pytest.fixture(scope="module")
+def gains() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gains", FILE)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
+    write_problem(tmp_path)
+    given = overrides(
+        tmp_path, "seeds=(0,1)", "train.epochs=2", "characters.filters=((2,3),)", "word_vectors.min_count=1"
+    )
+    workdir = tmp_path / "gains"
+    command = ["--config", str(TASK), "--bilm", str(tmp_path / "bilm"), "--workdir", str(workdir), *given]
+    assert gains.main([*command, "--rows", "none,top,input"]) == 0
+    printed = capsys.readouterr().out
+    configs = {
+        row: json.loads((workdir / row / "config.json").read_text())["config"] for row in ("none", "top", "input")
+    }
+    assert [configs[row]["bilm"] != "" for row in configs] == [False, True, True]
+    assert configs["top"]["elmo"]["layers"] == "top" and configs["input"]["elmo"]["layers"] == "all"
+    assert configs["top"]["elmo"]["where"] == "both" and configs["input"]["elmo"]["where"] == "input"
+    for row, title in (("none", "without ELMo"), ("top", "top layer"), ("input", "all layers mixed, at the input")):
+        result = json.loads((workdir / row / "result.json").read_text())
+        line = next(line for line in printed.splitlines()[::-1] if line.startswith(title))
+        assert f"{result['test']['mean']:.2f} ± {result['test']['sd']:.2f} (n = 2)" in line
+    assert (workdir / "gains.png").read_bytes().startswith(b"\x89PNG")
+    trainings = sorted(workdir.glob("*/seed_*/metrics.jsonl"))
+    assert len(trainings) == 6
+    before = [path.read_bytes() for path in trainings]
+    assert gains.main([*command, "--rows", "none,top,input"]) == 0
+    assert before == [path.read_bytes() for path in trainings]  # nothing was trained again
+
+
+def test_settings_without_elmo_are_those_of_the_docstrings(gains):
+    for name, settings in gains.WITHOUT_ELMO.items():
+        docstring = (TASK.parent / name).read_text().split('"""')[1]
+        assert "--config.bilm= " + " ".join(f"--config.{setting}" for setting in settings) in docstring
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [(["--rows", "none,some"], "--rows: 'some' is none of none, top"), (["--seeds", "3"], "unknown option '--seeds'")],
+)
+def test_mistakes_are_named(gains, tmp_path, capsys, extra, message):
+    with pytest.raises(SystemExit, match="2"):
+        gains.main(["--config", str(TASK), "--bilm", "english", "--workdir", str(tmp_path / "no"), *extra])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
