@@ -18,7 +18,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
 
 SIZES = ("tiny", "small", "original")
-PARTS = ("train", "infer", "embed", "evaluate", "data", "start")
+PARTS = ("train", "infer", "embed", "evaluate", "data", "start", "task")
+TASKS = ("pos", "srl")  # what is measured in the part `task`, which has no sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Benchmark:
             raise UserError(
                 f"{self.corpus}: not a prepared corpus; make one with: elmo-jax prepare sotu --out {self.corpus}"
             )
-        names = [f"{part}/{size}" for part in parts for size in sizes if part != "start" or size == "tiny"]
+        sizes_of = {"start": [size for size in sizes if size == "tiny"], "task": TASKS}
+        names = [f"{part}/{size}" for part in parts for size in sizes_of.get(part, sizes)]
         if not names:
             raise UserError("--parts: start is measured at the tiny size only; add tiny to --sizes")
         found: dict[str, Any] = {}

@@ -26,6 +26,8 @@ def line(name: str, figures: dict[str, Any]) -> str:
         shares = (
             f"devices {figures['devices_used']}; one device {figures['tokens_per_second_of_one_device']:,.0f} tokens/s"
         )
+    if "beside" in figures:
+        shares = f"{figures['share_of_beside']:.0%} of the speed of {figures['beside']}"
     work = (
         f"{figures['model_gflops']:>8,.0f} {figures['share_of_matmul']:>10.0%}"
         if figures["model_gflops"]

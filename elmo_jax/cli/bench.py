@@ -16,8 +16,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "bench",
         help="measure the speed of this machine",
         description="Measures training, inference, the command embed with one and all devices, evaluation, the making"
-        " of batches and the start of a training at the tiny, the small and the original size, on the devices of this"
-        " machine.",
+        " of batches and the start of a training at the tiny, the small and the original size, and the training of two"
+        " task models, on the devices of this machine.",
         allow_abbrev=False,
     )
     parser.add_argument(

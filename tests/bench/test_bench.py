@@ -40,15 +40,18 @@ def bench(corpus, *arguments):
 def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     file = tmp_path / "bench.json"
     parts = ("train", "infer", "embed", "evaluate", "data", "start")
+    of_tasks = ("task/pos", "task/srl")
     ended = bench(corpus, "--sizes", "tiny", "--seconds", 0.1, "--json", file, "--profile", tmp_path / "traces")
     assert ended.returncode == 0, ended.stderr
     found = json.loads(file.read_text())
-    assert list(found) == [f"{part}/tiny" for part in parts]
+    assert list(found) == [*(f"{part}/tiny" for part in parts), *of_tasks]
     for name, figures in found.items():
         assert figures.keys() >= FIGURES, name
         # batches are the host's work, and a start is timed from outside
         uncounted = (
-            {"model_gflops", "share_of_matmul", "compile_seconds"} if name in ("data/tiny", "start/tiny") else set()
+            {"model_gflops", "share_of_matmul", "compile_seconds"}
+            if name in ("data/tiny", "start/tiny", *of_tasks)
+            else set()
         )
         assert all(figures[key] > 0 for key in FIGURES - uncounted), figures
         speed = figures["tokens"] / figures["seconds"]
@@ -63,6 +66,7 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     assert found["embed/tiny"]["devices_used"] == 1
     assert found["evaluate/tiny"]["tokens"] == sum(4 + i % 40 for i in range(70))  # each sentence's end mark too
     assert found["start/tiny"]["seconds_warm"] > 0 and found["start/tiny"]["seconds_cold"] > 0
+    assert all(0 < found[name]["share_of_beside"] for name in of_tasks)
     for part in ("train", "infer", "evaluate"):
         assert list((tmp_path / "traces" / f"{part}_tiny").rglob("*.xplane.pb")), part
 
@@ -70,7 +74,7 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--parts", "train,fly"), "--parts: 'fly' is none of train, infer, embed, evaluate, data, start"),
+        (("--parts", "train,fly"), "--parts: 'fly' is none of train, infer, embed, evaluate, data, start, task"),
         (("--sizes", "huge"), "--sizes: 'huge' is none of tiny, small, original"),
         (("--sizes", "small", "--parts", "start"), "start is measured at the tiny size only"),
         (("--corpus", "nowhere"), "nowhere: not a prepared corpus; make one with: elmo-jax prepare"),

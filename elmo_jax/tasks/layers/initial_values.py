@@ -22,7 +22,9 @@ def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
     def initialize(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
         rows, columns = shape
         shape = (rows, columns // blocks)
-        each = jax.vmap(lambda key: orthogonal(key, shape, dtype))(jax.random.split(key, blocks))  # [blocks, D, H]
+        # A loop and not a batch: on a CPU, two factorizations of batches at once wait for each other's threads and
+        # never end (seen with JAX 0.10.2 on 2 cores).
+        each = jax.lax.map(lambda key: orthogonal(key, shape, dtype), jax.random.split(key, blocks))  # [blocks, D, H]
         return jnp.concatenate(each, axis=1)
 
     return initialize

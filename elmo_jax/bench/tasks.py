@@ -1,0 +1,203 @@
+"""Measures how fast task models train, beside code that does only what is needed.
+
+`pos` trains the tagger of two biLSTM layers as `elmo-jax task train` does, batches included, and then the same model in
+plain JAX on the same batches, with its own loop, autodiff and Optax's Adam; the second rate is that of the plain code.
+`srl` trains the paper's eight highway LSTM layers. Its share is the time that its matrix products take alone, of the
+same shapes and in the same order.
+
+The sentences are the first of the held-out text, cut at 40 words. The tags are made up, since they do not change the
+speed. There are no characters and no ELMo, and no dropout in `pos`.
+
+Shapes: T words, B rows, H units, I numbers of input per word.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from elmo_jax.bench.infer import heldout_sentences
+from elmo_jax.bench.machine import Machine
+from elmo_jax.config_file import with_overrides
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.tasks.data import TaskData
+from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.pos.reader import Example as Tagged
+from elmo_jax.tasks.preparation import make_program
+from elmo_jax.tasks.program import BatchArrays
+from elmo_jax.tasks.registry import default_config, task_config, task_of
+from elmo_jax.tasks.srl.reader import Example as Predicate
+from elmo_jax.tasks.vocabulary import build
+from elmo_jax.types import Tree
+
+TASKS = ("pos", "srl")
+WORDS, TAGS = 40, 17  # the most words per sentence; the number of tags
+SETTINGS = {
+    "pos": (
+        "model.layers=(200,200)",
+        "model.dropout=0.0",
+        "train.batch_size=64",
+        "train.optimizer.learning_rate=0.001",
+    ),
+    "srl": ("train.batch_size=80", "train.shapes=1", "train.optimizer.learning_rate=0.001"),
+}
+SENTENCES = {"pos": 1024, "srl": 80}
+REPEATS = 3
+
+
+def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Returns the metrics of one task."""
+    sentences = [words[:WORDS] for words in heldout_sentences(corpus)[: SENTENCES[name]]]
+    overrides = [f"--config.{setting}" for setting in (*SETTINGS[name], "word_vectors.dim=100")]
+    config: Any = task_config(with_overrides(default_config(name), overrides))
+    task: Any = task_of(name)
+    examples: list[Any]
+    if name == "pos":
+        examples = [Tagged(words, [f"T{len(word) % TAGS}" for word in words]) for words in sentences]
+    else:
+        examples = [
+            Predicate(n, words, 0, ["B-V"] + ["B-ARG0"] * (len(words) - 1)) for n, words in enumerate(sentences)
+        ]
+    labels = task.labels(examples, config)
+    vocabulary, table = build(sentences, [], config.word_vectors, config.characters)
+    program = make_program(task, config, labels, vocabulary, table, None, make_mesh(jax.devices()[:1]))
+    encoder = TextEncoder(config, vocabulary, None, None)
+    data = TaskData(task, examples, labels, encoder, config.train.batch_size, 1, config.train.shapes)
+    vectors = table.first_vectors(0)
+    state = program.first_state(0, data.arrays(data.epoch(None)[0]), vectors)
+    constants, seed, rate = program.constants(None, None), jnp.uint32(0), jnp.float32(1e-3)
+
+    def ours() -> Any:
+        nonlocal state
+        loss = None
+        for _, host in data.iterate(data.epoch(None)):
+            state, loss = program.train_step(state, program.place(host), constants, rate, seed)
+        return loss
+
+    batches = [program.place(arrays) for _, arrays in data.iterate(data.epoch(None))]
+    beside = _plain_tagger(batches, vectors, len(labels["tags"])) if name == "pos" else _products(batches, config.model)
+    jax.block_until_ready(ours())  # compiles
+    jax.block_until_ready(beside())
+    mine, other = [], []
+    for _ in range(REPEATS):  # in turns, since the speed of a shared machine changes
+        mine.append(machine.timed(ours))
+        other.append(machine.timed(beside))
+    seconds, least = statistics.median(mine), statistics.median(other)
+    figures = machine.figures(data.words, seconds, operations=0)
+    kind = "plain JAX" if name == "pos" else "products alone"
+    return figures | {
+        "rows": config.train.batch_size,
+        "time_share": {},
+        "beside": kind,
+        "share_of_beside": least / seconds,
+    }
+
+
+def _plain_tagger(batches: list[BatchArrays], vectors: np.ndarray, tags: int) -> Callable[[], Any]:
+    """Returns an epoch of the same tagger in plain JAX: two biLSTM layers of 200 units, Adam, and no more."""
+    units, random = 200, np.random.default_rng(0)
+
+    def matrix(rows: int, columns: int) -> jax.Array:
+        return jnp.asarray(random.normal(0, rows**-0.5, (rows, columns)), jnp.float32)
+
+    def direction(size: int) -> Tree:
+        return {"input": matrix(size, 4 * units), "state": matrix(units, 4 * units), "bias": jnp.zeros(4 * units)}
+
+    params: Tree = {
+        "words": jnp.asarray(vectors),
+        "layers": [[direction(size), direction(size)] for size in (vectors.shape[1], 2 * units)],
+        "tag": matrix(2 * units, tags),
+    }
+    optimizer = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(1e-3))
+
+    def lstm(params: Tree, inputs: jax.Array, mask: jax.Array, reverse: bool) -> jax.Array:  # [T, B, I] -> [T, B, H]
+        products = inputs @ params["input"] + params["bias"]
+
+        def step(carry: Any, now: Any) -> Any:
+            cell, hidden = carry
+            product, real = now
+            i, f, g, o = jnp.split(product + hidden @ params["state"], 4, axis=-1)
+            new = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+            out = jax.nn.sigmoid(o) * jnp.tanh(new)
+            cell, hidden = jnp.where(real, new, cell), jnp.where(real, out, hidden)
+            return (cell, hidden), hidden
+
+        zeros = jnp.zeros((inputs.shape[1], units))
+        return jax.lax.scan(step, (zeros, zeros), (products, mask[..., None]), reverse=reverse)[1]
+
+    def loss(params: Tree, batch: BatchArrays) -> jax.Array:
+        (text,) = batch.texts
+        mask = text["mask"].T
+        hidden = params["words"][text["words"].T]
+        for forward, backward in params["layers"]:
+            hidden = jnp.concatenate([lstm(forward, hidden, mask, False), lstm(backward, hidden, mask, True)], -1)
+        scores = jax.nn.log_softmax(hidden @ params["tag"])
+        losses = -jnp.take_along_axis(scores, batch.arrays["tags"].T[..., None], -1)[..., 0]
+        return jnp.where(mask, losses, 0.0).sum() / mask.sum()
+
+    def step(params: Tree, state: Any, batch: BatchArrays) -> Any:
+        gradient = jax.grad(loss)(params, batch)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    compiled = jax.jit(step, donate_argnums=(0, 1))
+    trained = (params, optimizer.init(params))
+
+    def epoch() -> Any:
+        nonlocal trained
+        for batch in batches:
+            trained = compiled(*trained, batch)
+        return trained
+
+    return epoch
+
+
+def _products(batches: list[BatchArrays], model: Any) -> Callable[[], Any]:
+    """Returns an epoch of the matrix products of the highway LSTM layers alone, forward and backward."""
+    units, random = model.units, np.random.default_rng(0)
+
+    def matrix(rows: int, columns: int) -> jax.Array:
+        return jnp.asarray(random.normal(0, 0.1 * rows**-0.5, (rows, columns)), jnp.float32)
+
+    sizes = [100 + model.flag_dim, *[units] * (model.layers - 1)]
+    kernels = [(matrix(size, 6 * units), matrix(units, 5 * units)) for size in sizes]
+
+    def layer(inputs: jax.Array, of_input: jax.Array, of_state: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+        products = inputs @ of_input  # [T, B, 6H]
+
+        def forward(hidden: jax.Array, product: jax.Array) -> Any:
+            new = (hidden @ of_state).reshape(-1, 5, units).max(1) + product[:, :units]  # all columns are needed
+            return new, new
+
+        zeros = jnp.zeros((inputs.shape[1], units))
+        _, outputs = jax.lax.scan(forward, zeros, products)
+
+        def backward(hidden: jax.Array, product: jax.Array) -> Any:
+            new = ((product[:, : 5 * units] + hidden) @ of_state.T).max(-1, keepdims=True)
+            return new, new
+
+        _, past = jax.lax.scan(backward, zeros[:, :1], products, reverse=True)
+        gradients = [
+            jnp.einsum("tbi,tbo->io", inputs, products + past),
+            jnp.einsum("tbi,tbo->io", outputs, products[..., : 5 * units]),
+            (products + past) @ of_input.T,
+        ]
+        return outputs, gradients
+
+    @jax.jit
+    def products_of(kernels: list[tuple[jax.Array, jax.Array]], inputs: jax.Array) -> list[jax.Array]:
+        found = []
+        for of_input, of_state in kernels:
+            inputs, gradients = layer(inputs, of_input, of_state)
+            found += gradients
+        return found
+
+    inputs = [jnp.ones((*batch.texts[0]["mask"].T.shape, sizes[0])) for batch in batches]
+    return lambda: [products_of(kernels, array) for array in inputs]
