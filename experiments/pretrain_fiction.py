@@ -1,4 +1,4 @@
-"""Pretrains a medium-sized biLM on 100 English novels, 11 M words, for `pos_ewt.py` and `finetune_biomedical.py`.
+"""Pretrains a medium-sized biLM on 100 English novels, 11 M words, for `finetune_biomedical.py`.
 
     git clone https://github.com/dbamman/litbank
     elmo-jax prepare litbank/original --out data/fiction --format raw --vocab-size 50000

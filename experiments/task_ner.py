@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
     config.elmo.regularization = 0.1
     config.elmo.dropout = 0.0
     config.model.layers = (100,)
-    config.seeds = (0, 1, 2)
+    config.seeds = (0, 1, 2, 3, 4)
     config.train.epochs = 15
     config.train.patience = 5
     config.train.optimizer.learning_rate = 3e-3

@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
     config.model.encoder = 100
     config.model.integrator = 100
     config.model.output_layers = (200, 100)
-    config.seeds = (0, 1, 2)
+    config.seeds = (0, 1, 2, 3, 4)
     config.train.epochs = 10
     config.train.patience = 3
     return config

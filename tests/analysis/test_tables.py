@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from tests.analysis.texts import INDEX, write_bilm, write_framework, write_semcor
-from tests.experiments.treebank import PECULIAR, ROOT, plain_sentences, run_experiment
+from tests.analysis.treebank import PECULIAR, ROOT, plain_sentences, run_experiment
 
 SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 SEMCOR = ("--semcor", "semcor3.0", "--out", "out", "--quick")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.commands import Commands
+from tests.environment import xla_flags
 from tests.tasks.tagging import write_sentences
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def run(folder: Path, program: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(1)}
     return subprocess.run(
         [sys.executable, "-c", program], input=given, cwd=folder, env=environment, capture_output=True, text=True
     )
@@ -116,7 +117,7 @@ def test_launches():
 def commands_ran(folder: Path) -> Path:
     lines = [words[1:] for words in command_lines() if words[0] == "elmo-jax"]
     others = sum(words[0] == "make" for words in command_lines()) + len(launches())
-    others += sum(words[0] == "python" for words in command_lines())  # run by tests/experiments/
+    others += sum(words[0] == "python" for words in command_lines())  # run by tests of these files
     assert len(lines) + others == len(command_lines()), "something else"
     lines = [line + MORE.get(line[0], []) if line[:2] != ["task", "train"] else [*line, *TAGGER] for line in lines]
     for line in lines:  # all speeches would take half a minute

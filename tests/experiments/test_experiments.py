@@ -36,23 +36,16 @@ SIZES = {
 FINETUNED = {"finetune_legal": "pretrain_sotu_tiny", "finetune_biomedical": "pretrain_fiction"}
 
 
-# The command in the docstring of each experiment; experiments that do not pretrain have their own test files.
+# The command in the docstring of each experiment.
 COMMANDS = {
     **{name: f"elmo-jax pretrain --config experiments/{name}.py" for name in SIZES},
     **{name: f"elmo-jax finetune --from runs/{of.removeprefix('pretrain_')}" for name, of in FINETUNED.items()},
-    "pos_ewt": "python experiments/pos_ewt.py --bilm",
-    "pos_ewt_layers": "python experiments/pos_ewt_layers.py --bilm",
 }
 
 
 def test_every_experiment_is_listed_here():
     names = {path.stem for path in FOLDER.glob("*.py")}
     assert names == set(COMMANDS) | {f"task_{name}" for name in NAMES}  # those of tasks: tests of test_tasks
-
-
-def test_what_neither_pretrains_nor_finetunes_is_tested_elsewhere():
-    for name in COMMANDS.keys() - SIZES.keys() - FINETUNED.keys():
-        assert Path(__file__).with_name(f"test_{name}.py").exists()
 
 
 @pytest.mark.parametrize("name", [*SIZES, *FINETUNED])

@@ -1,4 +1,4 @@
-"""A small treebank, a biLM with random parameters, and the experiments that are run with them."""
+"""A small treebank, and experiments as a user runs them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-import elmo_jax
-from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
-from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
+from tests.environment import xla_flags
 
 ROOT = Path(__file__).parents[2]
 ENOUGH_SECONDS = 600  # a process that takes longer is considered to hang
-CONFIG = ModelConfig(CharCNNConfig(4, ((1, 4), (2, 6)), 1), LSTMConfig(cells=9, projection=6))
 # Two sentences with comments, a multiword token and an empty node.
 PECULIAR = """\
 # newdoc id = made-up
@@ -51,35 +48,9 @@ def plain_sentences(number: int, seed: int) -> str:
     return text
 
 
-def make_bilm(path: Path, seed: int) -> None:
-    """Writes an export with random parameters."""
-    random = np.random.default_rng(seed)
-    shapes = parameter_shapes(CONFIG)
-    elmo_jax.export_bilm(
-        path, CONFIG, unflatten({name: random.normal(0, 0.4, shape).astype("f4") for name, shape in shapes.items()})
-    )
-
-
-def write_folder(folder: Path) -> Path:
-    """Fills a folder with the treebank and the biLM that the README's commands name, and the experiments."""
-    (folder / "UD_English-EWT").mkdir()
-    for seed, (part, number) in enumerate({"train": 70, "dev": 9, "test": 8}.items()):
-        text = PECULIAR + "\n" + plain_sentences(number, seed)
-        (folder / "UD_English-EWT" / f"en_ewt-ud-{part}.conllu").write_text(text)
-    (folder / "runs").mkdir()
-    make_bilm(folder / "runs" / "fiction", 0)
-    (folder / "experiments").symlink_to(ROOT / "experiments")
-    return folder
-
-
 def run_experiment(folder: Path, *command: str) -> str:
-    """Returns what `python COMMAND` prints in the folder; the processes share compiled programs."""
-    settings = {
-        "PYTHONPATH": str(ROOT),
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-    }
+    """Returns what `python COMMAND` prints in the folder."""
+    settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(1)}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
