@@ -25,7 +25,8 @@ result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 toke
           7,731, and then with 9900 to the end, which is 0.3 epochs; 179 minutes of training beside other jobs. The biLM
           that was packaged before, trained for 3,719 steps, had 164.9
           perplexity per source, on documents that no run has read: a novel, "O Pioneers!", 88.9 (69,322 tokens);
-          biomedical 144.5 (27,684); Wikipedia 174.7 (34,517); government 175.0 (18,944); MASC 194.2 (4,083); Wikinews 330.6 (598)
+          biomedical 144.5 (27,684); Wikipedia 174.7 (34,517); government 175.0 (18,944); MASC 194.2 (4,083); Wikinews
+          330.6 (598)
 measured  the perplexities and the speeds. The corpus of that biLM and of the runs below was another division of this
           text: the final held-out text was left out, and 1% of the rest held out. No whole epoch has been trained
 
