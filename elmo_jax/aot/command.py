@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.aot.chips import CHIPS
 from elmo_jax.aot.report import Report, report
-from elmo_jax.aot.step import DoesNotFit, Target, compile_step, find_target
+from elmo_jax.aot.step import Compiled, DoesNotFit, Target, compile_step, find_target
 from elmo_jax.aot.words import measured, typical
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
@@ -80,6 +81,7 @@ def compile_for(
     vocabulary_size: int | None,
     word_types: int | None,
     defaults: tuple[int, int],
+    kept: Path | None = None,
 ) -> Fits | TooLarge:
     """Compiles the training step of an experiment.
 
@@ -90,6 +92,7 @@ def compile_for(
       vocabulary_size: the words of the softmax; None for those of the corpus.
       word_types: the words of the lexicon; None for those of the corpus.
       defaults: both sizes, if neither the arguments nor a corpus determine them.
+      kept: the folder in which compiled programs are kept and looked up; None compiles anew.
 
     Raises:
       UserError: the topology does not exist, its compiler is not installed, or the number of its devices does not
@@ -102,10 +105,14 @@ def compile_for(
         word_types = word_types or (corpus.report["lexicon"]["types"] if corpus else defaults[1])
     word_types = max(word_types or vocabulary_size, vocabulary_size)
     check_negatives(config, vocabulary_size)
+
+    def compile_with(config: Config) -> Compiled:
+        return compile_step(config, target, vocabulary_size, word_types, kept)
+
     try:
-        compiled = compile_step(config, target, vocabulary_size, word_types)
+        compiled = compile_with(config)
     except DoesNotFit as error:
-        advice = list(_advice(config, target, vocabulary_size, word_types, error))
+        advice = list(_advice(config, target, compile_with, error))
         return TooLarge(title, topology, error, advice)
     mesh = make_mesh(target.devices)
     rows, chunk = config.train.batch_size // mesh.size, preferred_encoder_chunk(mesh)
@@ -120,12 +127,14 @@ def _corpus(config: Config) -> Corpus | None:
         return None
 
 
-def _advice(config: Config, target: Target, vocabulary_size: int, word_types: int, error: DoesNotFit) -> Iterator[str]:
+def _advice(
+    config: Config, target: Target, compile_with: Callable[[Config], Compiled], error: DoesNotFit
+) -> Iterator[str]:
     """Yields changes that help; the first two kinds have been tried with the compiler."""
     rows = config.train.batch_size // len(target.devices)
     by_rows = ("LSTM carry", "batch")
     fixed = sum(size for name, size in error.parts.items() if name not in by_rows)
-    if config.train.precision == "float32" and _fits(config, target, vocabulary_size, word_types, rows, "bfloat16"):
+    if config.train.precision == "float32" and _fits(config, target, compile_with, rows, "bfloat16"):
         yield f"--config.train.precision=bfloat16 fits, with the same {rows} rows per chip"
     if fixed < error.usable:
         # All memory except the fixed parts is assumed to be proportional to the number of rows.
@@ -134,7 +143,7 @@ def _advice(config: Config, target: Target, vocabulary_size: int, word_types: in
         for _ in range(_TRIES):
             if fewer < 1:
                 break
-            if _fits(config, target, vocabulary_size, word_types, fewer, config.train.precision):
+            if _fits(config, target, compile_with, fewer, config.train.precision):
                 total = fewer * len(target.devices)
                 yield f"--config.train.batch_size={total} fits: {fewer} rows per chip instead of {rows}"
                 break
@@ -161,13 +170,13 @@ def _at_most(rows: int) -> int:
 
 
 def _fits(
-    config: Config, target: Target, vocabulary_size: int, word_types: int, rows: int, precision: Precision
+    config: Config, target: Target, compile_with: Callable[[Config], Compiled], rows: int, precision: Precision
 ) -> bool:
     """Returns whether the step fits with another number of rows per chip and another precision."""
     print(f"does not fit; trying {rows} rows per chip in {precision}", file=sys.stderr)
     train = dataclasses.replace(config.train, batch_size=rows * len(target.devices), precision=precision)
     try:
-        compile_step(dataclasses.replace(config, train=train), target, vocabulary_size, word_types)
+        compile_with(dataclasses.replace(config, train=train))
     except DoesNotFit:
         return False
     return True

@@ -72,6 +72,7 @@ class Report:
     vocabulary_size: int
     word_types: int
     compile_seconds: float
+    compiled_before: bool  # by an earlier command, which took these seconds
     memory: Memory
     cost: Cost
     words: BatchWords
@@ -100,6 +101,7 @@ class Report:
             "vocabulary_size": self.vocabulary_size,
             "word_types": self.word_types,
             "compile_seconds": self.compile_seconds,
+            "compiled_before": self.compiled_before,
             "fits": True,
             "memory": {
                 **self.memory.parts,
@@ -140,10 +142,11 @@ class Report:
 
     def describe(self) -> str:
         """Returns the report as tables for the terminal."""
+        when = " by an earlier command" if self.compiled_before else ""
         head = (
             f"{self.title} on {self.target.topology}: {len(self.target.devices)} devices, {self.rows} rows each,"
             f" {self.config.train.precision}, {self.vocabulary_size:,} words in the softmax"
-            f" (compiled in {self.compile_seconds:.0f} s)"
+            f" (compiled in {self.compile_seconds:.0f} s{when})"
         )
         return "\n\n".join([head, self._memory(), self._exchanges(), self._estimate(), self._assumed()])
 
@@ -241,7 +244,17 @@ def report(
     if target.chip is not None:
         estimate = _estimate(config, target.chip, devices, vocabulary_size, cost, words)
     return Report(
-        title, config, target, vocabulary_size, word_types, compiled.seconds, compiled.memory, cost, words, estimate
+        title,
+        config,
+        target,
+        vocabulary_size,
+        word_types,
+        compiled.seconds,
+        compiled.kept,
+        compiled.memory,
+        cost,
+        words,
+        estimate,
     )
 
 

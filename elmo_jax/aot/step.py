@@ -10,6 +10,7 @@ import importlib.util
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,12 +19,14 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
+from elmo_jax.aot import cache
 from elmo_jax.aot.chips import Chip, find_slice
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings
 from elmo_jax.errors import UserError
+from elmo_jax.runs.progress import elapsed
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import TrainState, initial_state, without_softmax
@@ -67,11 +70,13 @@ class Compiled:
       text: the text of the program.
       memory: the memory that it needs.
       seconds: the time that the compilation took.
+      kept: whether the program was compiled by an earlier command.
     """
 
     text: str
     memory: Memory
     seconds: float
+    kept: bool = False
 
 
 class DoesNotFit(Exception):
@@ -137,14 +142,17 @@ def step_shapes(
     return state, batch, shape(word_types, config.model.char_cnn.max_characters, dtype=jnp.int16)
 
 
-def compile_step(config: Config, target: Target, vocabulary_size: int, word_types: int) -> Compiled:
-    """Compiles the training step.
+def compile_step(
+    config: Config, target: Target, vocabulary_size: int, word_types: int, kept: Path | None = None
+) -> Compiled:
+    """Compiles the training step, and shows on stderr what it is doing.
 
     Args:
       config: the settings; `train.batch_size` counts the rows of all devices.
       target: the devices that the step would run on.
       vocabulary_size: V, the words of the softmax.
       word_types: the words of the lexicon, whose spellings every device holds.
+      kept: the folder in which results are kept and looked up; None compiles anew.
 
     Raises:
       UserError: the number of devices does not divide the number of rows.
@@ -157,15 +165,34 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
     step = TrainStep(model, config.train, total_steps=1, vocabulary_size=vocabulary_size, placement=placement)
     state, batch, spellings = step_shapes(config, step, mesh, word_types)
     parts = _parts(state, batch, spellings, mesh, placement)
+    with elapsed("tracing the step"):
+        lowered = map_step(step, state, mesh).lower(state, batch, spellings)
+        key = cache.key_of(lowered, target.topology)
+    found = cache.read(kept, key) if kept else None
+    if found is None:
+        result = _compile(lowered, target)
+        if kept:
+            cache.write(kept, key, result)
+    else:
+        result = found
+    if result.refusal:
+        raise _too_large(result.refusal, parts)
+    return Compiled(result.text, _memory(result.memory, parts), result.seconds, kept=found is not None)
+
+
+def _compile(lowered: jax.stages.Lowered, target: Target) -> cache.Result:
+    """Returns the result of a compilation, which may be that the step does not fit."""
     began = time.perf_counter()
-    lowered = map_step(step, state, mesh).lower(state, batch, spellings)
     try:
-        compiled = lowered.compile()
+        with elapsed(f"compiling it for {target.topology}, which takes minutes for a large model"):
+            compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise _too_large(str(error), parts) from None
-    return Compiled(compiled.as_text() or "", _memory(compiled.memory_analysis(), parts), time.perf_counter() - began)
+        return cache.Result("", {}, time.perf_counter() - began, refusal=str(error))
+    analysis = compiled.memory_analysis()
+    memory = {name: int(getattr(analysis, name)) for name in _ANALYSIS}
+    return cache.Result(compiled.as_text() or "", memory, time.perf_counter() - began)
 
 
 def _parts(
@@ -194,14 +221,15 @@ def _parts(
     }
 
 
-def _memory(analysis: Any, parts: dict[str, int]) -> Memory:
-    given = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    padding = given - sum(parts.values())
-    return Memory(
-        {**parts, "padding and results": padding},
-        analysis.temp_size_in_bytes,
-        analysis.generated_code_size_in_bytes,
-    )
+_ANALYSIS = tuple(
+    f"{part}_size_in_bytes" for part in ("argument", "output", "alias", "temp", "generated_code")
+)  # the attributes of XLA's analysis that are read
+
+
+def _memory(analysis: dict[str, int], parts: dict[str, int]) -> Memory:
+    argument, output, alias, temporaries, program = (analysis[name] for name in _ANALYSIS)
+    padding = argument + output - alias - sum(parts.values())
+    return Memory({**parts, "padding and results": padding}, temporaries, program)
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

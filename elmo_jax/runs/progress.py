@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
+from collections.abc import Iterator
 
 from tqdm import tqdm
+
+_SECONDS_OF_A_LINE = 30  # between two lines of `elapsed` where there is no terminal
 
 
 class RunProgress:
@@ -59,3 +64,34 @@ class RunProgress:
     def close(self) -> None:
         """Ends the live line."""
         self._bar.close()
+
+
+@contextlib.contextmanager
+def elapsed(text: str) -> Iterator[None]:
+    """Shows on stderr how long a piece of work, whose end is unknown, has been going on.
+
+    On a terminal this is one live line, which is removed at the end; elsewhere it is one line every 30 seconds.
+
+    Args:
+      text: what is being done.
+    """
+    terminal, began, ended = sys.stderr.isatty(), time.monotonic(), threading.Event()
+    bar = tqdm(bar_format="{desc}", dynamic_ncols=True, leave=False, disable=not terminal)
+
+    def show() -> None:
+        minutes, seconds = divmod(round(time.monotonic() - began), 60)
+        line = f"{text} … {minutes}:{seconds:02d}"
+        bar.set_description_str(line) if terminal else print(line, file=sys.stderr, flush=True)
+
+    def watch() -> None:
+        while not ended.wait(1 if terminal else _SECONDS_OF_A_LINE):
+            show()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        bar.close()

@@ -141,20 +141,6 @@ def training():
     return SmallTraining(small_config(), devices=4)
 
 
-@pytest.fixture
-def small(tmp_path):
-    """Returns an experiment that compiles in a few seconds."""
-    path = tmp_path / "pretrain_small_test.py"
-    path.write_text(
-        "from elmo_jax.config import default_config\n\n\ndef get_config():\n    config = default_config()\n"
-        "    config.model.char_cnn.embedding_dim = 4\n    config.model.char_cnn.filters = ((1, 3), (2, 5), (3, 6))\n"
-        "    config.model.char_cnn.highways = 1\n    config.model.lstm.cells = 11\n"
-        "    config.model.lstm.projection = 7\n    config.train.negatives = 16\n    config.train.batch_size = 16\n"
-        "    config.train.unroll_steps = 5\n    config.data.corpus = 'nowhere'\n    return config\n"
-    )
-    return path
-
-
 def test_a_mesh_of_cpus(small, tmp_path, capsys):
     out = tmp_path / "figures.json"
     arguments = ["compile", "--config", str(small), "--topology", "cpu:8", "--vocab-size", "500", "--json", str(out)]
@@ -179,7 +165,8 @@ def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
     figures = json.loads(json.dumps(found.as_dict()))
     assert set(figures) == {
         *("experiment", "topology", "devices", "batch_size", "rows_per_device", "precision", "vocabulary_size"),
-        *("word_types", "compile_seconds", "fits", "memory", "collectives", "loops", "program_flops", "bf16_flops"),
+        *("word_types", "compile_seconds", "compiled_before", "fits", "memory", "collectives", "loops"),
+        *("program_flops", "bf16_flops"),
         *("main_memory_bytes", "largest_traffic", "sent_bytes", "assumed", "estimate"),
     }
     assert set(figures["collectives"][0]) == {
@@ -206,7 +193,7 @@ def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
     """Here the compiler is one that holds 40 rows, of whatever precision."""
     tried = []
 
-    def compiler(config, target, vocabulary_size, word_types):
+    def compiler(config, target, vocabulary_size, word_types, kept):
         rows = config.train.batch_size // len(target.devices)
         tried.append((rows, config.train.precision))
         if rows > 40:
