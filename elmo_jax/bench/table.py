@@ -33,8 +33,15 @@ def line(name: str, figures: dict[str, Any]) -> str:
         if figures["model_gflops"]
         else f"{'-':>8} {'-':>10}"
     )
+    plain = ""
+    if "tokens_per_second_of_plain" in figures:
+        rate = figures["tokens_per_second_of_plain"]
+        plain = (
+            f"\n{'  the plain biLM':<17} {rate:>10,.0f}  (model/reference.py, every token encoded, autodiff, Optax);"
+            f" the line above is {figures['tokens_per_second'] / rate:.1f} times as fast"
+        )
     return (
         f"{name:<17} {figures['tokens_per_second']:>10,.0f} {work} {figures['matmul_gflops']:>8,.0f}"
         f" {figures['tokens_per_second_per_matmul_gflops']:>9,.2f} {figures['peak_memory_bytes'] / 1e9:>8.2f}"
-        f" {figures['compile_seconds']:>8.1f}  {shares}"
+        f" {figures['compile_seconds']:>8.1f}  {shares}{plain}"
     )

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.bench.machine import Machine, seconds_of, squares
-from elmo_jax.bench.sizes import Size
+from elmo_jax.bench.plain import PlainStep
+from elmo_jax.bench.sizes import SIZES, Size
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import rows_of
 from elmo_jax.config import Config
@@ -28,6 +29,7 @@ from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
+from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.state import TrainState, initial_state, without_softmax
@@ -35,6 +37,8 @@ from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work
 
 TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
+# Where the plain biLM is measured as well: at the other sizes it encodes every token in many gigabytes.
+PLAIN_SIZE, PLAIN_REPEATS = "tiny", 3
 
 
 def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
@@ -91,6 +95,9 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     shares = {"data": _seconds_of_a_batch(size, corpus, spellings, rows, mesh.size) / seconds}
     if mesh.size == 1:
         shares |= _device_shares(step, state, batch, spellings, seconds, machine)
+        if size is SIZES[PLAIN_SIZE]:
+            plain = _seconds_of_plain(config, size.vocabulary_size, batch, on_devices, machine)
+            figures["tokens_per_second_of_plain"] = tokens / plain
     return figures | {"rows": rows, "steps": len(pieces) * steps, "time_share": shares}
 
 
@@ -129,6 +136,23 @@ def _seconds_of_a_batch(size: Size, corpus: Corpus, spellings: np.ndarray, rows:
         next(batches)
         found.append(time.perf_counter() - started)
     return statistics.median(found[1:])
+
+
+def _seconds_of_plain(
+    config: Config, vocabulary_size: int, batch: TrainingBatch, spellings: jax.Array, machine: Machine
+) -> float:
+    """Returns the seconds of a step of the plain biLM."""
+    plain = PlainStep(config, vocabulary_size, 1_000_000)
+    params = initial_params(BiLM(config.model, vocabulary_size), jax.random.key(0))
+    state, step = plain.optimizer.init(params), jax.jit(plain, donate_argnums=(0, 1))
+
+    def once() -> Any:
+        nonlocal params, state
+        params, state = step(params, state, batch, spellings)
+        return state
+
+    jax.block_until_ready(once())  # compiles
+    return statistics.median(machine.timed(once) for _ in range(PLAIN_REPEATS))
 
 
 def _device_shares(

@@ -104,6 +104,28 @@ def softmax_losses(params: Tree, hidden: jax.Array, targets: jax.Array) -> jax.A
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], axis=1)[:, 0]
 
 
+def top_layer(params: Tree, characters: jax.Array, config: ModelConfig) -> jax.Array:
+    """Returns the outputs of the top layer, from zero states and without dropout.
+
+    Args:
+      params: the parameter tree; the softmax is not read.
+      characters: [2, T, B, W] the raw character ids of the inputs.
+      config: the architecture.
+
+    Returns:
+      [2, T * B, P] the hidden vectors that the softmax scores.
+    """
+    steps, rows, width = characters.shape[1:]
+    lstm, outputs = config.lstm, []
+    zeros = [State(jnp.zeros((rows, lstm.cells)), jnp.zeros((rows, lstm.projection)))] * lstm.layers
+    for d, direction in enumerate(("forward", "backward")):
+        words = characters[d].reshape(-1, width)  # [T * B, W]
+        vectors = encode(params["token_encoder"], words, config.char_cnn, lstm.projection)
+        top = lstm_stack(params[direction], vectors.reshape(steps, rows, -1), zeros, lstm)[-1]  # [T, B, P]
+        outputs.append(top.reshape(-1, lstm.projection))
+    return jnp.stack(outputs)
+
+
 def loss(params: Tree, characters: jax.Array, targets: jax.Array, config: ModelConfig) -> jax.Array:
     """Returns the mean loss of both directions, in nats per token, from zero states and without dropout.
 
@@ -113,12 +135,6 @@ def loss(params: Tree, characters: jax.Array, targets: jax.Array, config: ModelC
       targets: [2, T, B] the word ids of the targets.
       config: the architecture.
     """
-    steps, rows, width = characters.shape[1:]
-    lstm, losses = config.lstm, []
-    zeros = [State(jnp.zeros((rows, lstm.cells)), jnp.zeros((rows, lstm.projection)))] * lstm.layers
-    for d, direction in enumerate(("forward", "backward")):
-        words = characters[d].reshape(-1, width)  # [T * B, W]
-        vectors = encode(params["token_encoder"], words, config.char_cnn, lstm.projection)
-        top = lstm_stack(params[direction], vectors.reshape(steps, rows, -1), zeros, lstm)[-1]  # [T, B, P]
-        losses.append(softmax_losses(params["softmax"], top.reshape(-1, lstm.projection), targets[d].reshape(-1)))
+    hidden = top_layer(params, characters, config)
+    losses = [softmax_losses(params["softmax"], hidden[d], targets[d].reshape(-1)) for d in range(2)]
     return jnp.stack(losses).mean()
