@@ -47,7 +47,8 @@ def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
       UserError: a key is misspelt (the message suggests the nearest key), or a value has the wrong type.
     """
     values = flags.FlagValues()
-    arguments = ["elmo-jax", *overrides]
+    # Of a setting that is given twice, the last value counts; absl would join two tuples.
+    arguments = ["elmo-jax", *{override.split("=")[0]: override for override in overrides}.values()]
     try:
         config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
         rest = values(arguments)
@@ -55,7 +56,7 @@ def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         raise UserError(_missing(error, overrides)) from None
     except (flags.Error, ValueError) as error:  # a value that cannot be parsed
         text = " ".join(str(error).split()).removeprefix("flag ")
-        raise UserError(f"{text}; give a value of the type that elmo_jax/config.py declares") from None
+        raise UserError(f"{text}; give a value of the type that `elmo-jax settings` lists") from None
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
     return loaded
@@ -90,4 +91,4 @@ def _missing(error: Exception, overrides: Sequence[str]) -> str:
 def _near_miss(text: str) -> str:
     """Returns the suggestion in a message of ml_collections, or else where all settings are listed."""
     near = re.search(r'Did you mean "(\w+)"', text)
-    return f"did you mean '{near[1]}'?" if near else "all settings are in elmo_jax/config.py"
+    return f"did you mean '{near[1]}'?" if near else "`elmo-jax settings FILE` lists all settings"

@@ -41,6 +41,12 @@ def test_a_file_and_overrides(experiment):
     assert filters.model.char_cnn.filters == ((3, 5),)
 
 
+def test_of_a_setting_that_is_given_twice_the_last_value_counts(experiment):
+    filters, size = "--config.model.char_cnn.filters=", "--config.train.batch_size="
+    config = load_config(experiment, [f"{filters}((3, 5),)", f"{size}3", f"{filters}((2, 6),)", f"{size}4"])
+    assert config.model.char_cnn.filters == ((2, 6),) and config.train.batch_size == 4
+
+
 def test_survives_json():
     config = from_dict(default_config(), Config)
     assert config == Config()
@@ -53,7 +59,7 @@ def test_survives_json():
     [
         (["--config.train.batch_sise=3"], ["--config.train.batch_sise=3", "did you mean 'batch_size'?"]),
         (["--config.tain.batch_size=3"], ["--config.tain.batch_size=3", "did you mean 'train'?"]),
-        (["--config.train.zzz=3"], ["zzz", "config.py"]),
+        (["--config.train.zzz=3"], ["zzz", "elmo-jax settings"]),
         (["--config.train.batch_size=many"], ["batch_size", "many"]),
         (["--config.train.batch_size=0"], ["config.train.batch_size", "at least 1", "0"]),
         (["--config.train.precision=fp8"], ["config.train.precision", "'bfloat16'", "'fp8'"]),

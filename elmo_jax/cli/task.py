@@ -153,34 +153,46 @@ def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterato
     if options.text:
         if len(options.text) != texts:
             raise UserError(f"--text: this task has {texts} texts per example, got {len(options.text)}; quote each one")
-        yield from _examples(options.text, options.format, texts, documents)
+        yield from _examples(options.text, "--text", options.format, texts, documents)
         return
+    where = f"--input {options.input}"
     try:
         lines = (sys.stdin.buffer if options.input == "-" else open(options.input, "rb")).read()
         content = lines.decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"--input {options.input}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"--input {options.input}: not UTF-8 ({error.reason}); convert the file") from None
+        raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
     if texts == 1:
-        yield from _examples([content], options.format, 1, documents)
+        yield from _examples([content], where, options.format, 1, documents)
         return
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(_lines(content), 1):
         parts = line.split("\t")
         if len(parts) != texts:
-            raise UserError(f"--input {options.input}, line {number}: expected {texts} texts separated by tabs")
-        yield from _examples(parts, options.format, texts, documents)
+            raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
+        yield from _examples(parts, f"{where}, line {number}", options.format, texts, documents)
 
 
-def _examples(contents: Sequence[str], format: str, texts: int, documents: bool) -> Iterator[Any]:
+def _lines(text: str) -> list[str]:
+    """Returns the lines of a text, which end with a line feed and with nothing else."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _examples(contents: Sequence[str], where: str, format: str, texts: int, documents: bool) -> Iterator[Any]:
+    """Yields the words of the examples in some texts; `where` names the texts in errors."""
     from elmo_jax.data.prepare.text import raw_sentences
+    from elmo_jax.tasks.lines import words
 
-    found = [
-        [line.split() for line in text.split("\n") if line.strip()]
-        if format == "lines"
-        else list(raw_sentences(text.split("\n")))
-        for text in contents
-    ]
+    found = []
+    for text in contents:
+        lines = _lines(text)
+        sentences = [words(line) for line in lines] if format == "lines" else list(raw_sentences(lines))
+        if not any(sentences):
+            raise UserError(f"{where}: has no words")
+        if format == "lines" and texts == 1 and not documents and [] in sentences:
+            # A prediction per line is expected, and there is none for a line without words.
+            raise UserError(f"{where}, line {sentences.index([]) + 1}: is blank; remove it, or use --format raw")
+        found.append([sentence for sentence in sentences if sentence])
     if documents:
         yield found[0]
     elif texts == 1:

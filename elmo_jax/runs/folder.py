@@ -103,9 +103,12 @@ def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[st
     """Returns the settings and facts that differ from those that the run was opened with, as key -> (old, new)."""
     written = read_config_file(workdir)
     # Settings that an older version did not have get their defaults, which stand for what that version did.
-    then = {**to_dict(from_dict(written["config"], type(config))), **written["facts"]}
+    changed = differences(to_dict(from_dict(written["config"], type(config))), to_dict(config))
     # Facts that an older version did not record cannot be compared.
-    return differences(then, {**to_dict(config), **{key: facts[key] for key in facts if key in written["facts"]}})
+    known = [key for key in facts if key in written["facts"]]
+    of_facts = differences({key: written["facts"][key] for key in known}, {key: facts[key] for key in known})
+    assert not changed.keys() & of_facts.keys()  # otherwise a fact would hide a setting, or the other way round
+    return changed | of_facts
 
 
 def _listed(changed: dict[str, tuple[Any, Any]]) -> str:

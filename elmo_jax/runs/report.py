@@ -38,8 +38,12 @@ def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
     write_json(workdir / "result.json", result)
 
 
-def read_result(folder: epath.Path) -> dict[str, Any] | None:
+def read_result(folder: epath.Path, *keys: str) -> dict[str, Any] | None:
     """Reads `result.json` of a run, or of a seed of a task; returns None if there is none.
+
+    Args:
+      folder: the folder of the run or of the seed.
+      keys: what the result must have.
 
     Raises:
       UserError: the file is damaged.
@@ -51,7 +55,7 @@ def read_result(folder: epath.Path) -> dict[str, Any] | None:
         result = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         result = None
-    if not isinstance(result, dict):
+    if not isinstance(result, dict) or not result.keys() >= set(keys):
         raise UserError(f"{path}: damaged; delete it, and start the same command again, which writes it anew")
     return result
 

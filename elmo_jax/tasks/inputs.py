@@ -64,7 +64,7 @@ class TextEncoder:
         for row, words in enumerate(rows):
             mask[row, : len(words)] = True
         arrays: Arrays = {"mask": mask}
-        if self._vocabulary.words:
+        if self._config.word_vectors.path or self._config.word_vectors.dim:
             arrays["words"] = np.zeros((number, length), np.int32)
             for row, words in enumerate(rows):
                 arrays["words"][row, : len(words)] = [self._vocabulary.word_id(word) for word in words]

@@ -4,14 +4,15 @@ A file may be compressed (`.gz`, `.xz`, `.zst`). It is UTF-8, with or without a 
 "\\r\\n" and with nothing else: other separators, such as U+2028, are characters of a word.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from elmo_jax.data.prepare.compressed import open_text, reading
 from elmo_jax.errors import UserError
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
@@ -41,7 +42,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     with reading(path), open_text(path) as file:
         for number, data in enumerate(file, 1):
             if number == 1:
-                data = data.removeprefix(_BYTE_ORDER_MARK)
+                data = data.removeprefix(BYTE_ORDER_MARK)
             try:
                 text = data.decode()
             except UnicodeDecodeError as error:
@@ -49,6 +50,31 @@ def read_lines(path: Path) -> Iterator[Line]:
                 message = f"byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8"
                 raise error_at(path, number, message) from None
             yield Line(number, text.removesuffix("\n").removesuffix("\r"))
+
+
+def read_json(path: Path, text: str, number: int) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+      path: the file that the text is in, for errors.
+      text: the JSON text.
+      number: the number of the text's first line.
+
+    Raises:
+      UserError: it is not JSON, is nested too deeply, or has a number that is too long or half of a surrogate pair.
+    """
+    try:
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        message = f"not JSON ({error.msg}, character {error.colno})"
+        raise error_at(path, number + error.lineno - 1, message) from None
+    except UnicodeEncodeError:
+        raise error_at(path, number, "has a \\u escape that is half of a surrogate pair, and no character") from None
+    except (ValueError, RecursionError) as error:
+        raise error_at(path, number, f"not JSON that can be read ({' '.join(str(error).split())[:80]})") from None
+    return value
 
 
 def is_blank(text: str) -> bool:

@@ -16,7 +16,7 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.tasks import elmo_vectors
+from elmo_jax.tasks import elmo_vectors, vocabulary
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.elmo_vectors import Layers
 from elmo_jax.tasks.inputs import InputSettings
@@ -71,6 +71,13 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
 def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
     """Yields all rows of all texts of some examples."""
     return (row for example in examples for text in task.texts(example) for row in text)
+
+
+def words_of(task: Task[Any, Any], config: TaskConfig, splits: dict[str, list[Any]]) -> tuple[Vocabulary, WordTable]:
+    """Returns the vocabulary of the training examples that are used, and the initial vectors of its words."""
+    train = rows_of(task, training_share(splits["train"], config))
+    others = [row for name in ("dev", "test") for row in rows_of(task, splits[name])]
+    return vocabulary.build(train, others, config.word_vectors, config.characters)
 
 
 def layers_of(

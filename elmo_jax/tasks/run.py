@@ -21,7 +21,6 @@ from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.report import Finished, read_result
 from elmo_jax.runs.signals import Stopped, StopSignals
-from elmo_jax.tasks import vocabulary
 from elmo_jax.tasks.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.inputs import TextEncoder
@@ -30,17 +29,19 @@ from elmo_jax.tasks.preparation import (
     layers_of,
     make_program,
     open_model,
-    rows_of,
     save_inputs,
     short_enough,
     training_share,
+    words_of,
 )
 from elmo_jax.tasks.program import TaskState
 from elmo_jax.tasks.registry import task_of
 from elmo_jax.tasks.report import draw, statistics
 from elmo_jax.tasks.sources import read_part
+from elmo_jax.tasks.stored import arrays_of, stored
 from elmo_jax.tasks.task import Labels, Task
 from elmo_jax.tasks.trainer import Fitting, Training, elmo_mixes
+from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 from elmo_jax.training.launch import use_compilation_cache
 
 
@@ -70,15 +71,18 @@ def train_task(
         if not splits[name]:
             raise UserError(f"config.data.{name}: no examples; give a file")
     bilm = open_model(config)
-    facts = {
+    words, table = words_of(task, config, splits)
+    fingerprints = {
         "bilm": bilm.fingerprint if bilm else None,
         "data": {name: _digest(task, examples) for name, examples in splits.items()},
+        "word_vectors": files.digest_of([words.as_dict(), table.fingerprint]),
     }
     check_usable(workdir)
     with locked(workdir):
-        open_workdir(workdir, config, facts, CHANGEABLE)
+        open_workdir(workdir, config, {"fingerprint": fingerprints}, CHANGEABLE)
         use_compilation_cache(workdir)
-        run = TaskRun(task, config, bilm, splits, workdir, make_mesh(list(devices or jax.local_devices())))
+        mesh = make_mesh(list(devices or jax.local_devices()))
+        run = TaskRun(task, config, bilm, splits, (words, table), workdir, mesh)
         already = True
         with StopSignals() as signals:
             for seed in config.seeds:
@@ -86,7 +90,7 @@ def train_task(
                 if isinstance(ended, Stopped):
                     return ended
                 already = already and ended is None
-        return Finished(run.finish(title, facts), already)
+        return Finished(run.finish(title, fingerprints), already)
 
 
 def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
@@ -106,6 +110,7 @@ class TaskRun:
         config: TaskConfig,
         bilm: EmbeddingBiLM | None,
         splits: dict[str, list[Any]],
+        words: tuple[Vocabulary, WordTable],
         workdir: epath.Path,
         mesh: jax.sharding.Mesh,
     ) -> None:
@@ -116,16 +121,14 @@ class TaskRun:
           config: the experiment.
           bilm: the frozen biLM; None if the experiment has none.
           splits: the examples of `train`, `dev` and `test`.
+          words: the vocabulary and the initial word vectors.
           workdir: the run's folder.
           mesh: the devices.
         """
         self._task, self._config, self._workdir = task, config, workdir
         chosen = training_share(splits["train"], config)
         self._labels: Labels = task.labels(chosen, config)
-        others = [row for name in ("dev", "test") for row in rows_of(task, splits[name])]
-        self._vocabulary, self._table = vocabulary.build(
-            rows_of(task, chosen), others, config.word_vectors, config.characters
-        )
+        self._vocabulary, self._table = words
         self._layers = layers_of(task, config, bilm, {**splits, "train": chosen}, workdir)
         self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
@@ -142,7 +145,7 @@ class TaskRun:
     def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped | None:
         """Trains with one seed and writes its result; returns None if that was done before."""
         folder = self._workdir / f"seed_{seed}"
-        if (folder / "result.json").is_file():
+        if read_result(folder, "step", "dev", "parameters") is not None:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         fitting = self._fitting(seed)
@@ -165,7 +168,13 @@ class TaskRun:
     def _result(self, fitting: Fitting[Any, Any], seed: int, folder: epath.Path, state: TaskState) -> dict[str, Any]:
         """Returns the results of a finished training, and writes its predictions."""
         params = fitting.program.evaluated(state)
-        found: dict[str, Any] = {"seed": seed, "step": int(state.step), "epoch": int(state.epoch)}
+        steps_per_epoch = len(fitting.train.epoch(None))
+
+        def epoch_of(step: int) -> int:
+            """Returns the epoch, the first one being 1, that a step is in; 0 before the first step."""
+            return -(-step // steps_per_epoch)
+
+        found: dict[str, Any] = {"seed": seed, "step": int(state.step), "epoch": epoch_of(int(state.step))}
         for name, data in (("dev", fitting.dev), ("test", fitting.test)):
             if data is not None:
                 predictions, arrays = fitting.predict(params, data)
@@ -178,7 +187,7 @@ class TaskRun:
         words = {n: v for n, v in state.params.get("inputs", {}).items() if n == "words"}
         return {
             **found,
-            "epochs": max((record["epoch"] for record in last), default=0),
+            "epochs": epoch_of(records[-1]["step"]),
             "words_per_second": last[-1]["train/words"] / last[-1]["train/seconds"] if last else 0.0,
             "seconds": records[-1]["wall_seconds"],
             "parameters": parameter_count(state.params) - parameter_count(words),
@@ -186,7 +195,7 @@ class TaskRun:
             "elmo": elmo_mixes(params),
         }
 
-    def finish(self, title: str, facts: dict[str, Any]) -> dict[str, Any]:
+    def finish(self, title: str, fingerprints: dict[str, Any]) -> dict[str, Any]:
         """Writes the results of all seeds and the picture, and returns the results."""
         seeds = [read_result(self._workdir / f"seed_{seed}") or {} for seed in self._config.seeds]
         result: dict[str, Any] = {
@@ -203,7 +212,7 @@ class TaskRun:
             "parameters": seeds[0]["parameters"],
             "words_found": self._table.found,
             "elmo": dataclasses.asdict(self._config.elmo) if self._config.bilm else None,
-            **facts,
+            **fingerprints,
         }
         if self._task.averages and len(seeds) > 1:
             result["ensemble"] = self._ensemble()
@@ -217,11 +226,18 @@ class TaskRun:
         for name in ("dev", "test"):
             data = self._data[name]
             if data.examples:
-                loaded = [np.load(self._workdir / f"seed_{seed}" / f"{name}.npz") for seed in self._config.seeds]
-                mean = {key: np.mean([arrays[key] for arrays in loaded], axis=0) for key in loaded[0].files}
+                loaded = [_probabilities(self._workdir / f"seed_{seed}", name) for seed in self._config.seeds]
+                mean = {key: np.mean([arrays[key] for arrays in loaded], axis=0) for key in loaded[0]}
                 predictions = self._task.decode(mean, data.examples, self._labels, self._config)
                 found[name] = self._task.score(data.examples, predictions)
         return found
+
+
+def _probabilities(folder: epath.Path, part: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of a seed's predictions of `dev` or `test`."""
+    path = folder / f"{part}.npz"
+    advice = f"delete {folder / 'result.json'} and start the same command again, which writes both files anew"
+    return stored(path, arrays_of, advice)
 
 
 def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, Any]:

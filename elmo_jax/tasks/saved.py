@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +16,14 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import read_config_file
+from elmo_jax.runs.report import read_result
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.inputs import TextEncoder
 from elmo_jax.tasks.preparation import make_program, open_model
 from elmo_jax.tasks.registry import task_config, task_of
 from elmo_jax.tasks.sources import read_source
+from elmo_jax.tasks.stored import arrays_of, json_of, stored
 from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 from elmo_jax.types import Tree
 
@@ -44,6 +45,13 @@ class TrainedTask:
         finished = [seed for seed in self.config.seeds if (self._folder / f"seed_{seed}" / "result.json").is_file()]
         if not finished:
             raise UserError(f"{run}: no seed of this task is trained to its end; resume with: elmo-jax task train")
+        if seeds is not None and (
+            not isinstance(seeds, Sequence)
+            or not seeds
+            or any(type(seed) is not int for seed in seeds)
+            or len(set(seeds)) < len(seeds)
+        ):
+            raise UserError(f"seeds: expected a list of different whole numbers, got {seeds!r}")
         self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
         for seed in self.seeds:
             if seed not in finished:
@@ -52,13 +60,12 @@ class TrainedTask:
                 )
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
-        self._labels = json.loads((self._folder / "labels.json").read_text())
-        words = json.loads((self._folder / "vocabulary.json").read_text())
-        self._vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
-        with np.load(self._folder / "words.npz") as stored:
-            self._table = WordTable(stored["vectors"], stored["random"], float(stored["spread"]), None)
+        self._labels = stored(self._folder / "labels.json", json_of)
+        self._vocabulary = stored(self._folder / "vocabulary.json", self._read_vocabulary)
+        self._table = stored(self._folder / "words.npz", _read_table)
         self._bilm = open_model(self.config)
-        expected = written["facts"].get("bilm")
+        facts = written["facts"]
+        expected = facts.get("fingerprint", facts).get("bilm")  # an older version had it among the facts
         if self._bilm is not None and self._bilm.fingerprint != expected:
             raise UserError(
                 f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
@@ -70,10 +77,14 @@ class TrainedTask:
         self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None)
         self._models = [self._model(seed) for seed in self.seeds]
 
+    def _read_vocabulary(self, path: epath.Path) -> Vocabulary:
+        words = json_of(path)
+        return Vocabulary(words["words"], words["characters"], self.config.word_vectors)
+
     def _model(self, seed: int) -> tuple[Tree, Tree]:
         """Returns the parameters and the constants of a seed."""
         folder = self._folder / f"seed_{seed}"
-        step = json.loads((folder / "result.json").read_text())["step"]
+        step = (read_result(folder, "step") or {})["step"]
         part = "average" if self.config.train.optimizer.ema else "params"
         params, _ = Checkpoints(folder / "checkpoints").restore_params(step, part)
         frozen = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
@@ -127,6 +138,8 @@ class TrainedTask:
 
     def _examples(self, inputs: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
+        if not _is_list(inputs):
+            raise UserError(f"expected a list of examples, got {str(inputs)[:80]!r}")
         for item in inputs:
             texts = item if isinstance(item, tuple) else (item,)
             if len(texts) != self._task.texts_per_example:
@@ -134,9 +147,7 @@ class TrainedTask:
                 raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
             for text in texts:
                 rows = [text] if self._task.rows_are_examples else text
-                if isinstance(text, str) or any(
-                    isinstance(r, str) or not all(isinstance(w, str) for w in r) for r in rows
-                ):
+                if not (_is_list(rows) and all(_is_list(r) and all(isinstance(w, str) for w in r) for r in rows)):
                     raise UserError(f"expected lists of words, got {str(item)[:80]!r}; try text.split()")
             found += self._task.from_words(texts, self._labels)
         return found
@@ -156,6 +167,15 @@ class TrainedTask:
             decoded = self._task.decode(mean, chosen, self._labels, self.config)
             places |= dict(zip(batch.examples, decoded, strict=True))
         return [places[number] for number in range(len(examples))]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _read_table(path: epath.Path) -> WordTable:
+    arrays = arrays_of(path)
+    return WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None)
 
 
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:

@@ -144,7 +144,10 @@ class Training(Generic[Example, Prediction]):
         return state
 
     def _epoch(self, state: TaskState, recorder: Recorder) -> TaskState:
-        """Trains the rest of an epoch; evaluates at its end, or every `evaluate_every` steps if that is set."""
+        """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, every so many steps.
+
+        The last step of the training is evaluated in any case, so that no update is made in vain.
+        """
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self._fitting.train, self._fitting.program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
@@ -157,22 +160,24 @@ class Training(Generic[Example, Prediction]):
             step += 1
             self._losses.append(loss)
             self._words += sum(int(text["mask"].sum()) for text in host.texts)
-            if self._signals.received is not None:
-                self._seconds += time.perf_counter() - began
-                return state
             if every and step % every == 0:
                 self._seconds += time.perf_counter() - began
                 state = self._evaluate(state, recorder)
                 history, began = self._history(recorder), time.perf_counter()
                 if history.is_enough(self._config):
                     return state
+            # A signal is heeded after the evaluation of the step, which would otherwise be missing after the resume.
+            if self._signals.received is not None:
+                self._seconds += time.perf_counter() - began
+                return state
         jax.block_until_ready(state.step)
         self._seconds += time.perf_counter() - began
         recorder.progress.advance()
         state = dataclasses.replace(
             state, epoch=state.epoch + 1, batch=jax.device_put(jnp.zeros((), jnp.int32), state.batch.sharding)
         )
-        return state if every else self._evaluate(state, recorder)
+        due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
+        return self._evaluate(state, recorder) if due else state
 
     def _rate(self, step: int, history: History) -> float:
         return learning_rate(self._config.optimizer, step, self._steps, history.metrics)

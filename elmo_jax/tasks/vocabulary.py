@@ -6,6 +6,7 @@ Shapes: V words with a vector, D numbers per vector.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -91,6 +92,14 @@ class WordTable:
     random: np.ndarray
     spread: float
     found: tuple[float, float] | None
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the vectors, which does not depend on the path of their file."""
+        digest = hashlib.sha256(repr((self.vectors.shape, self.spread)).encode())
+        digest.update(self.vectors.tobytes())
+        digest.update(self.random.tobytes())
+        return digest.hexdigest()
 
     def first_vectors(self, seed: int) -> np.ndarray:
         """Returns the vectors, float32 [V + 2, D], with the random rows of a seed; row 0, that of padding, is zero."""

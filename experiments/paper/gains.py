@@ -110,6 +110,12 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str
     for row in rows:
         if row not in TITLES:
             parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
+        if rows.count(row) > 1:
+            parser.error(f"--rows: {row} is given twice")
+        for setting in SETTINGS[row]:
+            key = f"--config.{setting.split('=')[0]}"
+            if any(override.startswith(f"{key}=") for override in overrides):
+                parser.error(f"{key}: the row {row} sets it; leave out the row or the setting")
     return options, rows, overrides
 
 

@@ -59,7 +59,12 @@ def test_settings_without_elmo_are_those_of_the_docstrings(gains):
 
 @pytest.mark.parametrize(
     ("extra", "message"),
-    [(["--rows", "none,some"], "--rows: 'some' is none of none, top"), (["--seeds", "3"], "unknown option '--seeds'")],
+    [
+        (["--rows", "none,some"], "--rows: 'some' is none of none, top"),
+        (["--rows", "none,top,none"], "--rows: none is given twice"),
+        (["--seeds", "3"], "unknown option '--seeds'"),
+        (["--config.elmo.layers=1"], "--config.elmo.layers: the row top sets it; leave out the row or the setting"),
+    ],
 )
 def test_mistakes_are_named(gains, tmp_path, capsys, extra, message):
     with pytest.raises(SystemExit, match="2"):

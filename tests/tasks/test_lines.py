@@ -5,7 +5,7 @@ import pytest
 import zstandard
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.lines import Line, blocks, cells, read_lines, words
+from elmo_jax.tasks.lines import Line, blocks, cells, read_json, read_lines, words
 
 from .formats import message, write
 
@@ -69,3 +69,23 @@ def test_cells():
     assert cells("a\t b c\t\t") == ["a", " b c", "", ""]  # tabs divide exactly
     assert cells("a  b c ") == ["a", "b", "c"]  # any number of blanks does
     assert words(" 8\u00a01/2\t x ") == ["8\u00a01/2", "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('"\\ud83d\\ude00"', "😀"),  # both halves of a surrogate pair
+        ("[1,\n2,]", "file.json, line 8: not JSON (Illegal trailing comma"),
+        ("[" * 100_000, "file.json, line 7: not JSON that can be read (maximum recursion depth"),
+        ("1" * 5000, "file.json, line 7: not JSON that can be read (Exceeds the limit"),
+        ('["\\ud83d"]', "file.json, line 7: has a \\u escape that is half of a surrogate pair"),
+    ],
+)
+def test_json(tmp_path, text, expected):
+    if not isinstance(expected, str) or expected == "😀":
+        assert read_json(tmp_path / "file.json", text, 7) == expected
+        return
+    with pytest.raises(UserError) as error:
+        read_json(tmp_path / "file.json", text, 7)
+    assert expected.split(" (Illegal")[0] in str(error.value) and "\n" not in str(error.value)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 import elmo_jax
+from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
+from elmo_jax.runs.report import Finished
 from elmo_jax.tasks.registry import default_config, task_config
-from elmo_jax.tasks.run import TaskRun, training_share
-from tests.tasks.tagging import curve, train, write_problem
+from elmo_jax.tasks.run import TaskRun, train_task, training_share
+from elmo_jax.tasks.trainer import Training
+from tests.tasks.tagging import curve, overrides, train, write_problem
 
 WITH_ELMO = ("elmo.where=both", "elmo.dtype=float32")
 
@@ -119,7 +125,7 @@ def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> Non
     for path in run.iterdir():
         if path.name != "config.json":
             (copy / path.name).symlink_to(path)
-    config["facts"]["bilm"] = "0" * 64
+    config["facts"]["fingerprint"]["bilm"] = "0" * 64
     del config["sha256"]  # older versions did not write it
     (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="trained with a biLM of fingerprint 000000000000"):
@@ -183,3 +189,106 @@ def test_the_layer_of_the_bilm_must_exist(folder: Path, tmp_path: Path) -> None:
 
 def test_the_defaults_are_of_the_task() -> None:
     assert default_config("pos").task == "pos" and jax.device_count() == 8
+
+
+def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path) -> None:
+    """Also if `evaluate_every` does not divide the steps, or is more than all of them: here 4 epochs have 20 steps."""
+    for every, steps in ((1000, [0, 20]), (6, [0, 6, 12, 18, 20]), (10, [0, 10, 20])):
+        found = train(folder, tmp_path / str(every), f"train.evaluate_every={every}")
+        assert curve(tmp_path / str(every), "step") == steps
+        assert found["seeds"][0]["epochs"] == 4
+    assert found["dev"]["mean"] > 80  # an untrained model has less
+
+
+def test_stopped_between_evaluations_none_is_lost(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ("train.evaluate_every=3", "train.epochs=2")
+    whole = train(folder, tmp_path / "whole", *settings)
+    rate, stops = Training._rate, [3, 5, 6, 9]  # a signal arrives within the step before the one of each number
+
+    def with_signal(self: Training[Any, Any], step: int, history: Any) -> float:
+        if stops and step == stops[0] - 1:
+            stops.pop(0)
+            signal.raise_signal(signal.SIGTERM)
+        return rate(self, step, history)
+
+    monkeypatch.setattr(Training, "_rate", with_signal)
+    config = task_config(with_overrides(default_config("pos"), overrides(folder, *settings)))
+    launches, ended = 0, None
+    while not isinstance(ended, Finished):
+        ended = train_task(config, epath.Path(tmp_path / "stopped"), "test", jax.devices()[:1])
+        launches += 1
+    assert launches == 5 and not stops
+    for name in ("step", "dev/accuracy"):
+        assert curve(tmp_path / "stopped", name) == curve(tmp_path / "whole", name)
+    assert {**ended.result["seeds"][0], "seconds": 0, "words_per_second": 0} == {
+        **whole["seeds"][0],
+        "seconds": 0,
+        "words_per_second": 0,
+    }
+
+
+def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:
+    found = train(folder, tmp_path / "run", "word_vectors.min_count=100000", "characters.filters=((2,3),)")
+    assert found["dev"]["mean"] > 30 and len(elmo_jax.load_task(tmp_path / "run").predict([["a", "dog"]])) == 1
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        (None, "a list of examples"),
+        (5, "a list of examples"),
+        ("a dog", "a list of examples"),
+        ([1], "lists of words"),
+        ([None], "lists of words"),
+        (["a dog"], "lists of words"),
+        ([[["a"]]], "lists of words"),
+        ([{"a": 1}], "lists of words"),
+        ([(["a"], ["b"])], "1 texts per example, got 2"),
+        ([iter(["a", "dog"])], "lists of words"),
+    ],
+)
+def test_what_is_not_words_is_refused(run: Path, inputs: Any, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        elmo_jax.load_task(run).predict(inputs)
+
+
+@pytest.mark.parametrize("seeds", [[], [0, 0], 0, "0", [True], [0.0]])
+def test_seeds_that_are_none_are_refused(run: Path, seeds: Any) -> None:
+    with pytest.raises(UserError, match="seeds: expected a list of different whole numbers"):
+        elmo_jax.load_task(run, seeds=seeds)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("labels.json", b'{"tags": ['),
+        ("vocabulary.json", b"{}"),
+        ("words.npz", b"PK\x03\x04"),
+        ("words.npz", None),
+        ("seed_0/result.json", b'{"st'),
+        ("seed_0/result.json", b"{}"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(run: Path, tmp_path: Path, name: str, content: bytes | None) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / name).write_bytes(content) if content is not None else (copy / name).unlink()
+    with pytest.raises(UserError, match=f"{name}: (damaged|missing)") as error:
+        elmo_jax.load_task(copy)
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_predictions_of_a_seed_are_named(folder: Path, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    seeds = [int(path.name[5:]) for path in copy.glob("seed_*")]
+    settings = (f"bilm={folder / 'bilm'}", *WITH_ELMO, f"seeds={tuple(seeds)}")
+    for content in (b"PK\x03\x04", None):
+        path = copy / f"seed_{seeds[0]}" / "dev.npz"
+        path.write_bytes(content) if content is not None else path.unlink()
+        with pytest.raises(UserError, match="dev.npz: (damaged|missing).*delete .*result.json and start"):
+            train(folder, copy, *settings)
+    (copy / f"seed_{seeds[0]}" / "result.json").unlink()
+    assert train(folder, copy, *settings)["dev"]["n"] == len(seeds)

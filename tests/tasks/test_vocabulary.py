@@ -46,3 +46,29 @@ def test_a_file_without_any_word_is_named(files):
     (files / "other.txt").write_text("KATZE 1 2\n")
     with pytest.raises(UserError, match="other.txt: has no word of the"):
         table(f"{files / 'wide.txt'},{files / 'other.txt'}")
+
+
+def test_a_byte_order_mark_and_tabs_are_no_part_of_a_word(files):
+    plain = table(str(files / "wide.txt"))
+    text = (files / "wide.txt").read_text()
+    for name, content in (
+        ("marked", "\ufeff" + text),
+        ("header", "\ufeff3 3\n" + text),
+        ("tabs", text.replace(" ", "\t")),
+    ):
+        (files / name).write_text(content, encoding="utf-8")
+        found = table(str(files / name))
+        assert all((found[word] == plain[word]).all() for word in ("cat", "Dog", "emu")), name
+
+
+def test_the_fingerprint_is_of_the_vectors_and_not_of_their_file(files):
+    def fingerprint(path, **settings):
+        config = WordVectorsConfig(path=str(path), lowercase="never", **settings)
+        return build([["cat", "Dog", "emu"]], [["cow"]], config, CharactersConfig())[1].fingerprint
+
+    first = fingerprint(files / "wide.txt")
+    (files / "copy.txt").write_text((files / "wide.txt").read_text() + "more 1 2 3\n")
+    assert fingerprint(files / "copy.txt") == first
+    assert fingerprint(files / "wide.txt", unknown="zero") != first
+    (files / "copy.txt").write_text((files / "wide.txt").read_text().replace("3 4 0", "3 4 1"))
+    assert fingerprint(files / "copy.txt") != first

@@ -16,7 +16,7 @@ Mention = tuple[int, int]  # the first and the last word, counted from 0 over th
 Singletons = Literal["keep", "drop"]  # what happens to clusters of one mention, which OntoNotes does not have
 
 _WORD, _SPEAKER, _COLUMNS = 3, 9, 12
-_BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]+)\s*")
+_BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]{1,9})\s*")
 _REFERENCE = re.compile(r"(\()?([0-9]+)(\))?")
 _SLASHED = {"/.": ".", "/?": "?"}  # the spellings of these words in some transcripts of CoNLL-2012
 

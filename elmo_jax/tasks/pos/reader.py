@@ -66,6 +66,8 @@ def read_conllu(path: Path, column: Column) -> list[Example]:
             tag = row[_UPOS if column == "upos" else _XPOS]
             if tag in ("_", ""):
                 raise error_at(path, line.number, f"the word {row[1]!r} has no tag in the column of {column.upper()}")
+            if not row[1]:
+                raise error_at(path, line.number, "the column of the word is empty")
             tokens.append(row[1])
             tags.append(tag)
         if tokens:

@@ -3,13 +3,12 @@
 import csv
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.tasks.lines import Line, error_at, is_blank, read_lines, words
+from elmo_jax.tasks.lines import Line, error_at, is_blank, read_json, read_lines, words
 from elmo_jax.tasks.penn import unescape
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -66,10 +65,7 @@ def read_jsonl(path: Path) -> Pairs:
     for line in read_lines(path):
         if is_blank(line.text):
             continue
-        try:
-            record = json.loads(line.text)
-        except json.JSONDecodeError as error:
-            raise error_at(path, line.number, f"not JSON ({error.msg}, character {error.colno})") from None
+        record = read_json(path, line.text, line.number)
         values = []
         for key in (_LABEL, _PREMISE_PARSE, _HYPOTHESIS_PARSE):
             value = record.get(key) if isinstance(record, dict) else None

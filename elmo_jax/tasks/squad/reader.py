@@ -1,13 +1,12 @@
 """Reads SQuAD 1.1: questions about paragraphs, whose answers are spans of the paragraphs."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.lines import error_at, read_lines
+from elmo_jax.tasks.lines import read_json, read_lines
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
 
 Missing = Literal["error", "skip"]  # what happens to a question whose answer is not in its paragraph
@@ -148,11 +147,7 @@ def nearest(text: str, part: str, position: int) -> int | None:
 
 
 def _load(path: Path) -> Any:
-    text = "\n".join(line.text for line in read_lines(path))
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise error_at(path, error.lineno, f"not JSON ({error.msg}, character {error.colno})") from None
+    return read_json(path, "\n".join(line.text for line in read_lines(path)), 1)
 
 
 def _items(path: Path, value: Any, key: str, where: str) -> list[Any]:

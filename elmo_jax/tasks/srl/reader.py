@@ -119,7 +119,7 @@ def read_bio(path: Path) -> Propositions:
 def _bio_example(path: Path, line: Line) -> Example:
     pieces = words(line.text)
     position, divider = pieces[0], pieces.index(_DIVIDER) if _DIVIDER in pieces else 0
-    if not (position.isascii() and position.isdigit()) or divider < 2:
+    if not (position.isascii() and position.isdigit() and len(position) < 10) or divider < 2:
         message = f"expected a position, words, {_DIVIDER} and tags, found {line.text[:40]!r}"
         raise error_at(path, line.number, message)
     tokens, tags = pieces[1:divider], pieces[divider + 1 :]

@@ -48,6 +48,7 @@ def test_conllu_compressed_with_windows_lines(tmp_path):
         ("# late", "line 4: expected 10 columns separated by tabs, found 1"),
         ("2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_", "line 3: expected word 1 of the sentence, found '2'"),
         ("x\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_", "line 3: expected word 1 of the sentence, found 'x'"),
+        ("1\t\tdo\tAUX\tVBP\t_\t4\taux\t_\t_", "line 3: the column of the word is empty"),
         ("1\tdo\tdo\t_\tVBP\t_\t4\taux\t_\t_", "line 3: the word 'do' has no tag in the column of UPOS"),
     ],
 )

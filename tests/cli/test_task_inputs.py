@@ -1,0 +1,61 @@
+"""The text given to `elmo-jax task predict` becomes the words of examples: with --format lines, one per line."""
+
+import argparse
+
+import pytest
+
+from elmo_jax.cli.task import _inputs
+from elmo_jax.errors import UserError
+
+
+def read(tmp_path, content=None, text=None, format="lines", texts=1, documents=False):
+    path = tmp_path / "input.txt"
+    if content is not None:
+        path.write_bytes(content.encode())
+    options = argparse.Namespace(text=text, input=None if content is None else str(path), format=format)
+    return list(_inputs(options, texts, documents))
+
+
+def test_a_line_is_a_sentence_and_words_are_divided_by_blanks_and_tabs_only(tmp_path):
+    content = "\ufeffThe cat\r\n8\u00a0½ x\u2028y\tz\n A  dog \nlast"
+    expected = [["The", "cat"], ["8\u00a0½", "x\u2028y", "z"], ["A", "dog"], ["last"]]
+    assert read(tmp_path, content) == expected
+    assert read(tmp_path, content, documents=True) == [expected]
+
+
+def test_running_text_is_split(tmp_path):
+    assert read(tmp_path, "He sat. She ran!\n\n\nYes.\n", format="raw") == [
+        ["He", "sat", "."],
+        ["She", "ran", "!"],
+        ["Yes", "."],
+    ]
+
+
+def test_a_line_of_two_texts(tmp_path):
+    assert read(tmp_path, "A dog .\tIt sat\nNo\u2028end\tYes\n", texts=2) == [
+        (["A", "dog", "."], ["It", "sat"]),
+        (["No\u2028end"], ["Yes"]),
+    ]
+    assert read(tmp_path, text=["A dog", "It sat"], texts=2) == [(["A", "dog"], ["It", "sat"])]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"content": "a\n\nb\n"}, "input.txt, line 2: is blank"),
+        ({"content": "a\nb\n \n"}, "input.txt, line 3: is blank"),
+        ({"content": ""}, "input.txt: has no words"),
+        ({"content": "\n \n", "format": "raw"}, "input.txt: has no words"),
+        ({"content": "", "documents": True}, "input.txt: has no words"),
+        ({"text": [""]}, "--text: has no words"),
+        ({"text": [" "], "format": "raw"}, "--text: has no words"),
+        ({"text": ["a", ""], "texts": 2}, "--text: has no words"),
+        ({"text": ["a"], "texts": 2}, "--text: this task has 2 texts per example, got 1"),
+        ({"content": "a\tb\na\t \n", "texts": 2}, "input.txt, line 2: has no words"),
+        ({"content": "a b\n", "texts": 2}, "input.txt, line 1: expected 2 texts separated by tabs"),
+    ],
+)
+def test_what_has_no_words_is_named(tmp_path, given, expected):
+    with pytest.raises(UserError) as error:
+        read(tmp_path, **given)
+    assert expected in str(error.value) and "\n" not in str(error.value)
