@@ -17,8 +17,8 @@ time      2 minutes to embed 248,593 words with the packaged biLM, and about a m
 expected  the first layer above the second, and both above the token layer
 measured  with the packaged biLM, test accuracy of UPOS 88.06, 92.96 and 92.87 for the token layer and the LSTM
           layers, of XPOS 86.13, 92.34 and 92.44; the first LSTM layer leads on UPOS (dev +0.20 ± 0.06), the second on
-          XPOS (dev +0.10 ± 0.04). With --more, XPOS 92.86 for the mix and 93.26 for all layers side by side, which take
-          five minutes each
+          XPOS (dev +0.10 ± 0.04). With --more, XPOS 92.86 for the mix and 93.26 for all layers side by side, which took
+          seven and eight minutes beside other jobs
 
 Shapes: N words, M layers that are mixed, F numbers per layer.
 """
