@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import ModelConfig
+from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.lstm import InputProducts, LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
@@ -104,7 +105,7 @@ class BiLM(nn.Module):
         self.stacks = [LSTMStack(lstm, name=direction) for direction in DIRECTIONS]
         if self.vocabulary_size:
             self.softmax = Softmax(self.vocabulary_size, lstm.projection)
-        self.dropout = nn.Dropout(self.config.dropout)
+        self.dropout = Dropout(self.config.dropout)
 
     def __call__(
         self,

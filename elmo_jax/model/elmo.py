@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
+from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
 from elmo_jax.model.sentences import sentence_layers
@@ -71,7 +72,7 @@ class ELMo(nn.Module):
         self.mixes = [
             ScalarMix(self.layers, self.layer_norm, self.axis_name, name=f"mix_{i}") for i in range(self.num_mixes)
         ]
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
         self.variable("elmo", "fingerprint", lambda: fingerprint_array(self.fingerprint))
 
     def __call__(

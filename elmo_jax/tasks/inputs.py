@@ -26,6 +26,7 @@ from elmo_jax.tasks.elmo_vectors import Layers as StoredLayers
 from elmo_jax.tasks.elmo_vectors import stored_size, unpacked
 from elmo_jax.tasks.embedded import Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
+from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.vocabulary import Vocabulary
 
 Arrays = dict[str, np.ndarray]
@@ -84,10 +85,13 @@ class TextEncoder:
         return arrays
 
     def _characters(self, rows: Sequence[Sequence[str]], number: int, length: int) -> np.ndarray:
-        """Returns the character ids [R, T, W]; W is rounded up to one of four widths, so that few shapes occur."""
+        """Returns the character ids [R, T, W]; W is one of at most four widths, so that few shapes occur.
+
+        A width is used only where it saves at least a third, since each one is a program to compile.
+        """
         most = self._config.characters.max_characters
         longest = max((len(word) for words in rows for word in words), default=1)
-        width = min(most, next((size for size in (16, 32, 64) if size >= longest), most))
+        width = next((size for size in (16, 32, 64) if longest <= size <= most * 2 / 3), most)
         found = np.zeros((number, length, width), np.int32)
         for row, words in enumerate(rows):
             for step, word in enumerate(words):
@@ -156,7 +160,7 @@ class ElmoMix(nn.Module):
         else:
             number = layers.shape[1] - 1 if choice == "top" else int(choice)
             mixed, _ = ScalarMix(Layers.TOP, name="mix")(layers[:, number : number + 1], mask)
-        return nn.Dropout(self.settings.dropout)(mixed, deterministic=deterministic), squares
+        return Dropout(self.settings.dropout)(mixed, deterministic=deterministic), squares
 
 
 class Inputs(nn.Module):

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.tasks.layers.directions import real_steps, side_by_side, turn_backward
+from elmo_jax.tasks.layers.dropout import variational_mask
 from elmo_jax.tasks.layers.initial_values import block_orthogonal, glorot_uniform
-from elmo_jax.tasks.layers.variational import variational_mask
 from elmo_jax.types import Tree
 
 Cell = Literal["coupled", "standard"]

@@ -30,6 +30,7 @@ from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
 from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.layers.initial_values import glorot_uniform
 from elmo_jax.types import Tree
 
@@ -151,17 +152,19 @@ class Coref(nn.Module):
     def _words(self, sentences: Embedded, document: Document, deterministic: bool) -> Words:
         """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
         config, original = self.config, self.config.variant == "original"
-        drop = nn.Dropout(config.lexical_dropout, deterministic=deterministic)
-        inputs = drop(sentences.vectors)  # [S, T, D]
+        drop = Dropout(config.lexical_dropout)
+        inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
         alone = config.head == "words" and sentences.words is not None
-        heads = document.flat(drop(sentences.words) if alone else inputs)  # [N, V]
+        heads = document.flat(drop(sentences.words, deterministic=deterministic) if alone else inputs)  # [N, V]
         lstm = BiLSTM(config.units, "coupled" if original else "standard", config.lstm_dropout, name="lstm")
-        drop = nn.Dropout(config.lstm_dropout, deterministic=deterministic)
+        drop = Dropout(config.lstm_dropout)
         if original:
-            hidden = document.flat(drop(lstm(inputs, sentences.mask, deterministic=deterministic)))  # [N, H]
+            hidden = lstm(inputs, sentences.mask, deterministic=deterministic)  # [S, T, H]
+            hidden = document.flat(drop(hidden, deterministic=deterministic))  # [N, H]
         else:
             row = document.flat(inputs)[None]
-            hidden = drop(lstm(row, document.real[None], deterministic=deterministic))[0]
+            hidden = lstm(row, document.real[None], deterministic=deterministic)
+            hidden = drop(hidden, deterministic=deterministic)[0]
         if sentences.output is not None:
             hidden = jnp.concatenate([hidden, document.flat(sentences.output)], axis=-1)
         weights, biases = self._initial
@@ -170,7 +173,7 @@ class Coref(nn.Module):
         table = self.param("width", weights, (config.widest, config.feature_dim))
         widths = jnp.broadcast_to(table, (len(scores), *table.shape))  # [N, W, F]
         if original:
-            widths = nn.Dropout(config.dropout, deterministic=deterministic)(widths)
+            widths = Dropout(config.dropout)(widths, deterministic=deterministic)
         return Words(hidden, heads, head_weights(scores, config.widest), widths)
 
     def _pair_features(self, arrays: dict[str, jax.Array]) -> PairFeatures:

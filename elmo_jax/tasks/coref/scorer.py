@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.model.dropout import dropped
 from elmo_jax.types import Tree
 
 
@@ -79,10 +80,3 @@ def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -
         layer = params[f"hidden_{number}"]
         hidden = dropped(jax.nn.relu(product(hidden, layer["kernel"]) + layer["bias"]), rate, keys[number])
     return product(hidden, params["output"]["kernel"][:, 0]) + params["output"]["bias"][0]
-
-
-def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Returns `x` with the fraction `rate` of its elements dropped and the others scaled; `x` itself without a key."""
-    if key is None or not rate:
-        return x
-    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0.0)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.tasks.layers.dense import uniform
+from elmo_jax.tasks.layers.dropout import Dropout
 
 _NARROW = 0.05  # the bound of document-qa's initial embeddings
 
@@ -75,7 +76,7 @@ class CharCNN(nn.Module):
         initial = nn.initializers.xavier_uniform() if self.initial == "xavier" else uniform(_NARROW)
         table = self.param("embedding", initial, (self.characters, self.embedding_dim))
         vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
-        vectors = nn.Dropout(self.dropout)(vectors, deterministic=deterministic)
+        vectors = Dropout(self.dropout)(vectors, deterministic=deterministic)
         length = (ids > 0).sum(-1)  # [...]
         found = [self._convolve(i, vectors, length) for i in range(len(self.filters))]
         return jnp.concatenate(found, axis=-1)

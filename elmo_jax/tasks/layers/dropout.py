@@ -9,6 +9,9 @@ from typing import Literal
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
+
+from elmo_jax.model.dropout import bernoulli, dropped
 
 DropoutKind = Literal["plain", "variational"]
 """Whether each step of a row draws its own mask ("plain") or all steps share one ("variational")."""
@@ -27,7 +30,7 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Drops units of [B, T, D], or of [B, D] with the kind "plain".
+        """Drops units of [B, T, D] or, with the kind "plain", of inputs of any shape.
 
         Args:
           inputs: the units.
@@ -38,5 +41,17 @@ class Dropout(nn.Module):
         """
         if self.kind == "variational" and inputs.ndim != 3:
             raise ValueError(f"variational dropout needs inputs [B, T, D], got {inputs.shape}")
-        shared = (1,) if self.kind == "variational" else ()
-        return nn.Dropout(self.rate, broadcast_dims=shared)(inputs, deterministic=deterministic)
+        if deterministic or not self.rate:
+            return inputs
+        return dropped(inputs, self.rate, self.make_rng("dropout"), (1,) if self.kind == "variational" else ())
+
+
+def variational_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+    """Returns a float32 mask of zeros and 1 / (1 - rate), for recurrent layers that apply it at every step.
+
+    Args:
+      key: the random key.
+      rate: the fraction of the units that is dropped, at least 0 and below 1.
+      shape: the shape of the mask, such as [B, D].
+    """
+    return jnp.where(bernoulli(key, 1 - rate, shape), jnp.float32(1 / (1 - rate)), 0.0)

@@ -15,7 +15,7 @@ from jax import lax
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
-from elmo_jax.tasks.layers.variational import VariationalDropout
+from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 from elmo_jax.tasks.squad.decode import best_spans
 from elmo_jax.tasks.squad.gru import BiGRU
@@ -63,7 +63,7 @@ class Squad(nn.Module):
         both = BiDAFAttention(name="attention")(read, asked, mask, question.mask)  # [B, T, 4 (2H + E)]
         joined = nn.relu(self._dense(2 * units, "joined")(both))  # [B, T, 2H]
         hidden = joined + self._attended(joined, mask, deterministic)
-        hidden = VariationalDropout(self.config.dropout)(hidden, deterministic=deterministic)
+        hidden = Dropout(self.config.dropout, "variational")(hidden, deterministic=deterministic)
         first = BiGRU(units, name="start")(hidden, mask)
         last = BiGRU(units, name="end")(jnp.concatenate([hidden, first], axis=-1), mask)
         start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
@@ -75,16 +75,16 @@ class Squad(nn.Module):
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
         """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""
         dropout = self.config.dropout
-        hidden = encoder(VariationalDropout(dropout)(text.vectors, deterministic=deterministic), text.mask)
-        hidden = VariationalDropout(dropout)(hidden, deterministic=deterministic)
+        hidden = encoder(Dropout(dropout, "variational")(text.vectors, deterministic=deterministic), text.mask)
+        hidden = Dropout(dropout, "variational")(hidden, deterministic=deterministic)
         return hidden if text.output is None else jnp.concatenate([hidden, text.output], axis=-1)
 
     def _attended(self, joined: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """Returns what the residual self-attention adds to `joined`, [B, T, 2H]."""
         dropout, units = self.config.dropout, self.config.units
-        hidden = VariationalDropout(dropout)(joined, deterministic=deterministic)
+        hidden = Dropout(dropout, "variational")(joined, deterministic=deterministic)
         hidden = BiGRU(units, name="self_encoder")(hidden, mask)
-        hidden = VariationalDropout(dropout)(hidden, deterministic=deterministic)
+        hidden = Dropout(dropout, "variational")(hidden, deterministic=deterministic)
         hidden = SelfAttention(name="self_attention")(hidden, mask)  # [B, T, 6H]
         return nn.relu(self._dense(2 * units, "self_joined")(hidden))
 

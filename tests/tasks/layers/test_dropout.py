@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.tasks.layers.dropout import Dropout, variational_mask
 
 ROWS, STEPS, FEATURES = 3, 5, 40
 
@@ -26,3 +26,10 @@ def test_masks(kind):
 def test_variational_needs_steps():
     with pytest.raises(ValueError, match="variational"):
         Dropout(0.5, "variational").apply({}, jnp.ones((2, 3)), deterministic=True)
+
+
+def test_the_mask_of_recurrent_layers_is_scaled_and_of_the_given_shape():
+    mask = np.asarray(variational_mask(jax.random.key(1), 0.25, (2, 300, 41)))
+    assert mask.shape == (2, 300, 41)
+    assert set(np.unique(mask)) == {0, np.float32(1 / 0.75)}
+    assert mask.mean() == pytest.approx(1, abs=0.02)
