@@ -7,7 +7,11 @@ them, on 2 cores:
 
     elmo-jax task train --config experiments/task_srl.py --workdir runs/srl --config.bilm=runs/english
 
-`--config.bilm=` (nothing after the sign) trains the same model without ELMo.
+`--config.bilm=` (nothing after the sign) trains the same model without ELMo, and
+`--config.data.train_fraction=0.25` on a quarter of the predicates.
+
+hardware  2 CPU cores
+time      two and a half minutes per epoch without ELMo and four with it, on one core
 """
 
 from ml_collections import ConfigDict

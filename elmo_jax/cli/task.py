@@ -135,6 +135,10 @@ def _predict(options: argparse.Namespace) -> int:
         check_distinct({"--out": options.out}, {"--input": options.input})
     trained = _load(options)
     inputs = list(_inputs(options, trained.texts_per_example, trained.reads_documents))
+    silent = trained.without_examples(inputs)
+    if silent:
+        message = f"{silent} of {len(inputs)} sentences have no word that is a predicate in the training text"
+        print(f"elmo-jax: {message}; nothing is predicted for them", file=sys.stderr)
     if options.output == "json":
         found = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in trained.predict(inputs))
     elif options.output == "file":

@@ -8,6 +8,7 @@ them: of 3.4 M units on one core, dropout and its gradient took 20 ms instead of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -30,8 +31,9 @@ def bernoulli(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.A
       shape: the shape of the array.
     """
     is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    kind = str(jax.random.key_impl(key)) if is_typed else jax.config.jax_default_prng_impl
-    if kind != "threefry2x32" or not jax.config.jax_threefry_partitionable:
+    settings: Any = jax.config
+    kind = str(jax.random.key_impl(key)) if is_typed else settings.jax_default_prng_impl
+    if kind != "threefry2x32" or not settings.jax_threefry_partitionable:
         return jax.random.bernoulli(key, probability, shape)
     high, low = _threefry(jax.random.key_data(key) if is_typed else key, _places(shape))
     # 23 random bits as the fraction of a number from 1 to 2, as in `jax.random.uniform`.

@@ -126,6 +126,10 @@ class TrainedTask:
         found = self._predictions(examples)
         return [self._task.show(e, p) for e, p in zip(examples, found, strict=True)]
 
+    def without_examples(self, inputs: Sequence[Any]) -> int:
+        """Returns the number of inputs without a prediction, which are sentences without a predicate."""
+        return sum(not self._examples([item]) for item in inputs)
+
     def written(self, inputs: Sequence[Any]) -> str:
         """Returns the predictions in the task's own file format; see `predict`."""
         examples = self._examples(inputs)

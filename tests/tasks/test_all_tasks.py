@@ -13,6 +13,7 @@ from etils import epath
 from numpy.testing import assert_allclose
 
 import elmo_jax
+from elmo_jax.cli.main import main
 from elmo_jax.runs.report import Finished
 from elmo_jax.tasks.batching import Batch, size_of
 from elmo_jax.tasks.data import TaskData
@@ -34,7 +35,13 @@ def bilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_task(name: str, bilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task(
+    name: str,
+    bilm: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     problem = PROBLEMS[name]()
     elmo = (f"bilm={bilm}", "elmo.where=both") if name in WITH_ELMO else ()
@@ -52,6 +59,8 @@ def test_a_task(name: str, bilm: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert_predictions_are_those_written(problem, trained, examples, tmp_path / "run" / "seed_0" / "dev.predictions")
     assert trained.evaluate(str(tmp_path / problem.file)) == pytest.approx(seed["dev"])
     assert_padding_changes_nothing(trained, examples)
+    if name == "srl":
+        assert_sentences_without_a_predicate_are_counted(tmp_path / "run", capsys)
 
 
 def first_score(run: Path, metric: str) -> float:
@@ -73,6 +82,14 @@ def assert_predictions_are_those_written(problem: Any, trained: TrainedTask, exa
     predictions = trained.predict(inputs)
     assert [problem.said(prediction) for prediction in predictions] == problem.written(path)
     assert len(trained.shown(inputs)) == len(predictions) == NUMBER
+
+
+def assert_sentences_without_a_predicate_are_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["task", "predict", str(run), "--text", "Ada wants to paint . Hello there ."]) == 0
+    shown = capsys.readouterr()
+    assert [line.split(":")[0] for line in shown.out.splitlines()] == ["wants", "paint"]
+    assert "1 of 2 sentences have no word that is a predicate in the training text" in shown.err
 
 
 def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) -> None:

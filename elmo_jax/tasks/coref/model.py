@@ -154,8 +154,10 @@ class Coref(nn.Module):
         config, original = self.config, self.config.variant == "original"
         drop = Dropout(config.lexical_dropout)
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
-        alone = config.head == "words" and sentences.words is not None
-        heads = document.flat(drop(sentences.words, deterministic=deterministic) if alone else inputs)  # [N, V]
+        heads = inputs
+        if config.head == "words" and sentences.words is not None:
+            heads = drop(sentences.words, deterministic=deterministic)
+        heads = document.flat(heads)  # [N, V]
         lstm = BiLSTM(config.units, "coupled" if original else "standard", config.lstm_dropout, name="lstm")
         drop = Dropout(config.lstm_dropout)
         if original:

@@ -1,6 +1,7 @@
 """Reads predicates with their arguments: the columns of CoNLL-2012 and of PropBank, and lines of BIO tags."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -28,12 +29,15 @@ class Example:
       predicate: the position of the predicate, from 0; for a predicate of several words, that of the first.
       tags: one tag per word, in BIO: B-V for the predicate, such as B-ARG0 for arguments, and B-C-x for a continuation
         of the argument x.
+      predicates: the positions of all predicates of the sentence, which may have more than there are examples of it;
+        empty for text without annotation.
     """
 
     sentence: int
     tokens: list[str]
     predicate: int
     tags: list[str]
+    predicates: tuple[int, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +77,7 @@ def read_columns(path: Path, layout: Layout) -> Propositions:
     for block in blocks(path, _separates):
         rows = _rows(path, block, before + behind)
         tokens = [row[_WORD] for row in rows]
-        found = 0
+        found: list[Example] = []
         for column in range(before, len(rows[0]) - behind):
             try:
                 tags = brackets_to_bio([row[column] for row in rows])
@@ -81,10 +85,10 @@ def read_columns(path: Path, layout: Layout) -> Propositions:
                 message = f"column {column + 1}: {error.reason}"
                 raise error_at(path, block[error.position].number, message) from None
             if "B-V" in tags:
-                examples.append(Example(sentences, tokens, tags.index("B-V"), tags))
-                found += 1
+                found.append(Example(sentences, tokens, tags.index("B-V"), tags))
             else:
                 columns_without += 1
+        examples += _of_one_sentence(found)
         sentences += 1
         without += not found
     return Propositions(examples, sentences, without, columns_without)
@@ -113,7 +117,14 @@ def read_bio(path: Path) -> Propositions:
             same = example.tokens == last.tokens and example.predicate > last.predicate
             example = dataclasses.replace(example, sentence=last.sentence + (not same))
         examples.append(example)
-    return Propositions(examples, examples[-1].sentence + 1 if examples else 0, 0, 0)
+    groups = [list(group) for _, group in itertools.groupby(examples, lambda example: example.sentence)]
+    return Propositions([example for group in groups for example in _of_one_sentence(group)], len(groups), 0, 0)
+
+
+def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
+    """Returns the examples of a sentence, which then know all its predicates."""
+    predicates = tuple(sorted({example.predicate for example in examples}))
+    return [dataclasses.replace(example, predicates=predicates) for example in examples]
 
 
 def _bio_example(path: Path, line: Line) -> Example:

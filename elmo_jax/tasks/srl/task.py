@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -72,9 +73,11 @@ class SRL(NoTfds):
         del config
         words: Counter[str] = Counter()
         predicates: Counter[str] = Counter()
-        for sentence in _sentences(train):
-            words.update(word.lower() for word in sentence[0].tokens)
-            predicates.update({e.predicate: e.tokens[e.predicate].lower() for e in sentence}.values())
+        # The examples may be a share of the file's, which does not have all predicates of a sentence.
+        for _, examples in itertools.groupby(train, lambda example: (example.sentence, example.tokens)):
+            sentence = next(examples)
+            words.update(word.lower() for word in sentence.tokens)
+            predicates.update(sentence.tokens[place].lower() for place in sentence.predicates)
         known = sorted(word for word, number in predicates.items() if 2 * number >= words[word])
         return {"tags": sorted({"O", *tag_set(example.tags for example in train)}), "predicates": known}
 

@@ -84,6 +84,7 @@ def test_lines_of_bio(tmp_path):
         Example(1, ["He", "ran", "home"], 2, ["O", "O", "B-V"]),
         Example(2, ["Go", "on", "!"], 0, ["B-V", "I-V", "O"]),
     ]
+    assert [example.predicates for example in found.examples] == [(1, 2), (1, 2), (2,), (0,)]
     assert (found.sentences, found.without_predicate, found.columns_without_predicate) == (3, 0, 0)
 
 

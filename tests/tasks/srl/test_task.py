@@ -6,10 +6,10 @@ from elmo_jax.tasks.srl.task import TASK, SRLConfig
 CAT = "The cat chased the mouse .".split()
 CHASED = ["B-ARG0", "I-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"]
 TRAIN = [
-    Example(0, CAT, 2, CHASED),
-    Example(1, "Dogs like to chase cats like this".split(), 1, ["B-ARG0", "B-V", *["O"] * 5]),
-    Example(1, "Dogs like to chase cats like this".split(), 3, ["O", "O", "O", "B-V", "B-ARG1", "O", "O"]),
-    Example(2, "It looks like rain , like snow".split(), 1, ["B-ARG1", "B-V", *["O"] * 5]),
+    Example(0, CAT, 2, CHASED, (2,)),
+    Example(1, "Dogs like to chase cats like this".split(), 1, ["B-ARG0", "B-V", *["O"] * 5], (1, 3)),
+    Example(1, "Dogs like to chase cats like this".split(), 3, ["O", "O", "O", "B-V", "B-ARG1", "O", "O"], (1, 3)),
+    Example(2, "It looks like rain , like snow".split(), 1, ["B-ARG1", "B-V", *["O"] * 5], (1,)),
 ]
 
 
@@ -22,6 +22,11 @@ def test_words_are_predicates_that_were_so_in_half_of_their_uses():
     found = TASK.from_words(["Chase whoever chased it".split()], labels)
     assert [(example.predicate, example.tags) for example in found] == [(0, []), (2, [])]
     assert TASK.from_words([["Hello"]], labels) == []
+
+
+def test_a_share_of_the_predicates_knows_the_others_of_its_sentences():
+    assert TASK.labels(TRAIN[:2], SRLConfig())["predicates"] == ["chase", "chased", "like"]
+    assert TASK.labels(TRAIN[2:3], SRLConfig())["predicates"] == ["chase", "like"]
 
 
 def test_what_a_user_sees():
