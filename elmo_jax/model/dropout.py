@@ -72,11 +72,9 @@ class Dropout(nn.Module):
 
     Attributes:
       rate: the fraction of the units that is dropped, at least 0 and below 1.
-      shared_axes: the axes along which all units share one mask.
     """
 
     rate: float
-    shared_axes: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(self, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
@@ -88,7 +86,7 @@ class Dropout(nn.Module):
         """
         if deterministic or not self.rate:
             return inputs
-        return dropped(inputs, self.rate, self.make_rng("dropout"), self.shared_axes)
+        return dropped(inputs, self.rate, self.make_rng("dropout"))
 
 
 def dropped(inputs: jax.Array, rate: float, key: jax.Array | None, shared_axes: tuple[int, ...] = ()) -> jax.Array:

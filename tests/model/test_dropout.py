@@ -37,18 +37,29 @@ def test_keys_of_other_kinds():
 @pytest.mark.parametrize("axes", [(), (1,), (0, 1)])
 def test_dropout_and_its_gradient_are_those_of_flax(axes):
     inputs = jax.random.normal(jax.random.key(1), (4, 6, 33))
-    ours, theirs = Dropout(0.3, axes), nn.Dropout(0.3, broadcast_dims=axes)
+    theirs = nn.Dropout(0.3, broadcast_dims=axes, deterministic=False)
 
-    def run(layer):
+    def run(function):
         def loss(inputs):
-            outputs = layer.apply({}, inputs, deterministic=False, rngs={"dropout": KEY})
+            outputs = function(inputs)
             return (outputs**2).sum(), outputs
 
         return jax.jit(jax.grad(loss, has_aux=True))(inputs)
 
-    for found, expected in zip(jax.tree.leaves(run(ours)), jax.tree.leaves(run(theirs)), strict=True):
-        assert np.array_equal(found, expected)
-    assert (ours.apply({}, inputs, deterministic=True) == inputs).all()
+    found = run(lambda x: dropped(x, 0.3, KEY, axes))
+    expected = run(lambda x: theirs.apply({}, x, rng=KEY))
+    for ours, original in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.array_equal(ours, original)
+
+
+def test_the_module_draws_the_key_that_flax_draws():
+    inputs = jnp.ones((4, 33))
+    ours, theirs = (
+        layer.apply({}, inputs, deterministic=False, rngs={"dropout": KEY}) for layer in (Dropout(0.3), nn.Dropout(0.3))
+    )
+    assert np.array_equal(ours, theirs)
+    assert (ours == 0).any()
+    assert (Dropout(0.3).apply({}, inputs, deterministic=True) == inputs).all()
     assert (Dropout(0.0).apply({}, inputs, deterministic=False) == inputs).all()
 
 

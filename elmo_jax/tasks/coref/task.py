@@ -182,7 +182,7 @@ class Coref(NoTfds):
 def _rounded(words: int) -> int:
     """Returns the least of 32, 64, 128, … that is not smaller than the number of words.
 
-    Windows of documents have any number of words, and compiling a program takes as long as about forty training steps.
+    Windows of documents have any number of words, and compiling a program takes as long as dozens of training steps.
     """
     size = _SMALLEST
     while size < words:

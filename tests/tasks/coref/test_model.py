@@ -73,6 +73,9 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
         expected += np.log(len(before) + 1) - np.log(max(right, 1))
     assert_allclose(loss, expected, rtol=1e-5)
     _, gradient = run(params, document)
+    # The attention over the words of a span does not depend on a constant added to all scores.
+    idle = gradient["head_score"].pop("bias")
+    assert np.all(np.abs(idle) < 1e-6)
     for path, leaf in jax.tree.leaves_with_path(gradient):
         assert np.all(np.isfinite(leaf)) and np.any(leaf), path
 
