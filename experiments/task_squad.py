@@ -13,13 +13,16 @@ from ml_collections import ConfigDict
 
 from elmo_jax.tasks.registry import default_config
 
+DEV = ("Super_Bowl_50", "Teacher", "United_Methodist_Church", "University_of_Chicago")
+TEST = ("Victoria_(Australia)", "Victoria_and_Albert_Museum", "Warsaw", "Yuan_dynasty")
+
 
 def get_config() -> ConfigDict:
     """Returns the config."""
     config = default_config("squad")
-    config.data.train = "dev-v1.1.json[:40]"
-    config.data.dev = "dev-v1.1.json[40:44]"
-    config.data.test = "dev-v1.1.json[44:]"
+    config.data.train = f"dev-v1.1.json[not {';'.join(DEV + TEST)}]"
+    config.data.dev = f"dev-v1.1.json[{';'.join(DEV)}]"
+    config.data.test = f"dev-v1.1.json[{';'.join(TEST)}]"
     config.word_vectors.path = "glove-6b-50d"
     config.word_vectors.trainable = False
     config.characters.embedding_dim = 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_SLICED = re.compile(r"(.+)\[(-?\d*):(-?\d*)\]")
+SLICE = re.compile(r"(-?\d*):(-?\d*)")
+_SLICED = re.compile(rf"(.+)\[{SLICE.pattern}\]")
 
 
 def split_slice(source: str) -> tuple[Path, slice]:

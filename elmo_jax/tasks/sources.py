@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.task import Task
+
+_COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles may have some
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
@@ -22,7 +25,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     """
     sources: str = getattr(config.data, name)
     found: list[Any] = []
-    for source in filter(None, (part.strip() for part in sources.split(","))):
+    for source in filter(None, (part.strip() for part in _COMMA.split(sources))):
         found += read_source(task, config, source, training=name == "train")
     return found
 

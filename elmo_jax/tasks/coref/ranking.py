@@ -5,23 +5,26 @@ span's vector, F numbers per feature of a pair, H hidden units.
 
 The antecedents of span i are the K kept spans right before it, so those of a chunk of spans are one window. The
 elementwise products g_i * g_j enter the first layer as one matrix product of the window with `g_i * kernel` of all
-spans of the chunk, so the vectors of pairs are never made. Chunks run one after the other and are computed again in the
-backward pass, so memory does not grow with k * K * G.
+spans of the chunk, so the vectors of pairs are never made. Chunks run one after the other, and the backward pass
+computes again all but these products, so memory grows with k * K * H instead of k * K * G.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from elmo_jax.model.dropout import dropped
 from elmo_jax.tasks.coref.scorer import finish, product, split_rows
 from elmo_jax.types import Tree
 
 CHUNK = 32  # the number of kept spans per chunk, for which g_i * kernel takes 25 MB at the paper's sizes
+PRODUCTS = "products"  # the name of what the backward pass does not compute again
 
 # The smallest distances of buckets 1, 2, ... (original); the buckets are 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
@@ -108,14 +111,16 @@ def antecedent_scores(
     def window(x: jax.Array, start: jax.Array) -> jax.Array:
         return lax.dynamic_slice_in_dim(x, start, antecedents + chunk - 1)
 
-    @jax.checkpoint
+    @partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(PRODUCTS))
     def run(at: tuple[jax.Array, jax.Array | None]) -> jax.Array:
         start, own_key = at
         keys = (None, None) if own_key is None else tuple(jax.random.split(own_key))
-        scaled = own(vectors, start)[:, None] * of_both.T  # [C, H, G]
+        # The barrier keeps the sums over spans, in the gradient, apart from the product: one kernel for both is slow.
+        scaled = lax.optimization_barrier(own(vectors, start)[:, None] * of_both.T)  # [C, H, G]
         both = lax.dot_general(
             scaled, window(vectors, start), (((2,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
-        ).swapaxes(1, 2)  # [C, L, H]
+        )
+        both = checkpoint_name(both, PRODUCTS).swapaxes(1, 2)  # [C, L, H]
         hidden = nearest_first(both + window(at_antecedent, start)) + own(at_span, start)[:, None]  # [C, K, H]
         same = None
         if speakers is not None:

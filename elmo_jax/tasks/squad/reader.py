@@ -1,15 +1,19 @@
 """Reads SQuAD 1.1: questions about paragraphs, whose answers are spans of the paragraphs."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.lines import read_json, read_lines
+from elmo_jax.tasks.slices import SLICE, split_slice
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
 
 Missing = Literal["error", "skip"]  # what happens to a question whose answer is not in its paragraph
+
+_SELECTED = re.compile(r"(?P<path>.+)\[(?P<others>not )?(?P<titles>[^\[\]]*)\]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,19 +69,57 @@ class Questions:
     missing: int
 
 
-def read(path: Path, missing: Missing = "error", part: slice = slice(None)) -> Questions:
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The articles of a file that are read.
+
+    Attributes:
+      titles: the titles of the articles.
+      others: whether all articles but those are read.
+    """
+
+    titles: tuple[str, ...]
+    others: bool = False
+
+
+def split_selection(source: str) -> tuple[Path, slice | Selection]:
+    """Divides `FILE[first:end]`, `FILE[Title;Title]` or `FILE[not Title;Title]` into the path and the articles.
+
+    Args:
+      source: the path with or without articles in brackets. A file whose own name ends with brackets is found as well.
+
+    Returns:
+      The path, and the articles; all of them where there are no brackets.
+    """
+    match = _SELECTED.fullmatch(source)
+    if not match or Path(source).exists() or SLICE.fullmatch(match["titles"]):
+        return split_slice(source)
+    titles = tuple(filter(None, map(str.strip, match["titles"].split(";"))))
+    return Path(match["path"]), Selection(titles, bool(match["others"]))
+
+
+def read(path: Path, missing: Missing = "error", part: slice | Selection = slice(None)) -> Questions:
     """Reads a file of questions in the JSON of SQuAD 1.1; see `questions`.
 
     Args:
       path: the file, decompressed by its suffix.
       missing: what to do about a question whose first answer is nowhere in its paragraph.
-      part: the articles that are read.
+      part: the articles that are read, by their places or by their titles.
 
     Raises:
-      UserError: the file is not JSON, or as `questions`.
+      UserError: the file is not JSON, it has no article of a title, or as `questions`.
     """
     articles = _items(path, _load(path), "data", "")
-    return questions(path, articles[part], missing, range(len(articles))[part])
+    numbers: Sequence[int] = range(len(articles))
+    if isinstance(part, Selection):
+        titles = [_field(path, article, "title", str, f"data[{number}]") for number, article in enumerate(articles)]
+        unknown = [title for title in part.titles if title not in titles]
+        if unknown:
+            raise UserError(f"{path}: has no article with the title {unknown[0]!r}")
+        numbers = [number for number in numbers if (titles[number] in part.titles) != part.others]
+    else:
+        numbers = numbers[part]
+    return questions(path, [articles[number] for number in numbers], missing, numbers)
 
 
 def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> Questions:

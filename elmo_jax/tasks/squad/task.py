@@ -16,12 +16,11 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
-from elmo_jax.tasks.slices import split_slice
 from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.metric import metric
 from elmo_jax.tasks.squad.model import Squad as SpanModel
 from elmo_jax.tasks.squad.model import SquadModel
-from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
 from elmo_jax.tasks.squad.tokenizer import tokenise
 from elmo_jax.tasks.task import Labels, Shape, Text
 
@@ -45,7 +44,11 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class SquadDataConfig(TaskDataConfig):
-    """The files of questions in the JSON of SQuAD 1.1; `FILE[:38]` reads the first 38 articles of one."""
+    """The files of questions in the JSON of SQuAD 1.1.
+
+    `FILE[Title;Title]` reads the articles with these titles, `FILE[not Title;Title]` the others, and `FILE[:38]` the
+    first 38.
+    """
 
     missing: Missing = setting(
         "error", "Whether a question whose answer is not in its paragraph is an error or skipped."
@@ -91,9 +94,9 @@ class Squad:
     tfds_features = ("id", "title", "context", "question", "answers")
 
     def read(self, source: str, config: SquadConfig, training: bool) -> list[Example]:
-        """Reads a file in the JSON of SQuAD 1.1, or some of its articles (`FILE[:38]`)."""
+        """Reads a file in the JSON of SQuAD 1.1, or some of its articles; see `SquadDataConfig`."""
         del training
-        path, part = split_slice(source)
+        path, part = split_selection(source)
         return read(path, config.data.missing, part).examples
 
     def from_tfds(

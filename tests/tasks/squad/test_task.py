@@ -1,5 +1,6 @@
 """Tests the task of question answering beyond its reader, model and metric."""
 
+import dataclasses
 import json
 
 import jax
@@ -8,9 +9,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.slices import split_slice
+from elmo_jax.tasks.sources import read_part
 from elmo_jax.tasks.squad.decode import best_spans, most_probable_span
-from elmo_jax.tasks.squad.task import TASK, SquadConfig
+from elmo_jax.tasks.squad.reader import split_selection
+from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
 from tests.tasks import checks
 
 TEXT = "Ada Lovelace wrote well-known notes in 1843."
@@ -45,11 +47,35 @@ def test_articles_of_a_file_are_chosen_with_a_slice(file):
     assert [e.id for e in TASK.read(f"{file}[:-1]", config, True)] == ["a0", "a1"]
 
 
-def test_a_file_with_brackets_in_its_name_is_no_slice(tmp_path):
-    path = tmp_path / "x[1:2]"
-    assert split_slice(str(path)) == (tmp_path / "x", slice(1, 2))
+@pytest.mark.parametrize("order", [1, -1])
+def test_articles_of_a_file_are_chosen_by_title_in_any_order(tmp_path, order):
+    path = tmp_path / "questions.json"
+    articles = [
+        article(title, ("Who?", "Ada Lovelace")) for title in ("Fresno,_California", "Sky_(United_Kingdom)", "c")
+    ]
+    path.write_text(json.dumps({"data": articles[::order]}))
+    parts = {"train": "[not c; Fresno,_California]", "dev": "[c]", "test": "[Fresno,_California]"}
+    config = SquadConfig(data=SquadDataConfig(**{name: f"{path}{part}" for name, part in parts.items()}))
+    found = {name: [example.paragraph.title for example in read_part(TASK, config, name)] for name in parts}
+    assert found == {"train": ["Sky_(United_Kingdom)"], "dev": ["c"], "test": ["Fresno,_California"]}
+    both = dataclasses.replace(config, data=SquadDataConfig(dev=f"{path}[c;Fresno,_California],{path}[:1]"))
+    assert len(read_part(TASK, both, "dev")) == 3
+
+
+def test_titles_that_the_file_does_not_have_are_refused(file):
+    for part in ("[a;Rhine]", "[not Rhine]"):
+        with pytest.raises(UserError, match=r"questions.json: has no article with the title 'Rhine'$"):
+            TASK.read(f"{file}{part}", SquadConfig(), True)
+    with pytest.raises(UserError, match="has no examples of the task squad"):
+        read_part(TASK, SquadConfig(data=SquadDataConfig(dev=f"{file}[]")), "dev")
+
+
+@pytest.mark.parametrize("name", ["x[1:2]", "x[a;b]", "x[not a]"])
+def test_a_file_with_brackets_in_its_name_is_read_whole(tmp_path, name):
+    path = tmp_path / name
+    assert split_selection(str(path))[0] == tmp_path / "x"
     path.touch()
-    assert split_slice(str(path)) == (path, slice(None))
+    assert split_selection(str(path)) == (path, slice(None))
 
 
 def test_tfds_gives_what_the_file_gives(file):
