@@ -8,7 +8,7 @@ SNLI is `snli_1.0.zip` of nlp.stanford.edu/projects/snli (CC BY-SA 4.0). From th
 `--config.data.train_fraction=1.0` on all pairs.
 
 hardware  2 CPU cores
-time      for 20,000 pairs on one core, 36 seconds per epoch without ELMo and two minutes with it at both places
+time      for 20,000 pairs on one core, 36 seconds per epoch without ELMo and 100 to 150 with it
 """
 
 from ml_collections import ConfigDict
