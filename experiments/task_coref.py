@@ -8,6 +8,9 @@ the folder that holds it, on 2 cores:
 `--config.bilm=` (nothing after the sign) trains the same model without ELMo. Of the 100 documents, in the order of
 their names, 80 are trained on, 10 are dev and 10 are test. Entities of one mention are not counted, as in CoNLL-2012,
 which has none; `--config.data.singletons=keep` counts them.
+
+hardware  2 CPU cores
+time      on one core, 68 seconds per epoch without ELMo and 90 with it, after five minutes of compilation
 """
 
 from ml_collections import ConfigDict

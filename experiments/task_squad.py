@@ -7,6 +7,9 @@ file are divided, so that what is trained on is small enough for 2 cores. From t
 
 `--config.bilm=` (nothing after the sign) trains the same model without ELMo. The whole training set is
 `--config.data.train=train-v1.1.json` with `--config.data.dev=dev-v1.1.json --config.data.test=`.
+
+hardware  2 CPU cores
+time      for 4,000 questions on one core, one minute per epoch without ELMo and two with it at both places
 """
 
 from ml_collections import ConfigDict
