@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.metric import metric
 from elmo_jax.tasks.squad.model import Squad as SpanModel
 from elmo_jax.tasks.squad.model import SquadModel
-from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, Questions, questions, read, split_selection
 from elmo_jax.tasks.squad.tokenizer import tokenise
 from elmo_jax.tasks.task import Labels, Shape, Text
 
@@ -97,7 +98,7 @@ class Squad:
         """Reads a file in the JSON of SQuAD 1.1, or some of its articles; see `SquadDataConfig`."""
         del training
         path, part = split_selection(source)
-        return read(path, config.data.missing, part).examples
+        return _reported(source, read(path, config.data.missing, part))
 
     def from_tfds(
         self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: SquadConfig
@@ -105,7 +106,7 @@ class Squad:
         """Reads datasets in the form of `squad`."""
         del features
         articles = [_article(record) for record in records]
-        return questions(Path(source), articles, config.data.missing, range(len(articles))).examples
+        return _reported(source, questions(Path(source), articles, config.data.missing, range(len(articles))))
 
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the words of the question and those of the paragraph."""
@@ -178,6 +179,18 @@ class Squad:
         text = example.paragraph.text
         marked = f"{text[: prediction.start]}[{prediction.text}]{text[prediction.end :]}"
         return f"{' '.join(example.tokens)} {prediction.text} ({prediction.probability:.0%})\n  {marked}"
+
+
+def _reported(source: str, found: Questions) -> list[Example]:
+    """Returns the questions, and says on stderr how many answers were moved or are missing."""
+    notes = (
+        (found.moved, "first answers are not at their answer_start; the nearest place with the same text is taken"),
+        (found.missing, "questions are left out, since their first answer is not in the paragraph"),
+    )
+    for number, note in notes:
+        if number:
+            print(f"elmo-jax: {source}: {number:,} {note}", file=sys.stderr)
+    return found.examples
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:

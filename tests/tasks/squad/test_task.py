@@ -78,6 +78,19 @@ def test_a_file_with_brackets_in_its_name_is_read_whole(tmp_path, name):
     assert split_selection(str(path)) == (path, slice(None))
 
 
+def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
+    path = tmp_path / "questions.json"
+    text = article("a", ("Who?", "Ada"), ("Who else?", "Ada"), ("When?", "1843"), ("Where?", "notes"))
+    answers = [qa["answers"][0] for qa in text["paragraphs"][0]["qas"]]
+    answers[0]["answer_start"], answers[1]["answer_start"], answers[3]["text"] = 5, 7, "London"
+    path.write_text(json.dumps({"data": [text]}))
+    found = TASK.read(str(path), SquadConfig(data=SquadDataConfig(missing="skip")), True)
+    assert [example.answers for example in found] == [["Ada"], ["Ada"], ["1843"]]
+    moved, left_out = capsys.readouterr().err.splitlines()
+    assert moved.startswith(f"elmo-jax: {path}: 2 first answers are not at their answer_start; the nearest")
+    assert left_out == f"elmo-jax: {path}: 1 questions are left out, since their first answer is not in the paragraph"
+
+
 def test_tfds_gives_what_the_file_gives(file):
     records = [
         {
