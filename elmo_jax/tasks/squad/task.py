@@ -183,14 +183,15 @@ class Squad:
 
 def _reported(source: str, found: Questions) -> list[Example]:
     """Returns the questions, and says on stderr how many answers were moved or are missing."""
-    notes = (
-        (found.moved, "first answers are not at their answer_start; the nearest place with the same text is taken"),
-        (found.missing, "questions are left out, since their first answer is not in the paragraph"),
-    )
-    for number, note in notes:
-        if number:
-            print(f"elmo-jax: {source}: {number:,} {note}", file=sys.stderr)
+    if found.moved:
+        _note(f"{source}: first answers that are not at their answer_start, and are looked for nearby: {found.moved:,}")
+    if found.missing:
+        _note(f"{source}: questions left out, since their first answer is not in the paragraph: {found.missing:,}")
     return found.examples
+
+
+def _note(text: str) -> None:
+    print(f"elmo-jax: {text}", file=sys.stderr)
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,9 +86,10 @@ def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
     path.write_text(json.dumps({"data": [text]}))
     found = TASK.read(str(path), SquadConfig(data=SquadDataConfig(missing="skip")), True)
     assert [example.answers for example in found] == [["Ada"], ["Ada"], ["1843"]]
-    moved, left_out = capsys.readouterr().err.splitlines()
-    assert moved.startswith(f"elmo-jax: {path}: 2 first answers are not at their answer_start; the nearest")
-    assert left_out == f"elmo-jax: {path}: 1 questions are left out, since their first answer is not in the paragraph"
+    assert capsys.readouterr().err.splitlines() == [
+        f"elmo-jax: {path}: first answers that are not at their answer_start, and are looked for nearby: 2",
+        f"elmo-jax: {path}: questions left out, since their first answer is not in the paragraph: 1",
+    ]
 
 
 def test_tfds_gives_what_the_file_gives(file):
