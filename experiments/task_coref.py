@@ -10,7 +10,7 @@ their names, 80 are trained on, 10 are dev and 10 are test. Entities of one ment
 which has none; `--config.data.singletons=keep` counts them.
 
 hardware  2 CPU cores
-time      on one core, 68 seconds per epoch without ELMo and 90 with it, after five minutes of compilation
+time      on one core, 75 seconds per epoch without ELMo and 92 with it, and four to seven minutes of compilation
 """
 
 from ml_collections import ConfigDict
