@@ -1,8 +1,8 @@
 """Every command and every snippet of the README runs as it is written there.
 
 What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, and the
-biLM of `make pretrain`, which later lines use, is a small run. The targets of make that train or test are looked up,
-not run.
+biLM of `make pretrain` and the models that answer questions, which later lines use, are small runs. The targets of make
+that train or test are looked up, not run.
 """
 
 import json
@@ -18,6 +18,7 @@ import pytest
 
 from tests.end_to_end.commands import Commands
 from tests.environment import xla_flags
+from tests.tasks.problems import PROBLEMS
 from tests.tasks.tagging import write_sentences
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,13 @@ TAGGER = [
     "--config.seeds=(0,)", "--config.train.epochs=2", "--config.word_vectors.dim=4", "--config.model.layers=(4,)",
     "--config.characters.filters=((2,3),)",
 ]  # fmt: skip
+
+QUESTIONS = "questions.json"
+# trains the models that the README takes from a table
+ANSWERING = f"""task train --config experiments/task_squad.py --workdir runs/gains_squad/both --config.seeds=(0,1)
+    --config.data.train={QUESTIONS} --config.data.dev={QUESTIONS} --config.data.test= --config.word_vectors.path=
+    --config.word_vectors.dim=4
+    --config.characters.filters=((2,3),) --config.model.units=4 --config.train.epochs=1""".split()
 
 # One process runs all commands as the console script would, and stops at the first one that fails.
 RUN_ALL = """
@@ -72,6 +80,7 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
     (folder / TREEBANK).mkdir()
     for seed, part in enumerate(("train", "dev", "test")):
         write_sentences(folder / TREEBANK / f"en_ewt-ud-{part}.conllu", 12, seed)
+    (folder / QUESTIONS).write_text(PROBLEMS["squad"]().text)
     shutil.copy(ORACLE / "options.json", folder)
     shutil.copy(ORACLE / "weights.hdf5", folder)
     return folder
@@ -119,7 +128,11 @@ def commands_ran(folder: Path) -> Path:
     others = sum(words[0] == "make" for words in command_lines()) + len(launches())
     others += sum(words[0] == "python" for words in command_lines())  # run by tests of these files
     assert len(lines) + others == len(command_lines()), "something else"
-    lines = [line + MORE.get(line[0], []) if line[:2] != ["task", "train"] else [*line, *TAGGER] for line in lines]
+    trained = next(line for line in lines if line[:2] == ["task", "predict"] and "--ensemble" in line)
+    assert trained[2] == ANSWERING[ANSWERING.index("--workdir") + 1]
+    lines = [ANSWERING] + [
+        line + MORE.get(line[0], []) if line[:2] != ["task", "train"] else [*line, *TAGGER] for line in lines
+    ]
     for line in lines:  # all speeches would take half a minute
         if line[0] == "neighbours":
             line[2] = "my_text.txt"
