@@ -12,6 +12,8 @@ UNSPACED = (
 # Runs of Thai, Lao, Burmese and Khmer letters, kana, and Chinese characters.
 _RUNS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 _LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
+_SENTENCE_END = re.compile(rb"[.!?][\"')]?\s*$")
+_FEWEST_LINES = 20  # that say where lines end
 _LONGEST_WORDS = 6  # the mean number of letters per run above which runs are clauses rather than words
 
 
@@ -37,3 +39,12 @@ def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
     """
     long = sum(len(line) for line in lines if len(line) > _LONG_LINE)
     return 10 * long > sum(map(len, lines))
+
+
+def end_sentences(lines: Sequence[bytes]) -> bool:
+    """Returns whether three quarters of some lines, each followed by another, end where sentences do.
+
+    Lines of text that was wrapped to a width seldom do. Fewer than 20 lines are too few to tell.
+    """
+    ends = sum(_SENTENCE_END.search(line) is not None for line in lines)
+    return len(lines) >= _FEWEST_LINES and 4 * ends >= 3 * len(lines)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.compressed import open_text, reading
-from elmo_jax.data.prepare.layout import is_unwrapped
+from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import json_pieces, parquet_pieces
@@ -220,23 +220,32 @@ def _find_files(name: str) -> tuple[Path, ...]:
 def _guess_format(path: Path) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
-    The text is tokenised if commas are words of their own. Otherwise it is running text, and it has one paragraph per
-    line if most of the text is in adjacent lines that are too long to have been wrapped.
+    The text is tokenised if its commas, or full stops where there are no commas, are words of their own. Otherwise it
+    is running text, and it has one paragraph per line if most of the text is in adjacent lines that are too long to
+    have been wrapped, or that end where sentences do.
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
     words = sample.split()
-    alone = words.count(b",")
-    attached = sum(word.endswith(b",") for word in words) - alone
-    if not alone and not attached:
-        return Format.LINES, "it has no commas to judge by, so it is taken for tokenised sentences, one per line"
+    for mark in (b",", b"."):
+        alone = words.count(mark)
+        attached = sum(word.endswith(mark) for word in words) - alone
+        if alone or attached:
+            break
+    else:
+        return Format.LINES, (
+            "it has no commas and no full stops to judge by, so it is taken for tokenised sentences, one per line"
+        )
+    marks = "commas" if mark == b"," else "full stops"
     if alone >= attached:
-        return Format.LINES, "its commas stand alone, so it is taken for tokenised sentences, one per line"
+        return Format.LINES, f"its {marks} stand alone, so it is taken for tokenised sentences, one per line"
     groups = [group.splitlines() for group in BLANK_LINE.split(sample.strip())]
     together = [line for group in groups if len(group) > 1 for line in group]
-    if 2 * sum(map(len, together)) > len(sample) and is_unwrapped(together):
+    inner = [line for group in groups for line in group[:-1]]
+    kind = "are long" if is_unwrapped(together) else "end where sentences end" if end_sentences(inner) else ""
+    if kind and 2 * sum(map(len, together)) > len(sample):
         return Format.DOCUMENTS, (
-            "its commas touch their words, and its lines stand together and are long, so it is taken for running text,"
+            f"its {marks} touch their words, and its lines stand together and {kind}, so it is taken for running text,"
             " one paragraph per line, with a blank line after each document"
         )
-    return Format.RAW, "its commas touch their words, so it is taken for running text"
+    return Format.RAW, f"its {marks} touch their words, so it is taken for running text"

@@ -103,12 +103,18 @@ def test_layout_is_recognised_and_said(tmp_path: Path) -> None:
         "no_blank_lines": f"{LONG}\nShort, this one.\n{LONG}\n",
         "paragraphs": f"{LONG}\n\n{LONG}\n\n{LONG}\n",
         "wrapped": "A paragraph, wrapped to lines\nof a width, one by one.\n\nAnother one, with\nlines.\n",
+        "captions": "A man, seen from behind.\nTwo dogs run!\n\n" * 20,
+        "few_captions": "A man, seen from behind.\nTwo dogs run!\n\n" * 19,
+        "no_commas": f"{LONG}\n{LONG}\n\n{LONG}\n".replace(",", ""),
         "tokenised": "A sentence , tokenised .\nAnother one , too .\n",
+        "tokenised_no_commas": "A sentence tokenised .\nAnother by Mr. Low .\n",
+        "no_marks": "a line\nanother\n",
     }
     for name, text in layouts.items():
         (tmp_path / name).write_text(text)
     found = open_sources([str(tmp_path / name) for name in layouts], TextOptions())
-    expected = [Format.DOCUMENTS, Format.DOCUMENTS, Format.RAW, Format.RAW, Format.LINES]
+    running = [*[Format.DOCUMENTS] * 2, *[Format.RAW] * 2, Format.DOCUMENTS, Format.RAW, Format.DOCUMENTS]
+    expected = [*running, *[Format.LINES] * 3]
     assert [source.format for source in found] == expected
     assert "one paragraph per line, with a blank line after each document" in found[0].reason
     assert all(source.reason for source in found)
