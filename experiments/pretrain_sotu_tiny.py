@@ -5,9 +5,8 @@
 
 hardware  2 CPU cores
 time      3 minutes at 14,900 tokens/s (3 min 40 s with the installation; 6 on a busy machine)
-result    108.4 held-out perplexity (forward 109.0, backward 107.7; full softmax over 21,644 words); 21,554 before
-training measured  the time and the result; but the settings were chosen among five on these held-out speeches (one of
-the five
+result    108.4 held-out perplexity (forward 109.0, backward 107.7; full softmax over 21,644 words); 21,554 before training
+measured  the time and the result; but the settings were chosen among five on these held-out speeches (one of the five
           runs was stopped half-way)
 """
 

@@ -40,7 +40,8 @@ class Spool:
       kinds: the kind of units of each source.
       sentences: the number of sentences.
       words: the number of words.
-      empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
+      empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped`, `replaced_lines` and
+        `unspaced_documents`.
       long_sentences: the number of sentences of more than `LONG_SENTENCE` words.
       long_sentence_words: the number of words in these sentences.
       longest_sentence: the number of words of the longest sentence.
@@ -60,7 +61,7 @@ class Spool:
         self._units: list[list[np.ndarray]] = [[] for _ in kinds]  # for each source, the sentences in each of its units
         self._open = 0  # the number of sentences in the unit that may still grow
         self.sentences = self.words = 0
-        self.empty_lines = self.marks_dropped = self.replaced_lines = 0
+        self.empty_lines = self.marks_dropped = self.replaced_lines = self.unspaced_documents = 0
         self.long_sentences = self.long_sentence_words = self.longest_sentence = 0
 
     def read(self, chunks: Iterable[Chunk], workers: int, progress: Progress) -> None:
@@ -87,6 +88,7 @@ class Spool:
         self.empty_lines += found.empty_lines
         self.marks_dropped += found.marks_dropped
         self.replaced_lines += found.replaced_lines
+        self.unspaced_documents += found.unspaced_documents
         long = found.lengths[found.lengths > LONG_SENTENCE]
         self.long_sentences += len(long)
         self.long_sentence_words += int(long.sum())

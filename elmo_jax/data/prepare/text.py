@@ -108,6 +108,7 @@ class Tokenised:
       empty_lines: the number of lines without a word (in running text, those between paragraphs or documents).
       marks_dropped: the number of `<S>` and `</S>` that were found in the text and removed.
       replaced_lines: the number of lines with bytes that are not UTF-8.
+      unspaced_documents: the number of documents left out, since their words are not separated by blanks.
     """
 
     types: list[str]
@@ -117,10 +118,13 @@ class Tokenised:
     empty_lines: int
     marks_dropped: int
     replaced_lines: int
+    unspaced_documents: int
 
 
 def tokenise(chunk: Chunk) -> Tokenised:
     """Splits a chunk into sentences of words.
+
+    A document whose words are not separated by blanks is left out, unless they are all like that.
 
     Raises:
       UserError: there are bytes that are not UTF-8, with `Errors.STRICT`, or words are not separated by blanks; the
@@ -129,12 +133,16 @@ def tokenise(chunk: Chunk) -> Tokenised:
     words: list[str] = []
     lengths: list[int] = []
     pieces: list[int] = []
-    empty_lines = marks_dropped = replaced_lines = 0
-    for piece in chunk.pieces:
-        text, replaced = _decode(piece, chunk.errors)
-        replaced_lines += replaced
-        if is_unspaced(text, chunk.format is Format.LINES):
-            raise UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
+    empty_lines = marks_dropped = 0
+    texts, replaced = zip(*(_decode(piece, chunk.errors) for piece in chunk.pieces), strict=True)
+    unspaced = [is_unspaced(text, chunk.format is Format.LINES) for text in texts]
+    if any(unspaced) and (all(unspaced) or not chunk.format.has_documents):
+        piece = chunk.pieces[unspaced.index(True)]
+        raise UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
+    for text, leave_out in zip(texts, unspaced, strict=True):
+        if leave_out:
+            pieces.append(0)
+            continue
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()  # the empty string after the last line feed is not a line
@@ -166,7 +174,8 @@ def tokenise(chunk: Chunk) -> Tokenised:
         pieces=np.array(pieces, np.int32),
         empty_lines=empty_lines,
         marks_dropped=marks_dropped,
-        replaced_lines=replaced_lines,
+        replaced_lines=sum(replaced),
+        unspaced_documents=sum(unspaced),
     )
 
 

@@ -18,6 +18,7 @@ _TEXT_COUNTS = (  # the counts of a spool that the report has
     "empty_lines",
     "marks_dropped",
     "replaced_lines",
+    "unspaced_documents",
     "long_sentences",
     "long_sentence_words",
     "longest_sentence",

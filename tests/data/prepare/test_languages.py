@@ -12,6 +12,7 @@ from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.report import describe
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.errors import UserError
@@ -66,6 +67,20 @@ def test_text_without_blanks_is_refused_with_advice(tmp_path: Path, format: str)
     with pytest.raises(UserError, match="without blanks between words; split it into words .* --format lines") as error:
         prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
     assert "text.txt, line 1" in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_a_document_without_blanks_among_others_is_left_out(tmp_path: Path) -> None:
+    english = [f"It rained all day in town {number}. We stayed at home.\n\n" for number in range(40)]
+    prepared = []
+    for name, documents in (("mixed", [*english[:20], CHINESE, "\n", *english[20:]]), ("english", english)):
+        (tmp_path / name).write_text("".join(documents), encoding="utf-8")
+        options = TextOptions("documents")
+        prepared.append(prepare([str(tmp_path / name)], tmp_path / f"{name}_corpus", options, progress=False))
+    mixed, alone = prepared
+    assert mixed.words() == alone.words() and mixed.report["lexicon"] == alone.report["lexicon"]
+    assert mixed.report["text"]["unspaced_documents"] == 1 and alone.report["text"]["unspaced_documents"] == 0
+    assert "without blanks" in describe(mixed) and "1 (documents left out)" in describe(mixed)
+    assert "without blanks" not in describe(alone)
 
 
 def test_chinese_words_are_taken(tmp_path: Path) -> None:

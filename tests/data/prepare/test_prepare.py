@@ -127,6 +127,7 @@ def test_report_counts_what_was_odd(tmp_path: Path) -> None:
         "empty_lines": 1,
         "marks_dropped": 2,
         "replaced_lines": 1,
+        "unspaced_documents": 0,
         "long_sentences": 0,
         "long_sentence_words": 0,
         "longest_sentence": 2,
