@@ -176,6 +176,11 @@ class EvaluationConfig:
     every: int = setting(
         10_000, "The number of steps between two evaluations; 0 means only before and after training.", least=0
     )
+    tokens: int = setting(
+        0,
+        "The number of held-out tokens that are evaluated, in blocks spread evenly over the text; 0 means all of them.",
+        least=0,
+    )
     batch_size: int = setting(
         64,
         "The number of rows that the text is divided into; each starts from a zero state, so the metric depends on it.",

@@ -12,7 +12,7 @@ from elmo_jax.cli.options import (
     model_source,
     text_options,
 )
-from elmo_jax.cli.values import check_distinct, output, source, whole
+from elmo_jax.cli.values import check_distinct, local, output, source, whole
 from elmo_jax.files import write_json
 
 
@@ -36,6 +36,12 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="N",
         help="number of rows that the text is divided into (default: that of the model's held-out evaluation)",
     )
+    parser.add_argument(
+        "--vocab",
+        type=local,
+        metavar="FILE",
+        help="count the words that are not in FILE (one per line) as <UNK>, to compare biLMs over one vocabulary",
+    )
     add_text_options(parser)
     parser.set_defaults(run=_evaluate)
 
@@ -44,12 +50,14 @@ def _evaluate(options: argparse.Namespace) -> int:
     from elmo_jax.training.evaluate_text import evaluate_text
 
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
-    check_distinct(outputs, {"MODEL": options.model, **{f"--data {path}": path for path in options.data}})
+    inputs = {"MODEL": options.model, **{f"--data {path}": path for path in options.data}}
+    check_distinct(outputs, inputs | ({"--vocab": options.vocab} if options.vocab else {}))
     result = evaluate_text(
         model_source(options),
         options.data,
         text_options(options),
         batch_size=options.batch_size,
+        words=options.vocab,
         per_sentence=options.per_sentence,
     )
     print(result.describe())

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from elmo_jax.data.blocks import BLOCK_TOKENS
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
 
 Array = Any  # a NumPy array on the host, a jax.Array in a device's program
@@ -25,6 +26,14 @@ class BlockSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> np.ndarray: ...
+
+
+def spread_blocks(blocks: BlockSource, tokens: int) -> BlockSource:
+    """Returns blocks with about `tokens` tokens, spread evenly over a text; all of them if it is shorter, or for 0."""
+    number = -(-tokens // BLOCK_TOKENS)
+    if not tokens or number >= len(blocks):
+        return blocks
+    return [blocks[i * len(blocks) // number] for i in range(number)]
 
 
 class Window(NamedTuple):

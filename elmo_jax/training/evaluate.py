@@ -2,6 +2,9 @@
 
 Every row starts from a zero LSTM state, which is carried to its end, and every token is scored once.
 
+Words can be merged with `<UNK>`: all of them then count as one word, whose probability is the sum of theirs. So biLMs
+with different vocabularies can be compared over the words that both have.
+
 Shapes: T steps, B rows of this process, R rows of all processes, V vocabulary, D devices; a leading 2 is the direction.
 """
 
@@ -56,6 +59,7 @@ class Evaluator:
         mesh: Mesh,
         vocabulary_size: int,
         placement: Placement = Placement.REPLICATED,
+        merged: np.ndarray | None = None,
     ):
         """Makes the program without compiling it.
 
@@ -65,7 +69,10 @@ class Evaluator:
           mesh: the devices.
           vocabulary_size: V.
           placement: the placement of the softmax's rows.
+          merged: bool [V], true for the words that are merged with `<UNK>`, which is always one of them. If it is
+            given, the softmax of the parameters must have `merged_bias` (`with_merged`).
         """
+        self._merged = np.arange(vocabulary_size) == UNKNOWN_ID if merged is None else merged
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
         self._rows = -(-config.batch_size // mesh.size) * mesh.size  # rounded up to the devices; some rows may be empty
         self._softmax_losses = _losses_of_a_share if placement is Placement.SHARDED else _losses_of_all
@@ -130,7 +137,7 @@ class Evaluator:
         for window in prefetched(self._windows(blocks, distinct)):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
             losses, carry = self._step(params, on_devices, carry, spellings)
-            unknown += int(np.sum((window.window.targets[0] == UNKNOWN_ID) & window.mask))
+            unknown += int(np.sum(self._merged[window.window.targets[0]] & window.mask))
             if late is not None:
                 totals.add(*late)
             late = losses, window
@@ -163,12 +170,28 @@ class Evaluator:
         )
 
 
+def with_merged(params: Tree, merged: np.ndarray) -> Tree:
+    """Returns a parameter tree, in the order of the vocabulary, whose softmax says which words are merged.
+
+    Args:
+      params: the parameter tree of an export.
+      merged: bool [V], true for the words that are merged with `<UNK>`.
+    """
+    softmax = params["softmax"]
+    return params | {"softmax": softmax | {"merged_bias": np.where(merged, softmax["bias"], -np.inf)}}
+
+
 def _losses_of_all(
     hidden: jax.Array, softmax: Tree, targets: jax.Array, vocabulary_size: int, chunk: int, precision: Precision
 ) -> jax.Array:
     """Returns the losses [N] of hidden vectors [N, P] on a device with all rows; `targets` [N] are rows."""
-    bias = without_padding(softmax["bias"], vocabulary_size)
-    return full_softmax_losses(hidden, softmax["kernel"], bias, targets, chunk, precision)
+    kernel, bias = softmax["kernel"], without_padding(softmax["bias"], vocabulary_size)
+    losses = full_softmax_losses(hidden, kernel, bias, targets, chunk, precision)
+    if "merged_bias" not in softmax:
+        return losses
+    merged = without_padding(softmax["merged_bias"], vocabulary_size)
+    total, of_merged = (log_normaliser(hidden, kernel, b, chunk, precision) for b in (bias, merged))
+    return jnp.where(merged[targets] > -jnp.inf, total - of_merged, losses)
 
 
 def _losses_of_a_share(
@@ -183,12 +206,19 @@ def _losses_of_a_share(
     hidden, targets = lax.all_gather((hidden, targets), AXIS, tiled=True)  # [D * N, P], [D * N]
     places = jnp.where((targets >= first) & (targets < first + share), targets - first, share)
     row, its_bias = (softmax[name].at[places].get(mode="fill", fill_value=0) for name in ("kernel", "bias"))
+
+    def normaliser(bias: jax.Array) -> jax.Array:
+        bias = without_padding(bias, vocabulary_size, first)
+        part = log_normaliser(hidden, softmax["kernel"], bias, chunk, precision)
+        highest = lax.pmax(part, AXIS)
+        return jnp.log(lax.psum(jnp.exp(part - highest), AXIS)) + highest
+
     true = lax.psum(jnp.sum(hidden * row, axis=-1) + its_bias, AXIS)
-    bias = without_padding(softmax["bias"], vocabulary_size, first)
-    part = log_normaliser(hidden, softmax["kernel"], bias, chunk, precision)
-    highest = lax.pmax(part, AXIS)
-    total = jnp.log(lax.psum(jnp.exp(part - highest), AXIS)) + highest
-    return lax.dynamic_slice_in_dim(total - true, lax.axis_index(AXIS) * number, number)
+    if "merged_bias" in softmax:
+        own = softmax["merged_bias"].at[places].get(mode="fill", fill_value=-jnp.inf)
+        true = jnp.where(lax.pmax(own, AXIS) > -jnp.inf, normaliser(softmax["merged_bias"]), true)
+    losses = normaliser(softmax["bias"]) - true
+    return lax.dynamic_slice_in_dim(losses, lax.axis_index(AXIS) * number, number)
 
 
 class _Totals:

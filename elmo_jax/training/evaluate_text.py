@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from elmo_jax.characters import PADDING
+from elmo_jax.characters import MARKS, PADDING
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.corpus import REPORT, Corpus
-from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
 from elmo_jax.data.windows import BlockSource, DistinctWords
@@ -22,7 +22,7 @@ from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores
+from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
 from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
 from elmo_jax.training.softmax_sharding import choose_placement
 
@@ -37,12 +37,14 @@ class TextEvaluation:
       perplexity: the perplexities.
       sentences: the number of sentences.
       vocabulary_size: the number of words of the softmax.
+      merged: the number of these words that were counted as `<UNK>`, besides itself.
       step: the step of the run that the biLM was made at; None if it is unknown.
     """
 
     perplexity: Perplexity
     sentences: int
     vocabulary_size: int
+    merged: int
     step: int | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class TextEvaluation:
             "sentences": self.sentences,
             "unknown_targets": self.perplexity.unknown,
             "vocabulary_size": self.vocabulary_size,
+            "merged_words": self.merged,
             "step": self.step,
         }
 
@@ -60,11 +63,12 @@ class TextEvaluation:
         """Returns the result as text."""
         p = self.perplexity
         step = "" if self.step is None else f"step {self.step:,}\n"
+        merged = f", of which {self.merged:,} count as <UNK>" if self.merged else ""
         return step + (
             f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n"
             f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of"
-            f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words. Comparable only with perplexities over"
-            " the same vocabulary and text."
+            f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words{merged}. Comparable only with"
+            " perplexities over the same vocabulary and text."
         )
 
 
@@ -74,6 +78,7 @@ def evaluate_text(
     options: TextOptions | None = None,
     *,
     batch_size: int | None = None,
+    words: Path | None = None,
     per_sentence: Path | None = None,
 ) -> TextEvaluation:
     """Measures the perplexity of a biLM on a text with the full softmax.
@@ -85,11 +90,13 @@ def evaluate_text(
       sources: the sources of the text, see `prepare`, or one prepared corpus, whose held-out part is read.
       options: the options for reading the text.
       batch_size: the number of rows; None for the number with which the model's own held-out perplexity was measured.
+      words: a vocabulary file; the words of the biLM that it does not have count as `<UNK>`, whose probability is then
+        the sum of theirs. So biLMs with different vocabularies are compared over the words that both have.
       per_sentence: a tab-separated file to write the log-probabilities of each sentence to.
 
     Raises:
       UserError: the model or the text does not exist, the model has no softmax, the corpus was prepared with another
-        vocabulary, or the number of rows is out of range.
+        vocabulary, the file of words has no word of the biLM, or the number of rows is out of range.
     """
     if batch_size is not None and not 1 <= batch_size <= MOST_ROWS:
         raise UserError(f"--batch-size: expected 1 to {MOST_ROWS:,}, got {batch_size:,}")
@@ -98,6 +105,7 @@ def evaluate_text(
         raise UserError(
             f"{_name(model)}: this biLM has no softmax (the published files have none), so it has no perplexity"
         )
+    merged = None if words is None else _merged(words, bilm.vocabulary)
     mesh = make_mesh()
     program = BiLM(
         bilm.config,
@@ -107,8 +115,8 @@ def evaluate_text(
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
     vocabulary_size = len(bilm.vocabulary)
     placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
-    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement)
-    params = place_params(bilm.params, placement, mesh)
+    evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement, merged)
+    params = place_params(bilm.params if merged is None else with_merged(bilm.params, merged), placement, mesh)
     with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
         corpus = _corpus(sources, bilm.vocabulary, Path(temporary), options)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
@@ -117,7 +125,18 @@ def evaluate_text(
         perplexity, scores = evaluator.sentences(params, blocks, DistinctWords(spellings, PADDING), on_devices)
         if per_sentence is not None:
             write_text(per_sentence, _sentence_lines(blocks, corpus.words(), scores))
-    return TextEvaluation(perplexity, len(scores.tokens), len(bilm.vocabulary), bilm.info.get("steps"))
+    others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>
+    return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"))
+
+
+def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
+    """Returns which words of the vocabulary are `<UNK>` or not in the file, bool [V]."""
+    kept = set(read_vocabulary(path))
+    merged = np.array([word not in kept for word in vocabulary])
+    merged[UNKNOWN_ID] = True
+    if merged[len(MARKS) :].all():
+        raise UserError(f"{path}: has no word of the biLM's vocabulary, so all words would count as <UNK>")
+    return merged
 
 
 def _name(model: BiLMSource) -> str:

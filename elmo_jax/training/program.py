@@ -11,7 +11,7 @@ from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.windows import BlockSource, DistinctWords
+from elmo_jax.data.windows import BlockSource, DistinctWords, spread_blocks
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.evaluate import Evaluator
@@ -119,8 +119,11 @@ class Program:
 
     def heldout(self, params: Tree) -> Perplexity:
         """Returns the perplexity of the corpus's held-out text; `params` are those of a training state."""
-        blocks = self.corpus.blocks("heldout")
-        return self._evaluator.perplexity(params, blocks, self._distinct, self.spellings)
+        return self._evaluator.perplexity(params, self._heldout_blocks(), self._distinct, self.spellings)
+
+    def _heldout_blocks(self) -> BlockSource:
+        """Returns the held-out text, or the blocks of it that are evaluated."""
+        return spread_blocks(self.corpus.blocks("heldout"), self.config.evaluation.tokens)
 
     def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
         """Returns the perplexity of another text whose lexicon begins with the vocabulary of the corpus.
@@ -143,4 +146,4 @@ class Program:
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
         placed = place_params(params, placement, self.mesh)
-        return evaluator.perplexity(placed, self.corpus.blocks("heldout"), self._distinct, self.spellings)
+        return evaluator.perplexity(placed, self._heldout_blocks(), self._distinct, self.spellings)

@@ -14,6 +14,7 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.report import describe
 from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.data.windows import spread_blocks
 from elmo_jax.errors import UserError
 
 
@@ -193,3 +194,18 @@ def test_blocks_do_not_depend_on_the_parts(parts: int) -> None:
     cut = list(cut_blocks(zip(np.split(ids, words), np.split(lengths, bounds), strict=True)))
     whole = list(cut_blocks([(ids, lengths)]))
     assert [block.tolist() for block in cut] == [block.tolist() for block in whole]
+
+
+def test_blocks_are_spread_evenly() -> None:
+    blocks = [np.full(BLOCK_TOKENS - 7 * (i % 3), i) for i in range(10)]
+    for tokens, expected in (
+        (0, range(10)),
+        (1, [0]),
+        (BLOCK_TOKENS, [0]),
+        (BLOCK_TOKENS + 1, [0, 5]),
+        (3 * BLOCK_TOKENS, [0, 3, 6]),
+        (9 * BLOCK_TOKENS, range(9)),
+        (9 * BLOCK_TOKENS + 1, range(10)),
+        (10**12, range(10)),
+    ):
+        assert [block[0] for block in spread_blocks(blocks, tokens)] == list(expected)

@@ -72,6 +72,31 @@ def test_unknown_words_are_counted(commands: Commands, whole: Path, corpus: Path
     assert found["vocabulary_size"] == len(vocabulary)
 
 
+def test_words_that_are_not_in_a_file_count_as_unknown(
+    commands: Commands, whole: Path, corpus: Path, text: Path, tmp_path: Path
+) -> None:
+    vocabulary, fewer = corpus / "vocabulary.txt", tmp_path / "fewer.txt"
+    fewer.write_text("<S>\n</S>\n<UNK>\nthe\nzzyzx\n")  # one of them is not in the biLM's vocabulary
+    size = len(vocabulary.read_text().splitlines())
+    same = evaluate(commands, tmp_path, whole, text, "--vocab", vocabulary)
+    assert same["merged_words"] == 0 and same["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
+    assert same["perplexity"] == pytest.approx(evaluate(commands, tmp_path, whole, text)["perplexity"], rel=1e-6)
+    found = evaluate(commands, tmp_path, whole, text, "--vocab", fewer)
+    assert found["merged_words"] == size - 4
+    assert found["unknown_targets"] == pytest.approx(1 - (TEXT.split().count("the") + SENTENCES) / (WORDS + SENTENCES))
+    assert 1 < found["perplexity"]["average"] < same["perplexity"]["average"]
+
+
+def test_files_of_words_that_are_refused(commands: Commands, whole: Path, text: Path, tmp_path: Path) -> None:
+    for content, complaint in (
+        ("the\n", "no <S> and no </S> and no <UNK>"),
+        ("<S>\n</S>\n<UNK>\nzzyzx\n", "has no word of the biLM's vocabulary, so all words would count as <UNK>"),
+    ):
+        (tmp_path / "words.txt").write_text(content)
+        ended = commands.run("evaluate", whole, "--data", text, "--vocab", tmp_path / "words.txt")
+        assert f"words.txt: {complaint}" in ended.complaint
+
+
 def test_sentences_add_up_to_the_perplexity(commands: Commands, whole: Path, text: Path, tmp_path: Path) -> None:
     lines = tmp_path / "sentences.tsv"
     found = evaluate(commands, tmp_path, whole, text, "--per-sentence", lines)

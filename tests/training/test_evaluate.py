@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import from_lanes, to_lanes
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.windows import EvaluationWindow, both_directions
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
 from elmo_jax.training import evaluate as evaluation
-from elmo_jax.training.evaluate import Evaluator
+from elmo_jax.training.evaluate import Evaluator, with_merged
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config, with_dropout
 
 SETTINGS = EvaluationConfig(batch_size=3, unroll_steps=7, vocabulary_chunk=9)
@@ -28,16 +28,22 @@ def training():
     return SmallTraining(with_dropout(small_config(), 0.5), devices=1)
 
 
-def evaluate(training, settings, devices, blocks=None):
+def evaluate(training, settings, devices, blocks=None, merged=None):
     mesh = make_mesh(jax.devices()[:devices])
-    evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY)
-    params = jax.device_put(training.state.params, jax.sharding.NamedSharding(mesh, REPLICATED))
+    evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, merged=merged)
+    params = training.state.params
+    if merged is not None:
+        params = to_lanes(with_merged(from_lanes(params, VOCABULARY), merged))
+    params = jax.device_put(params, jax.sharding.NamedSharding(mesh, REPLICATED))
     blocks = training.blocks[:6] if blocks is None else blocks
     return evaluator.sentences(params, blocks, training.distinct, training.spellings)
 
 
 def plain_losses(training, text):
-    """Returns the losses [2, n] of one row's text in both directions by the plain softmax; the state is carried."""
+    """Returns the losses [2, n, V] of all words in one row's text by the plain softmax, and the targets [2, n].
+
+    The state is carried.
+    """
     streams = both_directions(text)
     params, model = from_lanes(training.state.params, VOCABULARY), training.step.model
     words = np.unique(text)
@@ -52,13 +58,14 @@ def plain_losses(training, text):
     )
     logits = layers[-1][:, :, 0] @ params["softmax"]["kernel"].T + params["softmax"]["bias"]  # [2, n, V]
     targets = np.where(streams[1::2] < VOCABULARY, streams[1::2], 2)
-    return -np.take_along_axis(np.asarray(jax.nn.log_softmax(logits)), targets[..., None], -1)[..., 0], targets
+    return -np.asarray(jax.nn.log_softmax(logits)), targets
 
 
 def test_equals_the_plain_form(training):
     found, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=1), devices=1)
     text = np.concatenate(training.blocks[:6])
     losses, targets = plain_losses(training, text)
+    losses = np.take_along_axis(losses, targets[..., None], -1)[..., 0]
     assert_allclose(np.log([found.forward, found.backward]), losses.mean(1), rtol=1e-5)
     assert found.average == pytest.approx(np.exp(losses.mean()), rel=1e-5)
     assert found.tokens == len(text) == scores.tokens.sum()
@@ -66,6 +73,27 @@ def test_equals_the_plain_form(training):
     sentence = np.cumsum(text == 0) - 1
     assert_allclose(scores.log_probability[0], -np.bincount(sentence, losses[0]), rtol=1e-4)
     assert_allclose(scores.log_probability[1], -np.bincount(sentence, losses[1]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("chunk", [9, 1000])
+def test_merged_words_have_the_sum_of_their_probabilities(training, devices, chunk):
+    merged = np.arange(VOCABULARY) % 3 == 2  # with <UNK>
+    settings = dataclasses.replace(SETTINGS, batch_size=1, vocabulary_chunk=chunk)
+    found, scores = evaluate(training, settings, devices, merged=merged)
+    losses, targets = plain_losses(training, np.concatenate(training.blocks[:6]))
+    losses = np.where(merged, -np.logaddexp.reduce(-losses[..., merged], -1, keepdims=True), losses)
+    expected = np.take_along_axis(losses, targets[..., None], -1)[..., 0].mean(1)
+    assert_allclose(np.log([found.forward, found.backward]), expected, rtol=1e-5)
+    assert found.unknown == merged[targets[0]].mean() > np.mean(targets[0] == 2)
+    assert_allclose(-scores.log_probability.sum(1) / found.tokens, expected, rtol=1e-5)
+
+
+def test_unknown_words_alone_merge_nothing(training):
+    whole, _ = evaluate(training, SETTINGS, devices=1)
+    alone, _ = evaluate(training, SETTINGS, devices=1, merged=np.arange(VOCABULARY) == 2)
+    assert_allclose([alone.forward, alone.backward], [whole.forward, whole.backward], rtol=1e-6)
+    assert alone.unknown == whole.unknown
 
 
 def test_devices_windows_and_chunks_change_nothing(training):

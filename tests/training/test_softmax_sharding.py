@@ -15,7 +15,7 @@ from elmo_jax.config import EvaluationConfig, OptimizerConfig
 from elmo_jax.distributed.mesh import REPLICATED, distribute, gather, make_mesh, named_shardings, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import Precision
-from elmo_jax.training.evaluate import Evaluator
+from elmo_jax.training.evaluate import Evaluator, with_merged
 from elmo_jax.training.partitioning import BATCH_SPECS, params_specs, state_specs
 from elmo_jax.training.softmax_sharding import Placement, ShardedRows, Wanted, choose_placement, round_size
 from tests.training.helpers import ROWS, SmallTraining, small_config
@@ -175,18 +175,20 @@ def test_what_is_exported_is_the_same_bit_for_bit(adagrad):
     jax.tree.map(np.testing.assert_array_equal, exported, natural)
 
 
+@pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("chunk", [9, 10_000])
-def test_evaluates_as_with_all_rows_on_every_device(adagrad, chunk):
+def test_evaluates_as_with_all_rows_on_every_device(adagrad, chunk, merge):
     training = adagrad[0]
     settings = EvaluationConfig(batch_size=3, unroll_steps=16, vocabulary_chunk=chunk)
     params = jax.device_get(training.state.params)
     # biases that distinguish words and padding
     natural = from_lanes(params, VOCABULARY)
     natural["softmax"] = natural["softmax"] | {"bias": np.linspace(-3, 3, VOCABULARY, dtype=np.float32)}
-    params, found = to_lanes(natural), []
+    merged = np.arange(VOCABULARY) % 5 == 2 if merge else None  # with <UNK>
+    params, found = to_lanes(with_merged(natural, merged) if merge else natural), []
     for devices, placement in ((1, Placement.REPLICATED), (DEVICES, Placement.SHARDED)):
         mesh = make_mesh(jax.devices()[:devices])
-        evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, placement)
+        evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, placement, merged)
         placed = distribute(params, params_specs(params, placement), mesh)
         found.append(evaluator.sentences(placed, training.blocks[:6], training.distinct, training.spellings))
     (one, scores), (many, others) = found
