@@ -260,18 +260,27 @@ def _backward_convolution(
     They are computed from `gradient` [K, F], the gradient of the maxima.
     """
     product, size = settings.precision.product, settings.config.embedding_dim
-    embedded = _embedded(weights.table, chars, settings)
+    embedded, positions = _embedded(weights.table, chars, settings), _positions(chars, settings)
+    ids = jnp.pad(chars, ((0, 0), (0, settings.widest)), constant_values=-1)  # past W there is no row of the table
 
-    def convolve(position: jax.Array, totals: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        kernel, vectors = totals
+    def table_gradient(ids: jax.Array, vectors: jax.Array) -> jax.Array:
+        # This is a product with one-hot rows, since a scatter would add one row at a time; like all sums, it is in
+        # float32.
+        one_hot = jax.nn.one_hot(ids.reshape(-1), CHARACTERS, dtype=jnp.float32)
+        return Precision.FLOAT32.product(one_hot, vectors.reshape(-1, size), (0, 0))
+
+    def convolve(position: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        kernel, table, vectors = totals
         chosen = jnp.where(where == position.astype(jnp.int8), gradient, 0.0)  # [K, F]
         kernel += product(_window(embedded, position, settings), chosen, (0, 0))
-        window = _window(vectors, position, settings) + product(chosen, weights.kernel, (1, 1))
-        return kernel, lax.dynamic_update_slice_in_dim(vectors, window, position * size, axis=1)
+        vectors += product(chosen, weights.kernel, (1, 1))
+        # No later window has the first character of this one, so that its gradient is complete.
+        table += table_gradient(lax.dynamic_slice_in_dim(ids, position, 1, axis=1), vectors[:, :size])
+        return kernel, table, jnp.pad(vectors[:, size:], ((0, 0), (0, size)))
 
-    start = (jnp.zeros(weights.kernel.shape, jnp.float32), jnp.zeros(embedded.shape, jnp.float32))
-    kernel, vectors = lax.fori_loop(0, _positions(chars, settings), convolve, start)
-    vectors = vectors[:, : chars.shape[1] * size].reshape(-1, size)  # [K * W, E]
-    # This is a product with one-hot rows, since a scatter would add one row at a time; like all sums, it is in float32.
-    one_hot = jax.nn.one_hot(chars.reshape(-1), CHARACTERS, dtype=jnp.float32)
-    return Precision.FLOAT32.product(one_hot, vectors, (0, 0)), kernel
+    # The gradients of the embeddings in the window, [K, widest * E], move with it.
+    window = jnp.zeros((chars.shape[0], settings.widest * size))
+    start = (jnp.zeros(weights.kernel.shape), jnp.zeros(weights.table.shape), window)
+    kernel, table, vectors = lax.fori_loop(0, positions, convolve, start)
+    rest = lax.dynamic_slice_in_dim(ids, positions, settings.widest, axis=1)
+    return table + table_gradient(rest, vectors), kernel
