@@ -1,4 +1,4 @@
-"""Settings of the process's environment: silences libtpu on machines without a TPU, and keeps freed memory."""
+"""The process's environment: silences libtpu on machines without a TPU, keeps freed memory, and counts the cores."""
 
 from __future__ import annotations
 
@@ -50,3 +50,10 @@ def keep_freed_memory() -> None:
     mallopt(_M_ARENA_MAX, 1)  # one arena for all threads, since only the main arena can hold large blocks
     mallopt(_M_MMAP_THRESHOLD, 2**30)
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use, which a container or Slurm may limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from elmo_jax.bench.machine import Machine
 from elmo_jax.bench.parts import measure
+from elmo_jax.bench.sizes import SIZES
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.processors import divide_cpu
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import UserError
 
@@ -28,6 +30,8 @@ def main() -> int:
     part, size = options.name.split("/")
     try:
         corpus = Corpus.open(options.corpus)
+        if part == "train":  # as `pretrain` does
+            divide_cpu(SIZES[size].model.lstm, options.rows or SIZES[size].rows)
         with contextlib.redirect_stdout(sys.stderr):  # only the metrics go to standard output
             machine = Machine(options.seconds, options.rows, options.profile)
             figures = measure(part, size, corpus, machine)

@@ -23,9 +23,8 @@ def line(name: str, figures: dict[str, Any]) -> str:
         return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs"
     shares = " ".join(f"{part} {share:.0%}" for part, share in figures["time_share"].items())
     if "devices_used" in figures:
-        shares = (
-            f"devices {figures['devices_used']}; one device {figures['tokens_per_second_of_one_device']:,.0f} tokens/s"
-        )
+        rate = figures["tokens_per_second_of_one_device"]
+        shares = f"devices {figures['devices_used']}; one device {rate:,.0f} tokens/s{shares and ': '}{shares}"
     if "beside" in figures:
         shares = f"{figures['share_of_beside']:.0%} of the speed of {figures['beside']}"
     work = (

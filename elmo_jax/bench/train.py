@@ -4,7 +4,8 @@ The shares of time are measured afterwards, forward and backward, by programs of
 `token_encoder` (from distinct words to vectors), `lstm` (the lookup of vectors, both stacks, dropout) and `softmax`
 (the rows and the losses of both directions). `update` is the rest of the step: norm, clipping and Adagrad. `data` is
 the time in which the host makes a batch. The host works in parallel to the device, so the shares of the device add up
-to 1 without it. On several devices, only `data` is reported.
+to 1 without it. On several accelerators, only `data` is reported; on several devices of a CPU, the shares are those of
+a training on one device, which is timed as well.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from elmo_jax.bench.machine import Machine, seconds_of, squares
 from elmo_jax.bench.plain import PlainStep
@@ -56,49 +58,77 @@ def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, d
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Returns the metrics of training; the module's docstring describes the shares of time."""
     mesh = make_mesh()
-    rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
-    check_rows(rows, mesh)
-    config = size.config(rows, machine.precision.value, str(corpus.path))
-    spellings = corpus.spellings()
-    step, state = _start(size, config, mesh)
-    program = map_step(step, state, mesh)
-    on_devices = to_devices(spellings, REPLICATED, mesh)
-    batches = _placed(host_batches(size, corpus, spellings, rows, mesh.size), mesh)
+    training = _Training(size, corpus, machine, mesh)
+    seconds, distinct_words = training.timed()
+    tokens = training.config.train.tokens_per_step
+    work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
+    figures = machine.figures(tokens, seconds, work.operations(tokens, distinct_words))
+    one = training
+    if machine.is_cpu and mesh.size > 1:
+        one = _Training(size, corpus, machine, make_mesh(jax.devices()[:1]))
+        seconds, _ = one.timed()
+        figures |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
+    shares = {"data": _seconds_of_a_batch(size, corpus, training.spellings, training.rows, one.mesh.size) / seconds}
+    if one.mesh.size == 1:
+        shares |= _device_shares(one.step, one.state, one.batch, training.spellings, seconds, machine)
+        if size is SIZES[PLAIN_SIZE]:
+            plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
+            figures["tokens_per_second_of_plain"] = tokens / plain
+    return figures | {"rows": training.rows, "time_share": shares}
 
-    batch, _ = next(batches)
-    state, _ = jax.block_until_ready(program(state, batch, on_devices))  # compiles
-    distinct_words: list[int] = []
-    steps = 1
 
-    def piece() -> Any:
-        nonlocal state, batch
+class _Training:
+    """A training of one size on some devices, which has made one step.
+
+    Attributes:
+      mesh: the devices.
+      rows: the rows of a batch.
+      config: the settings.
+      spellings: [types, W] the raw character ids of the lexicon.
+      on_devices: the same, on every device.
+      step: one update, as the program of one device.
+      state: the newest state.
+      batch: the newest batch.
+    """
+
+    def __init__(self, size: Size, corpus: Corpus, machine: Machine, mesh: Mesh) -> None:
+        """Starts the training and compiles its step."""
+        self.mesh, self._machine = mesh, machine
+        self.rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
+        check_rows(self.rows, mesh)
+        self.config = size.config(self.rows, machine.precision.value, str(corpus.path))
+        self.spellings = corpus.spellings()
+        self.step, self.state = _start(size, self.config, mesh)
+        self._program = map_step(self.step, self.state, mesh)
+        self.on_devices = to_devices(self.spellings, REPLICATED, mesh)
+        self._batches = _placed(host_batches(size, corpus, self.spellings, self.rows, mesh.size), mesh)
+        self._distinct_words: list[int] = []
+        jax.block_until_ready(self.run(1))  # compiles
+
+    def run(self, steps: int) -> Any:
+        """Makes some steps, and returns the metrics of the last one."""
         for _ in range(steps):
-            batch, distinct = next(batches)
-            distinct_words.append(distinct)
-            state, metrics = program(state, batch, on_devices)
+            self.batch, distinct = next(self._batches)
+            self._distinct_words.append(distinct)
+            self.state, metrics = self._program(self.state, self.batch, self.on_devices)
         return metrics
 
-    # A piece has several steps, so that work which a step defers (freeing memory) delays the next one, as in training.
-    steps = max(2, math.ceil(SECONDS_OF_A_PIECE / machine.timed(piece)))
-    pieces: list[float] = []
-    while len(pieces) < TIMED_AT_LEAST or sum(pieces) < machine.seconds:
-        pieces.append(machine.timed(piece))
-    if machine.profile:
-        with jax.profiler.trace(str(machine.profile)):
-            jax.block_until_ready(piece())
-
-    # The median piece counts, so that a short disturbance of a shared machine has no effect.
-    seconds, tokens = statistics.median(pieces) / steps, config.train.tokens_per_step
-    work = Work(config, size.vocabulary_size, windows_of(spellings))
-    operations = work.operations(tokens, round(statistics.mean(distinct_words)))
-    figures = machine.figures(tokens, seconds, operations)
-    shares = {"data": _seconds_of_a_batch(size, corpus, spellings, rows, mesh.size) / seconds}
-    if mesh.size == 1:
-        shares |= _device_shares(step, state, batch, spellings, seconds, machine)
-        if size is SIZES[PLAIN_SIZE]:
-            plain = _seconds_of_plain(config, size.vocabulary_size, batch, on_devices, machine)
-            figures["tokens_per_second_of_plain"] = tokens / plain
-    return figures | {"rows": rows, "steps": len(pieces) * steps, "time_share": shares}
+    def timed(self) -> tuple[float, int]:
+        """Returns the seconds per step, and the average number of distinct words per batch."""
+        machine = self._machine
+        # A piece has several steps, so that work which a step defers (freeing memory) delays the next one, as in
+        # training.
+        steps = max(2, math.ceil(SECONDS_OF_A_PIECE / machine.timed(lambda: self.run(1))))
+        self._distinct_words.clear()
+        pieces: list[float] = []
+        while len(pieces) < TIMED_AT_LEAST or sum(pieces) < machine.seconds:
+            pieces.append(machine.timed(lambda: self.run(steps)))
+        distinct_words = round(statistics.mean(self._distinct_words))
+        if machine.profile and self.mesh.size == jax.device_count():
+            with jax.profiler.trace(str(machine.profile)):
+                jax.block_until_ready(self.run(steps))
+        # The median piece counts, so that a short disturbance of a shared machine has no effect.
+        return statistics.median(pieces) / steps, distinct_words
 
 
 def windows_of(spellings: np.ndarray) -> float:

@@ -73,6 +73,7 @@ def _finetune(options: argparse.Namespace) -> int:
     if options.config is not None:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        from elmo_jax.distributed.processors import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.report import table
         from elmo_jax.finetuning.source import open_source
@@ -84,6 +85,7 @@ def _finetune(options: argparse.Namespace) -> int:
         if options.epochs is not None:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)
+        divide_cpu(source.bilm.config.lstm, config.train.batch_size)
         text = Text(options.data, text_options(options), options.heldout_fraction, options.heldout, options.workers)
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
         return tell_end(ended, options.workdir, table)

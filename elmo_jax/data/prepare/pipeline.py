@@ -7,7 +7,6 @@ only on the text and the settings, and not on the number of workers, the date or
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -19,6 +18,7 @@ from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources, say_formats
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import encode
+from elmo_jax.environment import available_cores
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder
 
@@ -81,7 +81,7 @@ def prepare(
         "errors": options.errors,
         **({} if options.language == TextOptions.language else {"language": options.language}),
     }
-    return _make(Path(out), settings, options, text, heldout_text, words, workers or _processors(), progress)
+    return _make(Path(out), settings, options, text, heldout_text, words, workers or available_cores(), progress)
 
 
 class _Vocabularies(NamedTuple):
@@ -194,13 +194,6 @@ def _check(
 
 def _digest(words: list[str] | None) -> str | None:
     return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
-
-
-def _processors() -> int:
-    """Returns the number of processors that this process may use, which a container or Slurm may limit."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1  # macOS
 
 
 def _identities(sources: Sequence[Source]) -> list[dict[str, Any]]:
