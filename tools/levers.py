@@ -26,12 +26,14 @@ import numpy as np
 from elmo_jax.bench.infer import BATCH, heldout_sentences
 from elmo_jax.bench.machine import squares
 from elmo_jax.bench.sizes import SIZES
-from elmo_jax.bench.train import host_batches
+from elmo_jax.bench.train import Training, host_batches
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.environment import available_cores
 from elmo_jax.model import lstm, reference
 from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
 from elmo_jax.model.precision import Precision
@@ -237,6 +239,21 @@ def softmax_levers(batch: Batch, turns: int, vocabulary_size: int) -> None:
     compare(title, ("whole table", form(dense)), ("drawn rows", form(rows)), turns)
 
 
+def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
+    """Measures whole training steps with one device per core."""
+    size, devices, steps = SIZES[name], jax.devices(), 4 if name == "tiny" else 1
+    one, all_devices = (
+        Training(size, corpus, make_mesh(devices[:number]), size.rows, Precision.FLOAT32)
+        for number in (1, len(devices))
+    )
+    compare(
+        "step: a device per core" + ("" if name == "tiny" else " (not taken)"),
+        ("one device", lambda: one.run(steps)),
+        (f"{len(devices)} devices", lambda: all_devices.run(steps)),
+        turns,
+    )
+
+
 def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
     """Measures inference for the middle and the longest batch of 64 sentences."""
     config = SIZES[name].model
@@ -280,12 +297,14 @@ def main() -> None:
     )
     options = parser.parse_args()
     corpus = Corpus.open(options.corpus)
+    jax.config.update("jax_num_cpu_devices", min(2, available_cores()))  # all but `devices_lever` use the first one
     for name in options.sizes.split(","):
         print(f"\n{name:<34} {'plain ms':>9} {'lever ms':>9} {'gain':>8} {'of CPU':>8}")
         batch = Batch(name, corpus)
         encoder_levers(batch, options.turns)
         lstm_levers(batch, options.turns)
         directions_lever(batch, options.turns)
+        devices_lever(name, corpus, options.turns)
         softmax_levers(batch, options.turns, batch.size.vocabulary_size)
         if name == "small":
             softmax_levers(batch, max(1, options.turns // 3), 793_471)

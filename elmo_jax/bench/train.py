@@ -32,6 +32,7 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM, initial_params
+from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.state import TrainState, initial_state, without_softmax
@@ -58,31 +59,31 @@ def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, d
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Returns the metrics of training; the module's docstring describes the shares of time."""
     mesh = make_mesh()
-    training = _Training(size, corpus, machine, mesh)
-    seconds, distinct_words = training.timed()
+    rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
+    training = Training(size, corpus, mesh, rows, machine.precision)
+    seconds, distinct_words = training.timed(machine)
     tokens = training.config.train.tokens_per_step
     work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
     figures = machine.figures(tokens, seconds, work.operations(tokens, distinct_words))
     one = training
     if machine.is_cpu and mesh.size > 1:
-        one = _Training(size, corpus, machine, make_mesh(jax.devices()[:1]))
-        seconds, _ = one.timed()
+        one = Training(size, corpus, make_mesh(jax.devices()[:1]), rows, machine.precision)
+        seconds, _ = one.timed(machine)
         figures |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
-    shares = {"data": _seconds_of_a_batch(size, corpus, training.spellings, training.rows, one.mesh.size) / seconds}
+    shares = {"data": _seconds_of_a_batch(size, corpus, training.spellings, rows, one.mesh.size) / seconds}
     if one.mesh.size == 1:
         shares |= _device_shares(one.step, one.state, one.batch, training.spellings, seconds, machine)
         if size is SIZES[PLAIN_SIZE]:
             plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
             figures["tokens_per_second_of_plain"] = tokens / plain
-    return figures | {"rows": training.rows, "time_share": shares}
+    return figures | {"rows": rows, "time_share": shares}
 
 
-class _Training:
+class Training:
     """A training of one size on some devices, which has made one step.
 
     Attributes:
       mesh: the devices.
-      rows: the rows of a batch.
       config: the settings.
       spellings: [types, W] the raw character ids of the lexicon.
       on_devices: the same, on every device.
@@ -91,17 +92,16 @@ class _Training:
       batch: the newest batch.
     """
 
-    def __init__(self, size: Size, corpus: Corpus, machine: Machine, mesh: Mesh) -> None:
-        """Starts the training and compiles its step."""
-        self.mesh, self._machine = mesh, machine
-        self.rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
-        check_rows(self.rows, mesh)
-        self.config = size.config(self.rows, machine.precision.value, str(corpus.path))
+    def __init__(self, size: Size, corpus: Corpus, mesh: Mesh, rows: int, precision: Precision) -> None:
+        """Starts the training with `rows` rows per batch, and compiles its step."""
+        check_rows(rows, mesh)
+        self.mesh = mesh
+        self.config = size.config(rows, precision.value, str(corpus.path))
         self.spellings = corpus.spellings()
         self.step, self.state = _start(size, self.config, mesh)
         self._program = map_step(self.step, self.state, mesh)
         self.on_devices = to_devices(self.spellings, REPLICATED, mesh)
-        self._batches = _placed(host_batches(size, corpus, self.spellings, self.rows, mesh.size), mesh)
+        self._batches = _placed(host_batches(size, corpus, self.spellings, rows, mesh.size), mesh)
         self._distinct_words: list[int] = []
         jax.block_until_ready(self.run(1))  # compiles
 
@@ -113,9 +113,8 @@ class _Training:
             self.state, metrics = self._program(self.state, self.batch, self.on_devices)
         return metrics
 
-    def timed(self) -> tuple[float, int]:
+    def timed(self, machine: Machine) -> tuple[float, int]:
         """Returns the seconds per step, and the average number of distinct words per batch."""
-        machine = self._machine
         # A piece has several steps, so that work which a step defers (freeing memory) delays the next one, as in
         # training.
         steps = max(2, math.ceil(SECONDS_OF_A_PIECE / machine.timed(lambda: self.run(1))))
