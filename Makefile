@@ -41,7 +41,7 @@ finetune: $(VENV)/installed-licenses
 	@test -f runs/sotu_tiny/result.json || $(MAKE) --no-print-directory pretrain
 	@$(BIN)/elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
 
-# how fast this machine trains, embeds and evaluates at three sizes, and trains two task models: about 10 minutes
+# how fast this machine trains, embeds and evaluates at three sizes, and trains two task models: 15 to 25 minutes
 bench: $(VENV)/installed
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
 	@$(BIN)/elmo-jax bench --corpus data/sotu --json bench.json

@@ -6,8 +6,7 @@
 
 hardware  2 CPU cores
 time      28 minutes of training at 7,600 tokens/s, and 2 minutes for each of the two held-out evaluations; 57 minutes
-in
-          all, while other jobs ran
+          in all, while other jobs ran
 result    83.4 held-out perplexity (forward 83.2, backward 83.6; 50,000 words; 5 novels); 50,161 before training
 measured  the result; the speed over the 1,800 steps during which no other job ran
 """

@@ -152,10 +152,9 @@ def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
 def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, lines: int) -> None:
     carry: Any = None
     interval = 0.5 if sys.stderr.isatty() else 30.0  # seconds; a log should have fewer lines than a terminal
-    hidden = not is_first()  # the bar of process 0 stands for all, which progress alike
-    with tqdm(
-        total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, disable=hidden
-    ) as bar:
+    # The bar of process 0 stands for all, which progress alike. Where it is shown, TQDM_DISABLE can still hide it.
+    hidden = {} if is_first() else {"disable": True}
+    with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, **hidden) as bar:
         for number, (first, window) in enumerate(_windows(sentences)):
             part = parts / f"{first:012}.{settings.format.value}"
             if part.exists() or number % jax.process_count() != jax.process_index():
