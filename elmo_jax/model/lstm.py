@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from elmo_jax.config import LSTMConfig
 from elmo_jax.model.precision import Precision
@@ -203,9 +204,19 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
 
     read = jnp.concatenate([state.hidden[None], hidden[:-1]])
     read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]
-    d_params = {"kernel": product(flat(read), flat(d_z), (0, 0)), "bias": d_bias}
+
+    @custom_vmap
+    def of_weights(x: jax.Array, y: jax.Array) -> jax.Array:
+        return product(flat(x), flat(y), (0, 0))
+
+    @of_weights.def_vmap
+    def of_each(size: int, _: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
+        # One product per direction, since the directions are taken apart again: a part of one product would be copied.
+        return jnp.stack([of_weights(x[d], y[d]) for d in range(size)]), True
+
+    d_params = {"kernel": of_weights(read, d_z), "bias": d_bias}
     if projection is not None:
-        d_params["projection"] = product(flat(inner), flat(d_hidden), (0, 0))
+        d_params["projection"] = of_weights(inner, d_hidden)
     return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None, None
 
 
