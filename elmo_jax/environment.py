@@ -7,6 +7,7 @@ import glob
 import importlib.util
 import os
 import platform
+from pathlib import Path
 
 # When JAX loads libtpu to look for devices, libtpu queries the topology of the TPU pod, prints errors to stderr because
 # nothing answers, and leaves a folder of logs in /tmp. The first three variables describe a single TPU host and switch
@@ -52,8 +53,15 @@ def keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time per period, and the period, of control groups v2
+
+
 def available_cores() -> int:
-    """Returns the number of cores that this process may use, which a container or Slurm may limit."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1  # macOS
+    """Returns the number of cores that this process may use, which Slurm or the quota of a container may limit."""
+    # macOS has no affinity.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _QUOTA.read_text(encoding="ascii").split()
+    except (OSError, ValueError):  # not Linux, or another version of control groups
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import jax
+from jax.extend.backend import clear_backends
 
 from elmo_jax.config import LSTMConfig
 from elmo_jax.environment import available_cores
@@ -29,20 +30,27 @@ def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
     """
     if 2 * config.projection * 4 * config.cells > LARGEST_KERNEL:
         return 1
-    return max(n for n in range(1, cores + 1) if n == 1 or (rows % n == 0 and rows >= n * FEWEST_ROWS))
+    devices = 1
+    while 2 * devices <= cores and rows % (2 * devices) == 0 and rows >= 2 * devices * FEWEST_ROWS:
+        devices *= 2  # a power of two, so that the lanes of a sharded softmax can be divided too
+    return devices
 
 
 def divide_cpu(config: LSTMConfig, rows: int) -> None:
     """Makes as many CPU devices as `devices_for` says.
 
-    The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), or if JAX is in use already,
-    as it is in a launch of several processes. It has no effect on a machine with accelerators, whose devices JAX
-    prefers.
+    The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
+    processes, or if there are arrays on the devices already. It has no effect on a machine with accelerators, whose
+    devices JAX prefers.
     """
     is_set = jax.config.values["jax_num_cpu_devices"] != -1
     if is_set or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
+    number = devices_for(config, rows, available_cores())
     try:
-        jax.config.update("jax_num_cpu_devices", devices_for(config, rows, available_cores()))
-    except RuntimeError:  # JAX is in use
-        return
+        jax.config.update("jax_num_cpu_devices", number)
+    except RuntimeError:  # there are devices, since a biLM was read from a checkpoint or this is one of many processes
+        if jax.distributed.is_initialized() or jax.default_backend() != "cpu" or jax.live_arrays():
+            return
+        clear_backends()
+        jax.config.update("jax_num_cpu_devices", number)

@@ -199,28 +199,48 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
     start = (State(*d_last), cells[-1], jnp.zeros_like(params["bias"]))
     (d_state, _, d_bias), (d_z, d_hidden, inner) = lax.scan(step, start, at, reverse=True)
 
-    def flat(x: jax.Array) -> jax.Array:
-        return x.reshape(-1, x.shape[-1])  # [T * B, ...]
-
     read = jnp.concatenate([state.hidden[None], hidden[:-1]])
     read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]
 
-    @custom_vmap
-    def of_weights(x: jax.Array, y: jax.Array) -> jax.Array:
-        return product(flat(x), flat(y), (0, 0))
-
-    @of_weights.def_vmap
-    def of_each(size: int, _: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
-        # One product per direction, since the directions are taken apart again: a part of one product would be copied.
-        return jnp.stack([of_weights(x[d], y[d]) for d in range(size)]), True
-
-    d_params = {"kernel": of_weights(read, d_z), "bias": d_bias}
+    d_params = {"kernel": _summed_products(settings.precision, read, d_z), "bias": d_bias}
     if projection is not None:
-        d_params["projection"] = of_weights(inner, d_hidden)
+        d_params["projection"] = _summed_products(settings.precision, inner, d_hidden)
     return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None, None
 
 
 _run.defvjp(_run_forward, _run_backward)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _summed_products(precision: Precision, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Returns the sum over all steps and rows of the outer products of [T, B, M] and [T, B, N], [M, N].
+
+    Where both directions are computed together there is one product for each, since the gradients of their weights are
+    taken apart again: a TPU would copy the two parts of one product.
+    """
+
+    @custom_vmap
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
+        return _summed_at_once(precision, x, y)
+
+    @product.def_vmap
+    def product_of_each(size: int, is_batched: list[bool], x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
+        xs, ys = (list(a) if batched else [a] * size for a, batched in zip((x, y), is_batched, strict=True))
+        return jnp.stack([product(*pair) for pair in zip(xs, ys, strict=True)]), True
+
+    return product(x, y)
+
+
+@_summed_products.defjvp
+def _tangent_of_summed_products(precision: Precision, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    # The rule is written out, since `custom_vmap` has none for reverse mode, which second derivatives need.
+    (x, y), (dx, dy) = primals, tangents
+    tangent = _summed_at_once(precision, dx, y) + _summed_at_once(precision, x, dy)
+    return _summed_products(precision, x, y), tangent
+
+
+def _summed_at_once(precision: Precision, x: jax.Array, y: jax.Array) -> jax.Array:
+    return precision.product(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), (0, 0))
 
 
 class ProjectedLSTM(nn.Module):

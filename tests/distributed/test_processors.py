@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
-import jax
 import pytest
 
+from elmo_jax import environment
 from elmo_jax.config import LSTMConfig
-from elmo_jax.distributed.processors import devices_for, divide_cpu
+from elmo_jax.distributed.processors import devices_for
 from elmo_jax.environment import available_cores
 
 SMALL, LARGE = LSTMConfig(cells=256, projection=64), LSTMConfig(cells=512, projection=256)
@@ -21,9 +21,11 @@ SMALL, LARGE = LSTMConfig(cells=256, projection=64), LSTMConfig(cells=512, proje
         (SMALL, 64, 1, 1),
         (SMALL, 64, 16, 2),  # 32 rows per device
         (SMALL, 1024, 16, 16),
-        (SMALL, 1024, 6, 4),  # 1,024 rows cannot be divided by 5 or 6
+        (SMALL, 1024, 6, 4),
         (SMALL, 63, 2, 1),
         (SMALL, 97, 3, 1),
+        (SMALL, 96, 3, 2),  # three devices could not divide the 256 lanes of the softmax
+        (SMALL, 192, 6, 4),
         (SMALL, 1, 2, 1),
         (LARGE, 64, 2, 1),
         (LSTMConfig(cells=4096, projection=512), 1024, 16, 1),
@@ -37,9 +39,17 @@ PROGRAM = """
 import jax
 from elmo_jax.config import LSTMConfig
 from elmo_jax.distributed.processors import divide_cpu
+{before}
 divide_cpu(LSTMConfig(cells=256, projection=64), 64)
 print(jax.device_count())
 """
+
+
+def devices_after(settings, before=""):
+    clean = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    command = [sys.executable, "-c", PROGRAM.format(before=before)]
+    environment = clean | {"JAX_PLATFORMS": "cpu"} | settings
+    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +61,24 @@ print(jax.device_count())
     ],
 )
 def test_what_the_user_has_set_stays(settings, devices):
-    clean = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    environment = clean | {"JAX_PLATFORMS": "cpu"} | settings
-    found = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
-    assert int(found.stdout) == devices
+    assert devices_after(settings) == devices
 
 
-def test_devices_that_are_in_use_stay(monkeypatch):
-    devices = jax.devices()
-    monkeypatch.delenv("XLA_FLAGS")
-    divide_cpu(SMALL, 64)
-    assert jax.devices() == devices and jax.config.values["jax_num_cpu_devices"] == -1
+@pytest.mark.parametrize(
+    ("before", "devices"),
+    [
+        ("jax.devices()", min(2, available_cores())),  # as after a biLM has been read
+        ("array = jax.numpy.ones(2)", 1),
+    ],
+)
+def test_devices_with_arrays_stay(before, devices):
+    assert devices_after({}, before) == devices
+
+
+def test_cores_are_limited_by_the_quota_of_a_container(tmp_path, monkeypatch):
+    quota = tmp_path / "cpu.max"
+    monkeypatch.setattr(environment, "_QUOTA", quota)
+    free = available_cores()
+    for text, cores in (("max 100000", free), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", free)):
+        quota.write_text(text)
+        assert available_cores() == cores

@@ -110,3 +110,29 @@ def test_bfloat16_gradients_are_near_those_of_float32():
     for a, b in zip(jax.tree.leaves(rounded), jax.tree.leaves(exact), strict=True):
         assert a.dtype == jnp.float32
         assert 1e-4 < np.linalg.norm(a - b) / np.linalg.norm(b) < 0.03
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda f: jax.vmap(jax.grad(f), (0, None)),
+        lambda f: jax.vmap(jax.jacrev(f), (0, None)),
+        lambda f: jax.vmap(
+            jax.grad(lambda p, x: sum(jnp.sum(d**2) for d in jax.tree.leaves(jax.grad(f)(p, x)))), (0, None)
+        ),
+        lambda f: lambda p, x: jax.vmap(lambda p: jax.jvp(lambda p: jax.grad(f)(p, x), (p,), (p,))[1])(p),
+    ],
+    ids=["gradient", "jacobian", "gradient of a gradient", "forward over reverse"],
+)
+def test_further_derivatives_of_two_directions_equal_those_of_each(derivative):
+    params, inputs, state, weights = problem(4)
+    settings = LSTMSettings(3.0, 3.0, Precision.FLOAT32)
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), params)
+
+    def loss(params, inputs):
+        return jnp.sum(weights[0] * projected_lstm(params, inputs, state, settings)[0])
+
+    together = derivative(loss)(both, inputs)
+    for d in range(2):
+        alone = derivative(loss)(jax.tree.map(lambda leaf, d=d: leaf[d : d + 1], both), inputs)
+        jax.tree.map(lambda t, a, d=d: assert_allclose(t[d], a[0], rtol=2e-4, atol=2e-5), together, alone)
