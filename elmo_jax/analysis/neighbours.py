@@ -19,7 +19,7 @@ from jax import lax
 from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_layer
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
-from elmo_jax.data.prepare.text import Errors, tokenise
+from elmo_jax.data.prepare.text import Errors, tokenise, without_blanks
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 
@@ -57,12 +57,14 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     """Returns the sentences of a running or tokenized text; `elmo_jax.data.prepare.text` describes the formats.
 
     Raises:
-      UserError: there is no such text, it has no words, or it is not UTF-8.
+      UserError: there is no such text, it has no words or words without blanks between them, or it is not UTF-8.
     """
     opened, sentences = open_sources([source], options), []
     say_formats(opened, show=True)
     for chunk in chunks(opened, Errors(options.errors), options.language):
         found = tokenise(chunk)
+        if found.unspaced:
+            raise without_blanks(found.unspaced[0])
         words = [found.types[number] for number in found.ids]
         ends = np.cumsum(found.lengths)
         sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]

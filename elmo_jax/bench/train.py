@@ -65,14 +65,15 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     tokens = training.config.train.tokens_per_step
     work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
     figures = machine.figures(tokens, seconds, work.operations(tokens, distinct_words))
-    one = training
+    one, spellings = training, training.spellings
     if machine.is_cpu and mesh.size > 1:
+        del training, one  # frees the memory of its state
         one = Training(size, corpus, make_mesh(jax.devices()[:1]), rows, machine.precision)
         seconds, _ = one.timed(machine)
         figures |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
-    shares = {"data": _seconds_of_a_batch(size, corpus, training.spellings, rows, one.mesh.size) / seconds}
+    shares = {"data": _seconds_of_a_batch(size, corpus, spellings, rows, one.mesh.size) / seconds}
     if one.mesh.size == 1:
-        shares |= _device_shares(one.step, one.state, one.batch, training.spellings, seconds, machine)
+        shares |= _device_shares(one.step, one.state, one.batch, spellings, seconds, machine)
         if size is SIZES[PLAIN_SIZE]:
             plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
             figures["tokens_per_second_of_plain"] = tokens / plain

@@ -13,6 +13,7 @@ from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import BlockSource, DistinctWords, spread_blocks
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
+from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.evaluate import Evaluator
 from elmo_jax.training.partitioning import (
@@ -27,6 +28,8 @@ from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work
 from elmo_jax.types import Tree
+
+SMALL = 10_000_000  # parameters, which take less than a second to draw
 
 
 class Program:
@@ -77,9 +80,16 @@ class Program:
 
         self._shapes = jax.eval_shape(lambda: start(None))
         self._shardings = named_shardings(state_specs(self._shapes, placement), mesh)
-        # It runs once, and on a CPU most of its time is that of its compilation, which LLVM's passes triple.
-        quickly = {"xla_backend_optimization_level": 0} if mesh.devices.flat[0].platform == "cpu" else None
-        self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=quickly)
+        self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
+
+    def _start_options(self) -> dict[str, int] | None:
+        """Returns the compiler's options for the program that makes the first state, which runs once.
+
+        For a small model on a CPU most of its time is that of its compilation, which LLVM's passes triple.
+        """
+        is_small = parameter_count(self._shapes.params) < SMALL
+        is_cpu = self.mesh.devices.flat[0].platform == "cpu"
+        return {"xla_backend_optimization_level": 0} if is_small and is_cpu else None
 
     def first_state(self, params: Tree | None) -> TrainState:
         """Makes the state of step 0, with these parameters or, for None, with random initial ones."""

@@ -220,21 +220,22 @@ def _find_files(name: str) -> tuple[Path, ...]:
 def _guess_format(path: Path) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
-    The text is tokenised if its commas, or full stops where there are no commas, are words of their own. Otherwise it
-    is running text, and it has one paragraph per line if most of the text is in adjacent lines that are too long to
-    have been wrapped, or that end where sentences do.
+    The text is tokenised if its commas, or full stops where there are no commas, are words of their own; full stops
+    count only if there are a quarter as many as lines, since abbreviations have some too. Otherwise it is running text,
+    and it has one paragraph per line if most of the text is in adjacent lines that are too long to have been wrapped,
+    or that end where sentences do.
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
-    words = sample.split()
-    for mark in (b",", b"."):
+    words, lines = sample.split(), sum(not line.isspace() for line in sample.splitlines() if line)
+    for mark, fewest in ((b",", 1), (b".", max(1, lines / 4))):
         alone = words.count(mark)
         attached = sum(word.endswith(mark) for word in words) - alone
-        if alone or attached:
+        if alone + attached >= fewest:
             break
     else:
         return Format.LINES, (
-            "it has no commas and no full stops to judge by, so it is taken for tokenised sentences, one per line"
+            "it has too few commas and full stops to judge by, so it is taken for tokenised sentences, one per line"
         )
     marks = "commas" if mark == b"," else "full stops"
     if alone >= attached:

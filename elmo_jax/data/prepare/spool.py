@@ -18,7 +18,7 @@ from elmo_jax.characters import MARKS
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.data.prepare.sources import Source, TextOptions
-from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Tokenised
+from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenised, without_blanks
 from elmo_jax.data.prepare.workers import tokenise_all
 
 SENTENCES_PER_UNIT = 100
@@ -40,8 +40,8 @@ class Spool:
       kinds: the kind of units of each source.
       sentences: the number of sentences.
       words: the number of words.
-      empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped`, `replaced_lines` and
-        `unspaced_documents`.
+      empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
+      unspaced_documents: the number of documents that were left out, since their words are not separated by blanks.
       long_sentences: the number of sentences of more than `LONG_SENTENCE` words.
       long_sentence_words: the number of words in these sentences.
       longest_sentence: the number of words of the longest sentence.
@@ -65,8 +65,15 @@ class Spool:
         self.long_sentences = self.long_sentence_words = self.longest_sentence = 0
 
     def read(self, chunks: Iterable[Chunk], workers: int, progress: Progress) -> None:
-        """Tokenises all chunks, in order, and writes them."""
+        """Tokenises all chunks, in order, and writes them.
+
+        Raises:
+          UserError: words are not separated by blanks, in a text without documents or in most of the text; or there are
+            bytes that are not UTF-8, with `Errors.STRICT`.
+        """
         source = 0
+        read = left_out = 0  # bytes
+        first: Piece | None = None  # that was left out
         with self._ids_path.open("wb") as ids_file, self._lengths_path.open("wb") as lengths_file:
             for chunk, found in tokenise_all(chunks, workers):
                 ids = self._ids
@@ -79,8 +86,16 @@ class Spool:
                     source = chunk.source
                 self._count(found)
                 self._add_units(chunk, found)
+                read += sum(len(piece.data) for piece in chunk.pieces)
+                left_out += sum(len(piece.data) for piece in found.unspaced)
+                if found.unspaced:
+                    first = first or found.unspaced[0]
+                    if self.kinds[chunk.source] is not Units.DOCUMENTS:
+                        raise without_blanks(found.unspaced[0])
                 progress.add(len(found.ids))
         self._close_source(source)
+        if first is not None and 2 * left_out > read:
+            raise without_blanks(first)
 
     def _count(self, found: Tokenised) -> None:
         self.sentences += len(found.lengths)
@@ -88,7 +103,7 @@ class Spool:
         self.empty_lines += found.empty_lines
         self.marks_dropped += found.marks_dropped
         self.replaced_lines += found.replaced_lines
-        self.unspaced_documents += found.unspaced_documents
+        self.unspaced_documents += sum(piece.starts_document for piece in found.unspaced)
         long = found.lengths[found.lengths > LONG_SENTENCE]
         self.long_sentences += len(long)
         self.long_sentence_words += int(long.sum())

@@ -108,7 +108,7 @@ class Tokenised:
       empty_lines: the number of lines without a word (in running text, those between paragraphs or documents).
       marks_dropped: the number of `<S>` and `</S>` that were found in the text and removed.
       replaced_lines: the number of lines with bytes that are not UTF-8.
-      unspaced_documents: the number of documents left out, since their words are not separated by blanks.
+      unspaced: the pieces that were left out, since their words are not separated by blanks.
     """
 
     types: list[str]
@@ -118,17 +118,16 @@ class Tokenised:
     empty_lines: int
     marks_dropped: int
     replaced_lines: int
-    unspaced_documents: int
+    unspaced: list[Piece]
 
 
 def tokenise(chunk: Chunk) -> Tokenised:
     """Splits a chunk into sentences of words.
 
-    A document whose words are not separated by blanks is left out, unless they are all like that.
+    A piece whose words are not separated by blanks is left out.
 
     Raises:
-      UserError: there are bytes that are not UTF-8, with `Errors.STRICT`, or words are not separated by blanks; the
-        message names file and line.
+      UserError: there are bytes that are not UTF-8, with `Errors.STRICT`; the message names file and line.
     """
     words: list[str] = []
     lengths: list[int] = []
@@ -136,9 +135,6 @@ def tokenise(chunk: Chunk) -> Tokenised:
     empty_lines = marks_dropped = 0
     texts, replaced = zip(*(_decode(piece, chunk.errors) for piece in chunk.pieces), strict=True)
     unspaced = [is_unspaced(text, chunk.format is Format.LINES) for text in texts]
-    if any(unspaced) and (all(unspaced) or not chunk.format.has_documents):
-        piece = chunk.pieces[unspaced.index(True)]
-        raise UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
     for text, leave_out in zip(texts, unspaced, strict=True):
         if leave_out:
             pieces.append(0)
@@ -174,9 +170,14 @@ def tokenise(chunk: Chunk) -> Tokenised:
         pieces=np.array(pieces, np.int32),
         empty_lines=empty_lines,
         marks_dropped=marks_dropped,
-        replaced_lines=sum(replaced),
-        unspaced_documents=sum(unspaced),
+        replaced_lines=sum(lines for lines, left_out in zip(replaced, unspaced, strict=True) if not left_out),
+        unspaced=[piece for piece, left_out in zip(chunk.pieces, unspaced, strict=True) if left_out],
     )
+
+
+def without_blanks(piece: Piece) -> UserError:
+    """Returns the error for a text whose words are not separated by blanks, from this piece on."""
+    return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
 
 
 def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:

@@ -120,3 +120,31 @@ def test_a_bilm_trains_on_korean(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 2
     layers, mask, _ = elmo_jax.load_bilm(tmp_path / "run").embed([["서울에", "비가"], ["왔다"]])
     assert np.isfinite(layers).all() and mask.sum() == 3 and not np.allclose(layers[0, 0, 0], layers[1, 0, 0])
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_where_the_document_without_blanks_lies_makes_no_difference(tmp_path: Path, place: str) -> None:
+    record = '{"text": "It rained all day in the town. We stayed at home and read books."}\n'
+    english = record * (1_200_000 // len(record))  # more than a chunk
+    chinese = json.dumps({"text": CHINESE}) + "\n"
+    (tmp_path / "text.jsonl").write_text(chinese + english if place == "first" else english + chinese)
+    corpus = prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", progress=False, workers=1)
+    assert corpus.report["text"]["unspaced_documents"] == 1
+
+
+@pytest.mark.parametrize("other", ["", "2021", "One sentence."])
+def test_a_text_is_refused_if_most_of_it_is_without_blanks(tmp_path: Path, other: str) -> None:
+    records = [{"text": CHINESE}] * 50 + [{"text": other}]
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(UserError, match="line 1: most of this text is in a script without blanks"):
+        prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", progress=False, workers=1)
+
+
+def test_a_file_without_blanks_in_a_folder_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.txt").write_text("It rained all day, in town. We stayed at home.\n\n" * 40)
+    (folder / "9.txt").write_text(CHINESE * 3, encoding="utf-8")
+    corpus = prepare([str(folder)], tmp_path / "out", TextOptions("raw"), progress=False, workers=1)
+    assert corpus.report["text"]["unspaced_documents"] == 1
