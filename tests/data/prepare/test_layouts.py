@@ -109,12 +109,13 @@ def test_layout_is_recognised_and_said(tmp_path: Path) -> None:
         "tokenised": "A sentence , tokenised .\nAnother one , too .\n",
         "tokenised_no_commas": "A sentence tokenised .\nAnother by Mr. Low .\n",
         "no_marks": "a line\nanother\n",
+        "one_abbreviation": "this is no. seven of the lines\n" + "the others have no marks at all\n" * 40,
     }
     for name, text in layouts.items():
         (tmp_path / name).write_text(text)
     found = open_sources([str(tmp_path / name) for name in layouts], TextOptions())
     running = [*[Format.DOCUMENTS] * 2, *[Format.RAW] * 2, Format.DOCUMENTS, Format.RAW, Format.DOCUMENTS]
-    expected = [*running, *[Format.LINES] * 3]
+    expected = [*running, *[Format.LINES] * 4]
     assert [source.format for source in found] == expected
     assert "one paragraph per line, with a blank line after each document" in found[0].reason
     assert all(source.reason for source in found)
