@@ -24,8 +24,8 @@ and train:
 hardware  1 CPU core
 time      1,200 tokens/s, at which an epoch would take 20 hours; preparing the text took 7 minutes on 2 cores
 result    none yet: it has been trained for 1,000 steps, 1.3 M tokens
-measured  the speed and the preparation. To evaluate the whole held-out text, 1.7 M tokens, would take 50 minutes, so only
-          a part of it is evaluated
+measured  the speed and the preparation. The whole held-out text, 1.7 M tokens, takes 50 minutes to evaluate, so a part
+          of it has to do
 """
 
 from pathlib import Path
