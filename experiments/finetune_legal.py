@@ -3,7 +3,7 @@
     pip install --no-deps "licensedcode-data>=32.1,<33"
     elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
 
-hardware  1 CPU core, as two devices; 2 CPU cores give the same numbers
+hardware  1 CPU core, as two devices (JAX_NUM_CPU_DEVICES=2); on 2 CPU cores it is as many by itself
 time      12 min 44 s of 13 min 39 s, at 4,500 tokens/s, beside another job
 result    359.5 -> 29.2 held-out perplexity on the licences (forward 29.3, backward 29.1; over 21,644 words,
           15.2% of the targets <UNK>), and 108.6 -> 444.8 on the speeches, which shows what is forgotten
