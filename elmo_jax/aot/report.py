@@ -12,7 +12,7 @@ from elmo_jax.aot.hlo import Instruction, parse
 from elmo_jax.aot.step import Compiled, Memory, Target
 from elmo_jax.aot.words import BatchWords
 from elmo_jax.config import Config
-from elmo_jax.training.softmax_sharding import FURTHER_ROUNDS
+from elmo_jax.training.row_gradients import FURTHER_ROUNDS
 from elmo_jax.training.throughput import Work
 
 

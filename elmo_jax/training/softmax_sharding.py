@@ -4,7 +4,7 @@ Either every device holds all rows, or each device holds a share (`Placement`); 
 Both variants are parts of the program of one device over the named axis `data`.
 
 Shapes: N targets of the device, S negatives of both directions (the same on all devices), R rows stored, D devices,
-r = R / D rows of a device's share, C rows requested from one owner per round, G rows of a device that have a gradient.
+r = R / D rows of a device's share, C rows requested from one owner per round, G rows per part of the gradients.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from elmo_jax.checkpoints.softmax_layout import LANES, stored_rows
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.optimizer import combine_rows
+from elmo_jax.training.row_gradients import Part, RowGradients, further_rounds
 from elmo_jax.types import Tree
 
 AXIS = "data"
-FURTHER_ROUNDS = "further_rounds"  # the name of a loop, by which the analysis of a compiled program recognises it
 
 _State = TypeVar("_State")
 
@@ -64,7 +64,7 @@ class ReplicatedRows:
             return softmax, None
         return jax.tree.map(lambda w: w[jnp.concatenate(wanted)], softmax), None
 
-    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> tuple[Any, Tree]:
+    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> RowGradients:
         """Returns the gradients of the rows that this device updates, averaged over all devices.
 
         Args:
@@ -72,19 +72,15 @@ class ReplicatedRows:
           wanted: the rows that were fetched.
           fetched: the second result of `fetch`.
           gradient: the gradients [N + S, ...] of the fetched rows.
-
-        Returns:
-          The ids [M] of rows, each once, with ids past the end that are to be ignored, and their gradients [M, ...]. If
-          all rows were fetched, None and the gradients of all rows.
         """
         if wanted is None:
-            return None, lax.pmean(gradient, AXIS)
+            return RowGradients((None, lax.pmean(gradient, AXIS)))
         split, devices = wanted.targets.shape[0], lax.axis_size(AXIS)
         of_negatives = lax.pmean(jax.tree.map(lambda g: g[split:], gradient), AXIS)
         of_targets = jax.tree.map(lambda g: lax.all_gather(g[:split] / devices, AXIS, tiled=True), gradient)
         ids = jnp.concatenate([lax.all_gather(wanted.targets, AXIS, tiled=True), wanted.negatives])
         rows = jax.tree.map(lambda t, n: jnp.concatenate([t, n]), of_targets, of_negatives)
-        return combine_rows(ids, rows, softmax["bias"].shape[0])
+        return RowGradients(combine_rows(ids, rows, softmax["bias"].shape[0]))
 
     def total(self, squares: jax.Array) -> jax.Array:
         """Returns the sum over all rows, each once, from the sum over the rows that this device updates."""
@@ -134,31 +130,40 @@ class ShardedRows:
         rows = jax.tree.map(lambda t, w: jnp.concatenate([t[requests.of], common(w)]), of_targets, softmax)
         return rows, _Fetched(requests, mine, touched)
 
-    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> tuple[Any, Tree]:
+    def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> RowGradients:
         """Returns what `ReplicatedRows.collect` returns, for the rows of this device's share."""
         devices = lax.axis_size(AXIS)
         if wanted is None:
-            return None, jax.tree.map(lambda g: lax.psum_scatter(g / devices, AXIS, tiled=True), gradient)
+            scattered = jax.tree.map(lambda g: lax.psum_scatter(g / devices, AXIS, tiled=True), gradient)
+            return RowGradients((None, scattered))
         requests, mine, touched = cast(_Fetched, fetched)
         split, share = requests.size, requests.share
-        most = min(share, devices * split + wanted.negatives.shape[0])  # G: the most rows that a batch can touch
-        # Each touched row gets a slot, in ascending order.
-        slots = jnp.where(touched, jnp.cumsum(touched) - 1, most)
-        ids = (share + jnp.arange(most)).at[slots].set(jnp.arange(share), mode="drop")
+        most = min(share, devices * split + wanted.negatives.shape[0])  # the most rows that a batch can touch
+        size = min(most, part_size(split, wanted.negatives.shape[0], devices))
+        # Each touched row gets a slot, in ascending order; a part has the rows of G consecutive slots.
+        slots = jnp.where(touched, jnp.cumsum(touched) - 1, -1)
+        parts = lax.pmax(-(-touched.sum() // size), AXIS)
         of_targets = jax.tree.map(lambda g: jax.ops.segment_sum(g[:split] / devices, requests.of, split), gradient)
         of_negatives = lax.pmean(jax.tree.map(lambda g: g[split:], gradient), AXIS)
 
-        def add(sums: Tree, rows: jax.Array, gradients: Tree) -> Tree:
-            places = slots.at[rows].get(mode="fill", fill_value=most)
-            return jax.tree.map(lambda s, g: s.at[places].add(g, mode="drop"), sums, gradients)
+        def part(number: Any) -> Part:
+            first = number * size
+            place_of = jnp.where((slots >= first) & (slots < first + size), slots - first, size)  # [r]
 
-        def give_back(number: Any, sums: Tree) -> Tree:
-            places = requests.places(number)
-            sent = jax.tree.map(lambda g: _to_all(g.at[places].get(mode="fill", fill_value=0)), of_targets)
-            return add(sums, requests.asked(number), sent)
+            def add(sums: Tree, rows: jax.Array, gradients: Tree) -> Tree:
+                places = place_of.at[rows].get(mode="fill", fill_value=size)
+                return jax.tree.map(lambda s, g: s.at[places].add(g, mode="drop"), sums, gradients)
 
-        none = jax.tree.map(lambda g: jnp.zeros((most, *g.shape[1:]), g.dtype), gradient)
-        return ids, requests.in_rounds(give_back, add(none, mine, of_negatives))
+            def give_back(number: Any, sums: Tree) -> Tree:
+                places = requests.places(number)
+                sent = jax.tree.map(lambda g: _to_all(g.at[places].get(mode="fill", fill_value=0)), of_targets)
+                return add(sums, requests.asked(number), sent)
+
+            ids = (share + jnp.arange(size)).at[place_of].set(jnp.arange(share), mode="drop")
+            none = jax.tree.map(lambda g: jnp.zeros((size, *g.shape[1:]), g.dtype), gradient)
+            return ids, requests.in_rounds(give_back, add(none, mine, of_negatives))
+
+        return RowGradients(part(0)) if size == most else RowGradients(part(0), part, parts)
 
     def total(self, squares: jax.Array) -> jax.Array:
         """Returns what `ReplicatedRows.total` returns; each row has one owner, so this is a sum over devices."""
@@ -200,10 +205,7 @@ class _Requests:
 
     def in_rounds(self, body: Callable[[Any, _State], _State], state: _State) -> _State:
         """Runs the first round, which suffices for most batches, and as many further rounds as any device needs."""
-        first = body(0, state)
-        with jax.named_scope(FURTHER_ROUNDS):
-            _, last = lax.while_loop(lambda c: c[0] < self._rounds, lambda c: (c[0] + 1, body(c[0], c[1])), (1, first))
-        return last
+        return further_rounds(self._rounds, body, body(0, state))
 
 
 class _Fetched(NamedTuple):
@@ -226,8 +228,20 @@ def round_size(targets: int, devices: int) -> int:
     30% are. The remainder of a word's id determines its owner, so the rows are divided almost evenly. The margin is
     four standard deviations.
     """
-    expected = targets / 2 / devices
-    return min(targets, math.ceil(expected + 4 * math.sqrt(expected) + 4))
+    return min(targets, _with_margin(targets / 2 / devices))
+
+
+def part_size(targets: int, negatives: int, devices: int) -> int:
+    """Returns G, the number of rows of a device's share whose gradients are handled at once.
+
+    It has room for a round of requests by all devices and for the negatives in the share, which the remainder of a
+    word's id divides almost evenly.
+    """
+    return devices * round_size(targets, devices) + _with_margin(negatives / devices)
+
+
+def _with_margin(expected: float) -> int:
+    return math.ceil(expected + 4 * math.sqrt(expected) + 4)
 
 
 LARGE = 256e6  # bytes of rows and accumulators; `auto` does not replicate more than that

@@ -22,6 +22,7 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, rate_shape, square_sum
+from elmo_jax.training.row_gradients import Part
 from elmo_jax.training.softmax_sharding import AXIS, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.state import TrainState, without, without_softmax
 from elmo_jax.types import Tree
@@ -76,21 +77,25 @@ class TrainStep:
         rows, fetched = exchange.fetch(softmax, wanted)
         gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(trained, rows, state, batch, spellings)
         dense_gradient, losses = lax.pmean((gradients[0], losses), AXIS)
-        ids, row_gradient = exchange.collect(softmax, wanted, fetched, gradients[1])
+        row_gradients = exchange.collect(softmax, wanted, fetched, gradients[1])
 
-        norm = jnp.sqrt(square_sum(dense_gradient) + exchange.total(square_sum(row_gradient)))
+        squares = row_gradients.fold(lambda part, total: total + square_sum(part[1]), jnp.zeros(()))
+        norm = jnp.sqrt(square_sum(dense_gradient) + exchange.total(squares))
         clip = self.config.optimizer.clip_norm
         scale = clip / jnp.maximum(norm, clip) if clip else jnp.ones(())
-        dense_gradient, row_gradient = jax.tree.map(lambda g: g * scale, (dense_gradient, row_gradient))
+        dense_gradient = jax.tree.map(lambda g: g * scale, dense_gradient)
 
         optimizer = self.config.optimizer
         shape = rate_shape(optimizer, self.total_steps)(state.step)
         updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, trained)
         rate = (optimizer.softmax_learning_rate or optimizer.learning_rate) * shape
-        updated = {
-            name: adagrad_rows(softmax[name], state.softmax_accumulator[name], ids, row_gradient[name], rate)
-            for name in softmax
-        }
+
+        def update(part: Part, rows: dict[str, tuple[jax.Array, jax.Array]]) -> dict[str, tuple[jax.Array, jax.Array]]:
+            ids, gradient = part
+            return {name: adagrad_rows(*rows[name], ids, gradient[name] * scale, rate) for name in rows}
+
+        rows_and_sums = {name: (softmax[name], state.softmax_accumulator[name]) for name in softmax}
+        updated = row_gradients.fold(update, rows_and_sums)
         new = TrainState(
             step=state.step + 1,
             params=state.params

@@ -18,7 +18,7 @@ from elmo_jax.aot.words import measured, typical
 from elmo_jax.cli.main import main
 from elmo_jax.config_file import load_config
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.training.softmax_sharding import FURTHER_ROUNDS
+from elmo_jax.training.row_gradients import FURTHER_ROUNDS
 from tests.training.helpers import TYPES as TYPES_OF_SMALL
 from tests.training.helpers import VOCABULARY as VOCABULARY_OF_SMALL
 from tests.training.helpers import SmallTraining, small_config

@@ -12,12 +12,14 @@ from numpy.testing import assert_allclose
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.softmax_layout import LANES, from_lanes, rows_of, stored_rows, to_lanes
 from elmo_jax.config import EvaluationConfig, OptimizerConfig
+from elmo_jax.data.batches import draw_negatives
 from elmo_jax.distributed.mesh import REPLICATED, distribute, gather, make_mesh, named_shardings, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import Precision
+from elmo_jax.training import softmax_sharding
 from elmo_jax.training.evaluate import Evaluator, with_merged
 from elmo_jax.training.partitioning import BATCH_SPECS, params_specs, state_specs
-from elmo_jax.training.softmax_sharding import Placement, ShardedRows, Wanted, choose_placement, round_size
+from elmo_jax.training.softmax_sharding import Placement, ShardedRows, Wanted, choose_placement, part_size, round_size
 from tests.training.helpers import ROWS, SmallTraining, small_config
 from tests.training.programs import COLLECTIVE, loop_computations
 
@@ -98,6 +100,26 @@ def test_trains_as_with_all_rows_on_every_device(optimizer, request):
     assert_same(alone, divided)
     for leaf in jax.tree.leaves((divided[0].params["softmax"], divided[0].softmax_accumulator)):
         assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {stored_rows(VOCABULARY) // DEVICES}
+
+
+def test_gradients_in_many_parts_train_so_too(monkeypatch):
+    """A part of seven rows holds a tenth of those that a crowded batch touches on its owner."""
+    monkeypatch.setattr(softmax_sharding, "part_size", lambda *sizes: 7)
+    alone, divided = (steps(training, [text, crowded, one_word, crowded]) for training in trainings())
+    assert_same(alone, divided)
+
+
+def test_usual_batches_need_one_part():
+    """The paper's batches on eight devices: the words of 1 Billion Word by rank, as Zipf's law has them."""
+    vocabulary, targets, negatives, rng = 793_471, 5120, 8192, np.random.default_rng(0)
+    share = stored_rows(vocabulary) // DEVICES
+    size = part_size(targets, 2 * negatives, DEVICES)
+    assert size < 6000 < min(share, DEVICES * targets + 2 * negatives)
+    for _ in range(5):
+        ranks = np.exp(rng.random(DEVICES * targets // 2) * np.log(vocabulary)).astype(int) - 1
+        drawn = [draw_negatives(rng, negatives, vocabulary)[0] for _ in range(2)]
+        rows = np.asarray(rows_of(np.unique(np.concatenate([ranks, *drawn])), vocabulary))
+        assert np.bincount(rows // share).max() <= size
 
 
 def test_the_full_softmax_trains_so_too():
@@ -203,8 +225,7 @@ def test_at_full_size_no_device_holds_or_moves_what_it_need_not():
     def program(rows, wanted, gradient):
         exchange = ShardedRows()
         fetched, requests = exchange.fetch(rows, wanted)
-        ids, gradient = exchange.collect(rows, wanted, requests, jax.tree.map(jnp.multiply, fetched, gradient))
-        return ids, gradient
+        return exchange.collect(rows, wanted, requests, jax.tree.map(jnp.multiply, fetched, gradient)).first
 
     spec = Placement.SHARDED.spec
     mapped = jax.shard_map(
