@@ -21,9 +21,9 @@ and train:
         --heldout novels/158_* novels/24_* novels/4217_* novels/6593_* novels/9830_*
     elmo-jax pretrain --config experiments/pretrain_english_all.py --workdir runs/english_all
 
-hardware  1 CPU core
-time      1,200 tokens/s, at which an epoch would take 20 hours; preparing the text took 7 minutes on 2 cores
-result    none yet: it has been trained for 1,000 steps, 1.3 M tokens
+hardware  2 CPU cores
+time      2,000 tokens/s (1,200 on one core), at which an epoch would take 12 hours; preparing the text took 7 minutes
+result    none yet: with --config.train.steps=9900 it has been trained for 4,079 steps, 5.2 M tokens
 measured  the speed and the preparation. The whole held-out text, 1.7 M tokens, takes 50 minutes to evaluate, so a part
           of it has to do
 """
