@@ -1,6 +1,7 @@
 """Runs the launch scripts, and writes stand-ins for the programs that they call."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,10 +18,29 @@ TPU = ["--name", "elmo", "--zone", "us-west4-a", "--type", "v5litepod-64", "--ru
 GKE = ["--name", "elmo", "--image", "registry.example/me/elmo_jax:1", "--accelerator", "tpu-v5-lite-podslice"]
 
 
-def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    script: str, *arguments: str, scripts: Path = LAUNCH, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A script, to its end."""
-    command = ["bash", str(LAUNCH / script), *arguments]
+    command = ["bash", str(scripts / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=30)
+
+
+def checkout(folder: Path) -> Path:
+    """Makes a repository with the launch scripts in its one commit; returns the folder of the scripts.
+
+    `tpu_pod.sh` refuses a checkout with changes, which that of a developer may have.
+    """
+    shutil.copytree(LAUNCH, folder / "launch")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "-c", "user.name=elmo", "-c", "user.email=elmo@example.org", "commit", "--quiet", "-m", "scripts")
+    return folder / "launch"
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Runs git in a folder."""
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True)
 
 
 def program(path: Path, text: str) -> str:
