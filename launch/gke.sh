@@ -47,7 +47,7 @@ for key in HOSTS CHIPS; do [[ ${value[$key]} =~ ^[1-9][0-9]*$ ]] || usage "--${k
 list='' # the arguments as a JSON list, which is also YAML
 for argument; do
   # Kubernetes replaces $(NAME) and turns $$ into $.
-  argument=${argument//\\/\\\\} argument=${argument//\"/\\\"} argument=${argument//\$/\$\$}
+  argument=${argument//\\/\\\\} argument=${argument//\"/\\\"} argument=${argument//\$/\$\$} argument=${argument//$'\n'/\\n}
   list+="${list:+, }\"$argument\""
 done
 value[ARGS]="[$list]"

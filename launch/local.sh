@@ -6,7 +6,7 @@
 #
 # The arguments after -- are passed to elmo-jax with the three options by which the processes find each other.
 # If nvidia-smi finds GPUs and JAX_PLATFORMS is not cpu, process I gets the I-th GPU (of CUDA_VISIBLE_DEVICES if that is
-# set). Ctrl-C and SIGTERM are passed on once, so that all processes save and end.
+# set). Ctrl-C and SIGTERM are passed on once, and the end of the terminal as SIGTERM, so that all processes save and end.
 # The exit code is that of the first process that failed; 134 and 75 mean that another one was lost. The others then have
 # GRACE_SECONDS to end by themselves, since a run that is asked to stop saves first, and are killed afterwards.
 #
@@ -27,17 +27,20 @@ shift 2
 
 root=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 if [[ -z ${ELMO_JAX:-} ]]; then
-  ELMO_JAX=elmo-jax
-  if [[ -x $root/.venv/bin/elmo-jax ]]; then ELMO_JAX=$root/.venv/bin/elmo-jax; fi
+  command=(elmo-jax)
+  if [[ -x $root/.venv/bin/elmo-jax ]]; then command=("$root/.venv/bin/elmo-jax"); fi
+else
+  read -ra command <<<"$ELMO_JAX" # may be several words, such as python -m elmo_jax
 fi
-read -ra command <<<"$ELMO_JAX" # may be several words, such as python -m elmo_jax
 
 gpus=()
-if [[ ${JAX_PLATFORMS:-} != cpu ]] && type nvidia-smi &>/dev/null; then
+# An empty CUDA_VISIBLE_DEVICES, or -1, hides all GPUs.
+if [[ ${JAX_PLATFORMS:-} != cpu && ${CUDA_VISIBLE_DEVICES-all} != "" && ${CUDA_VISIBLE_DEVICES:-} != -1 ]] &&
+  found=$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null); then
   if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
     IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
-  else
-    mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader)
+  elif [[ -n $found ]]; then
+    mapfile -t gpus <<<"$found"
   fi
   if ((${#gpus[@]} && ${#gpus[@]} < processes)); then
     echo "launch/local.sh: $processes processes for ${#gpus[@]} GPUs; start fewer, or set JAX_PLATFORMS=cpu" >&2
@@ -63,7 +66,7 @@ to_all() { # sends a signal to all processes that still run
   for pid in "${pids[@]}"; do kill "-$1" -- "-$pid" 2>/dev/null || true; done
 }
 trap 'to_all INT' INT
-trap 'to_all TERM' TERM
+trap 'to_all TERM' TERM HUP # HUP: the terminal was closed
 
 for ((i = 0; i < processes; i++)); do
   line "$i"

@@ -142,11 +142,18 @@ install_project() { # a function whose status is tested does not end at a failed
 run_command() { # prints the run on one worker, which keeps the status: gcloud returns that of one of the workers
   echo "cd elmo_jax && rm -f ../elmo_jax_status && { .venv/bin/elmo-jax $(quoted "$@"); status=\$?; echo \$status >../elmo_jax_status; exit \$status; }"
 }
-has_mistake() { # whether the run ended with a user's mistake on any worker
-  local answers
+worst_status() { # prints the status that tells most among those of all workers: 2, another error, or else $1
+  local answers worst=$1 word each
   # shellcheck disable=SC2016 # expanded by the worker
-  answers=$(gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command='echo "status $(cat elmo_jax_status)"') || return
-  grep -q '^status 2$' <<<"$answers"
+  answers=$(gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command='echo "status $(cat elmo_jax_status)"') || true
+  while read -r word each; do
+    case $word-$each in
+      status-2) worst=2 && break ;;
+      status- | status-0 | status-75 | status-130 | status-134 | status-137 | status-143) ;; # the end, a stop, or a loss
+      status-*) worst=$each ;;
+    esac
+  done <<<"$answers"
+  echo "$worst"
 }
 
 stop_command() { # prints the end of processes that an earlier launch left on the workers, which a lost ssh connection does not end
@@ -191,7 +198,7 @@ while true; do
     status=255
   fi
   if $dry_run; then exit; fi
-  if ((status == 75 || status == 134)) && has_mistake; then status=2; fi
+  if ((status == 75 || status == 134)); then status=$(worst_status "$status"); fi
   case $status in
     0) say "complete; delete the slice with: $0 $(quoted --name "$name" --zone "$zone" "${again[@]}")--delete" && exit ;;
     2) exit 2 ;;

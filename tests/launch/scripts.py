@@ -18,9 +18,7 @@ TPU = ["--name", "elmo", "--zone", "us-west4-a", "--type", "v5litepod-64", "--ru
 GKE = ["--name", "elmo", "--image", "registry.example/me/elmo_jax:1", "--accelerator", "tpu-v5-lite-podslice"]
 
 
-def run(
-    script: str, *arguments: str, scripts: Path = LAUNCH, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(script: str, *arguments: str, scripts: Path = LAUNCH, **environment: str) -> subprocess.CompletedProcess[str]:
     """A script, to its end."""
     command = ["bash", str(scripts / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=30)

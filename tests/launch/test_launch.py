@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,30 @@ def test_local_gives_each_process_a_gpu(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "3 processes for 2 GPUs" in refused.stderr
 
 
+@pytest.mark.parametrize("hidden", ["", "-1", "by an error"])
+def test_local_without_usable_gpus(tmp_path: Path, hidden: str) -> None:
+    works = hidden != "by an error"
+    answer = "printf '0\\n1\\n'" if works else "echo 'NVIDIA-SMI has failed'; exit 9"
+    program(tmp_path / "nvidia-smi", f"#!/bin/sh\n{answer}\n")
+    there = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JAX_PLATFORMS": ""}
+    there |= {"CUDA_VISIBLE_DEVICES": hidden} if works else {}
+    shown = run("local.sh", "--dry-run", "3", "--", "pretrain", **there)
+    assert shown.returncode == 0 and "CUDA_VISIBLE_DEVICES" not in shown.stdout
+
+
+@pytest.mark.parametrize("script", ["local.sh", "slurm.sbatch"])
+def test_the_path_of_the_project_may_have_blanks(tmp_path: Path, script: str) -> None:
+    project = tmp_path / "my project"
+    shutil.copytree(LAUNCH, project / "launch")
+    (project / ".venv/bin").mkdir(parents=True)
+    own = program(project / ".venv/bin/elmo-jax", "#!/bin/sh\n")
+    arguments = ["--dry-run", *["1"] * (script == "local.sh"), "--", "pretrain"]
+    there = {"ELMO_JAX": "", "SLURM_SUBMIT_DIR": str(project), "JAX_PLATFORMS": "cpu"}
+    shown = run(script, *arguments, scripts=project / "launch", **there).stdout.splitlines()
+    words = shlex.split(shown[-1])
+    assert words[words.index("pretrain") - 1] == own
+
+
 # A stand-in for elmo-jax prints its number and its arguments, and then does what BEHAVIOUR says for this number.
 STAND_IN = """\
 #!/usr/bin/env bash
@@ -120,7 +145,10 @@ def test_local_ends_the_others_when_one_dies(tmp_path: Path) -> None:
     assert (tmp_path / "signals-0").read_text() == "term\n"
 
 
-@pytest.mark.parametrize(("number", "word", "status"), [(signal.SIGINT, "int", 130), (signal.SIGTERM, "term", 143)])
+@pytest.mark.parametrize(
+    ("number", "word", "status"),
+    [(signal.SIGINT, "int", 130), (signal.SIGTERM, "term", 143), (signal.SIGHUP, "term", 143)],
+)
 def test_local_passes_a_signal_on_once(tmp_path: Path, number: int, word: str, status: int) -> None:
     environment = os.environ | local(tmp_path, "wait wait")
     process = subprocess.Popen(["bash", str(LAUNCH / "local.sh"), "2", "--", "pretrain"], env=environment)
@@ -155,20 +183,66 @@ def test_slurm_dry_run() -> None:
 )
 def test_slurm_requeues(tmp_path: Path, statuses: list[int], quick: int, requeues: int) -> None:
     program(tmp_path / "srun", '#!/bin/sh\nexit "$STATUS"\n')
-    program(tmp_path / "scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/requeues"\n')
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_SUBMIT_DIR": str(tmp_path), "MAX_FAILURES": "2"}
-    job |= {"QUICK_SECONDS": str(quick)}
-    job |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "FOLDER": str(tmp_path)}
     found = []
     for status in statuses:
-        run("slurm.sbatch", "--", "pretrain", STATUS=str(status), **job)
-        asked = (tmp_path / "requeues").read_text().splitlines() if (tmp_path / "requeues").exists() else []
-        found.append(len(asked))
+        asked, _ = slurm(tmp_path, STATUS=str(status), QUICK_SECONDS=str(quick))
+        found.append(asked)
         if len(found) > 1 and found[-1] == found[-2] or not asked:
             break
     assert found[-1] == requeues
+    assert not list(tmp_path.glob(".elmo-*"))  # nothing is left behind at the end
+
+
+def slurm(folder: Path, **environment: str) -> tuple[int, subprocess.CompletedProcess[str]]:
+    """Runs slurm.sbatch as one launch of job 7; returns how often the job has been requeued, and the launch."""
+    program(folder / "scontrol", '#!/bin/sh\necho "$@" >>"$FOLDER/requeues"\n')
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_SUBMIT_DIR": str(folder), "MAX_FAILURES": "2"}
+    job |= {"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder)}
+    done = run("slurm.sbatch", "--", "pretrain", **(job | environment))
+    requeues = folder / "requeues"
+    asked = requeues.read_text().splitlines() if requeues.exists() else []
     assert set(asked) <= {"requeue 7"}
-    assert not (tmp_path / ".elmo-failures-7").exists()  # nothing is left behind at the end
+    return len(asked), done
+
+
+# A stand-in for srun runs two processes and returns the highest exit code, as srun does.
+SRUN = """\
+#!/usr/bin/env bash
+shift 2
+highest=0
+for SLURM_PROCID in 0 1; do
+  export SLURM_PROCID
+  code=0
+  "$@" || code=$?
+  ((code > highest)) && highest=$code
+done
+exit $highest
+"""
+
+
+@pytest.mark.parametrize(
+    ("codes", "requeues", "ended"),
+    [("134 2", [0], 2), ("2 75", [0], 2), ("134 1", [1, 2, 2], 134), ("137 134", [1, 2, 3], 0), ("0 0", [0], 0)],
+)
+def test_slurm_sees_a_mistake_behind_the_loss_that_the_others_see(
+    tmp_path: Path, codes: str, requeues: list[int], ended: int
+) -> None:
+    program(tmp_path / "srun", SRUN)
+    # each process ends with its word of CODES
+    process = program(
+        tmp_path / "elmo", '#!/usr/bin/env bash\nread -ra codes <<<"$CODES"\nexit "${codes[$SLURM_PROCID]}"\n'
+    )
+    environment = {"ELMO_JAX": process, "CODES": codes, "QUICK_SECONDS": "0"}
+    launches = [slurm(tmp_path, **environment) for _ in requeues]
+    assert [asked for asked, _ in launches] == requeues
+    assert launches[-1][1].returncode == ended
+
+
+def test_slurm_does_not_requeue_what_it_cannot_count(tmp_path: Path) -> None:
+    program(tmp_path / "srun", "#!/bin/sh\nexit 134\n")
+    (tmp_path / "file").touch()
+    asked, done = slurm(tmp_path, SLURM_SUBMIT_DIR=str(tmp_path / "file"), QUICK_SECONDS="0")
+    assert asked == 0 and done.returncode == 134 and "could not be written" in done.stdout
 
 
 def strict(properties: dict, **more: object) -> dict:
@@ -241,6 +315,13 @@ def test_gke_jobset(spot: bool) -> None:
     assert container["resources"]["limits"] == container["resources"]["requests"] == {"google.com/tpu": 4}
     rules = [(r["action"], r["onExitCodes"]["values"]) for r in spec["podFailurePolicy"]["rules"] if "onExitCodes" in r]
     assert rules == [("FailJob", [2]), ("Ignore", [75, 130, 134, 143])]
+
+
+def test_gke_keeps_a_line_break_in_an_argument() -> None:
+    rendered = run("gke.sh", *GKE, "--dry-run", "--", "pretrain", "--config.x=two\nlines").stdout
+    jobset = yaml.safe_load(rendered)
+    pods = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pods["containers"][0]["args"] == ["pretrain", "--config.x=two\nlines"] and pods["shareProcessNamespace"]
 
 
 def test_gke_applies_what_it_shows(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 from tests.launch.scripts import ARGUMENTS, TPU, checkout, git, program, run
 
 # It takes its next answer to each question from a file of words: the states of the slice, the exit codes of the run and
-# the status that a worker reports afterwards. A call whose purpose is in the file `refused` fails; each such word is used
-# once.
+# the status that a worker reports afterwards. A call whose purpose is the next word of the file `refused` fails.
 GCLOUD = """\
 #!/usr/bin/env bash
 folder=$(dirname "$0")
@@ -144,13 +143,15 @@ def test_tpu_pod_restarts(tmp_path: Path, statuses: str, status: int, launches: 
     assert found == status and kinds(calls) == LAUNCHED * launches
 
 
-@pytest.mark.parametrize(("reported", "status", "launches"), [("143", 0, 2), ("2", 2, 1)])
-def test_a_mistake_on_one_worker_is_found_behind_the_loss_that_the_others_see(
+@pytest.mark.parametrize(("reported", "status", "launches"), [("143", 0, 2), ("2", 2, 1), ("1 1 1", 1, 3)])
+def test_an_error_on_one_worker_is_found_behind_the_loss_that_the_others_see(
     tmp_path: Path, reported: str, status: int, launches: int
 ) -> None:
-    found, calls = pod(tmp_path, "ACTIVE ACTIVE", "134 0", reported=reported)
+    statuses = "134 0" if status != 1 else "134 134 134 0"
+    found, calls = pod(tmp_path, "ACTIVE " * 4, statuses, reported=reported)
     launched = kinds(calls)
-    assert found == status and launched.count("run") == launches and launched.count("ask") == 1
+    assert found == status and launched.count("run") == launches
+    assert launched.count("ask") == statuses.split()[:launches].count("134")
 
 
 @pytest.mark.parametrize("refused", ["scp", "install", "copy"])
