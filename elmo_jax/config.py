@@ -17,6 +17,7 @@ from elmo_jax.settings import setting, to_dict
 
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
+_TINY = 1e-30  # the smallest constant that keeps a divisor above 0; float32 has no numbers far below it
 _HUGE = 1e9  # the largest bound on numbers that are themselves far smaller; float32 can compute with it
 _WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
@@ -118,7 +119,7 @@ class OptimizerConfig:
         least=0,
         most=1e3,
     )
-    initial_accumulator: float = setting(1.0, "The initial value of Adagrad's accumulators.", above=0, most=_HUGE)
+    initial_accumulator: float = setting(1.0, "The initial value of Adagrad's accumulators.", least=_TINY, most=_HUGE)
     schedule: Literal["constant", "warmup_cosine"] = setting(
         "constant", "The learning rate schedule: constant, or a linear warmup followed by a cosine decay."
     )
@@ -129,7 +130,10 @@ class OptimizerConfig:
     adam_b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
     adam_b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
     adam_eps: float = setting(
-        1e-8, "The constant that Adam adds to the square root of the mean of the squared gradients.", above=0, most=1
+        1e-8,
+        "The constant that Adam adds to the square root of the mean of the squared gradients.",
+        least=_TINY,
+        most=1,
     )
     clip_norm: float = setting(
         10.0,

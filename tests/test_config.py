@@ -9,6 +9,7 @@ from elmo_jax.config import CHANGEABLE, Config, ModelConfig, default_config
 from elmo_jax.config_file import load_config
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict, walk
+from elmo_jax.training.checks import warmup_warning
 
 EXPERIMENT = """
 from elmo_jax.config import default_config
@@ -125,3 +126,11 @@ def test_every_setting_says_what_it_is():
         sentence = field.metadata["sentence"]
         assert sentence.endswith(".") and sentence[0].isupper() and len(sentence.split()) > 3, key
         assert type(value) in (int, float, bool, tuple) or kind is str or get_origin(kind) is Literal, key
+
+
+def test_a_warmup_that_a_run_does_not_end_is_said(experiment):
+    arguments = ["--config.train.optimizer.schedule=warmup_cosine", "--config.train.optimizer.warmup_steps=500"]
+    config = load_config(experiment, arguments)
+    said = warmup_warning(config, 120)
+    assert said and "500 steps" in said and "120 steps" in said and "24.0% of their peak" in said
+    assert warmup_warning(config, 501) is None and warmup_warning(load_config(experiment, arguments[1:]), 120) is None

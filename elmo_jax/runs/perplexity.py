@@ -49,5 +49,5 @@ def of_record(record: Mapping[str, Any] | None, text: str) -> dict[str, float] |
 
 
 def exp(loss: float) -> float:
-    """Returns the perplexity of a loss in nats, which is infinite beyond the range of float64."""
-    return math.exp(loss) if loss < 700 else math.inf
+    """Returns the perplexity of a loss in nats; at most exp(700), since JSON has no infinity, and NaN for NaN."""
+    return math.exp(min(loss, 700.0))  # min(NaN, 700.0) is NaN

@@ -118,7 +118,9 @@ class TaskOptimizerConfig:
     b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
     b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
     rho: float = setting(0.95, "Adadelta's decay rate.", least=0, below=1)
-    eps: float = setting(1e-8, "The constant that Adam, Adadelta or Adagrad adds to a denominator.", above=0, most=1)
+    eps: float = setting(
+        1e-8, "The constant that Adam, Adadelta or Adagrad adds to a denominator.", least=1e-30, most=1
+    )
     clip_norm: float = setting(
         5.0, "The bound on the gradient's norm over all parameters; 0 means no bound.", least=0, most=1e9
     )

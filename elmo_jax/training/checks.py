@@ -41,6 +41,18 @@ def check_negatives(config: Config, vocabulary_size: int) -> None:
         )
 
 
+def warmup_warning(config: Config, total: int) -> str | None:
+    """Returns a warning if a run of `total` steps ends before its learning rates have risen, or None."""
+    optimizer = config.train.optimizer
+    if optimizer.schedule == "constant" or optimizer.warmup_steps < total:
+        return None
+    return (
+        f"config.train.optimizer.warmup_steps: {optimizer.warmup_steps:,} steps of warmup are not fewer than the"
+        f" {total:,} steps of the run, in which the learning rates reach {total / optimizer.warmup_steps:.1%} of their"
+        " peak; use fewer"
+    )
+
+
 def total_steps(config: Config, corpus: Corpus) -> int:
     """Returns `train.steps`, or else the number of steps that read the text `train.epochs` times.
 

@@ -248,7 +248,14 @@ class _Totals:
             self._sums = np.pad(self._sums, ((0, 0), (0, max(self._sentences, 2 * room) - room)))
 
     def result(self, unknown: int) -> tuple[Perplexity, SentenceScores]:
-        """Returns the results over all processes; `unknown` is the number of `<UNK>` targets of this process."""
+        """Returns the results over all processes.
+
+        Args:
+          unknown: the number of `<UNK>` targets of this process.
+
+        Raises:
+          UserError: the loss is not finite.
+        """
         sums = self._sums[:, : self._sentences]
         if jax.process_count() > 1:
             size = int(multihost_utils.process_allgather(np.int64(self._sentences)).max())
@@ -258,5 +265,10 @@ class _Totals:
             unknown = int(multihost_utils.process_allgather(np.int32(unknown)).sum())
         tokens = sums[0].sum()
         mean = sums[1:].sum(1) / tokens
+        if not np.isfinite(mean).all():
+            raise UserError(
+                f"the loss on the text is not finite: forward {mean[0]}, backward {mean[1]} nats per token; the biLM"
+                " has parameters that are not finite or too large"
+            )
         perplexity = Perplexity(exp(mean[0]), exp(mean[1]), int(tokens), unknown / tokens)
         return perplexity, SentenceScores(sums[0].astype(np.int64), -sums[1:])

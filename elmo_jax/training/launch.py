@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished, read_result
 from elmo_jax.runs.signals import Stopped
-from elmo_jax.training.checks import check_sizes, total_steps
+from elmo_jax.training.checks import check_sizes, total_steps, warmup_warning
 from elmo_jax.training.loop import train
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
@@ -84,6 +85,9 @@ def launch(
             result = read_result(workdir) or {}
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
+    warning = warmup_warning(config, total)
+    if warning is not None and is_first():
+        print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
     use_compilation_cache(workdir)
     return train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
 

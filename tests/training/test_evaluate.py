@@ -179,3 +179,11 @@ def test_the_sums_of_two_processes_are_added(monkeypatch):
     assert scores.tokens.tolist() == [1, 1, 0, 0, 1] and perplexity.tokens == 3 and perplexity.unknown == 2 / 3
     assert_allclose(-scores.log_probability[0], np.float32([0.1, 1e-9, 0, 0, 0.25]), rtol=1e-12)
     assert gathered[1].dtype == np.uint32  # a gather of float64 would round it
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf])
+def test_a_loss_that_is_not_finite_is_an_error(loss):
+    totals = evaluation._Totals()
+    totals.add(jnp.array([[[1.0]], [[loss]]]), window_of(np.array([[0]])))
+    with pytest.raises(UserError, match=f"not finite: forward 1.0, backward {loss} nats per token"):
+        totals.result(unknown=0)
