@@ -127,8 +127,13 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     by the next process that makes `out`.
 
     Raises:
-      UserError: another process is making `out`.
+      UserError: another process is making `out`, or it is the current folder or that of a disk.
     """
+    out = Path(os.path.realpath(out))  # a link stays, and the folder that it names is made
+    if out == Path.cwd() or os.path.ismount(out):
+        raise UserError(
+            f"{out}: cannot be replaced, being the current folder or that of a disk; name a folder to be made"
+        )
     partial = out.parent / f".{out.name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
     lock = os.open(partial, os.O_RDONLY)

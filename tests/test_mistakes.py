@@ -9,6 +9,7 @@ import pytest
 from etils import epath
 
 from elmo_jax.cli.main import main
+from elmo_jax.cli.values import check_distinct
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.files import place, write_text
@@ -93,3 +94,17 @@ def test_paths_that_are_none(path: str) -> None:
     with pytest.raises(UserError) as error:
         place(path)
     assert "\n" not in str(error.value)
+
+
+def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text may be reached by a glob, a folder or ~; a new file beside the texts is allowed."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    text = folder / "a.txt"
+    text.write_text("a text\n")
+    for source in (str(text), str(folder), f"{folder}/*.txt", f"{tmp_path}/**/*.txt", "~/texts/a.txt", "~/texts"):
+        with pytest.raises(UserError, match="a.txt is the file of --data .* which would be overwritten"):
+            check_distinct({"--json": text}, {}, [source])
+        check_distinct({"--json": folder / "new.json"}, {}, [source])
+    check_distinct({"--json": folder / "a.txt"}, {"MODEL": folder}, ["sotu", "tfds:lm1b"])

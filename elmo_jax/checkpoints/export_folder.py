@@ -28,6 +28,7 @@ def replacing(path: epath.Path) -> Iterator[epath.Path]:
         path.rmtree(missing_ok=True)
         yield path
         return
+    path = epath.Path(os.path.realpath(path))  # a link stays, and the export that it names is replaced
     temporary, old = (path.with_name(f".{path.name}.{kind}") for kind in ("tmp", _OLD))
     if old.exists() and not path.exists():  # a process was killed before its new export was in place
         old.rename(path)

@@ -50,8 +50,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     from elmo_jax.training.evaluate_text import evaluate_text
 
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
-    inputs = {"MODEL": options.model, **{f"--data {path}": path for path in options.data}}
-    check_distinct(outputs, inputs | ({"--vocab": options.vocab} if options.vocab else {}))
+    inputs = {"MODEL": options.model} | ({"--vocab": options.vocab} if options.vocab else {})
+    check_distinct(outputs, inputs, options.data)
     result = evaluate_text(
         model_source(options),
         options.data,

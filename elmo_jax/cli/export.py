@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from etils import epath
 
 from elmo_jax.cli.options import Commands, add_model_options, model_source
-from elmo_jax.cli.values import anywhere
+from elmo_jax.cli.values import anywhere, check_distinct
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,11 +65,28 @@ def _export(options: argparse.Namespace) -> int:
     if options.format == "export":
         out = place(out)
         check_replaceable(out)  # before the biLM is read
+    else:
+        _check_safetensors(out, options.model)
     with locked_for(out):
         bilm = _written(options, source, run, out)
     what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
     print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
     return 0
+
+
+def _check_safetensors(out: Path | epath.Path, model: str) -> None:
+    """Raises `UserError` unless a safetensors file may be written to `out`, in place of nothing or of another biLM."""
+    from elmo_jax.checkpoints.safetensors import read_safetensors
+    from elmo_jax.files import in_bucket
+
+    if in_bucket(out):
+        raise UserError(f"--out: {out}: a safetensors file is written to a disk; write it there, and copy it")
+    check_distinct({"--out": Path(out)}, {"MODEL": model})
+    if Path(out).is_file():
+        try:
+            read_safetensors(Path(out))
+        except UserError as error:
+            raise UserError(f"--out: {out}: holds something else than a biLM ({error}); choose another file") from None
 
 
 def _written(

@@ -23,7 +23,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "--min-count",
         type=whole(1),
         metavar="N",
-        help="least count in the training text of a word in the vocabulary (default: 2)",
+        help="least count in the training text of a word in the vocabulary (default: 2, or 1 with --vocab-size)",
     )
     parser.add_argument("--vocab", type=local, metavar="FILE", help="use exactly this vocabulary, one word per line")
     parser.add_argument(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import math
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -119,20 +120,29 @@ def _path(text: str) -> str:
     return expanded
 
 
-def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, str | os.PathLike[str]]) -> None:
+def check_distinct(
+    outputs: dict[str, Path | None], inputs: dict[str, str | os.PathLike[str]], texts: Sequence[str] = ()
+) -> None:
     """Raises `UserError` if a file to be written is another one of them, or a file that is read.
 
     Args:
       outputs: the files by the names of their options; None for options that are not given.
       inputs: the files and folders that are read, by the names of their options.
+      texts: the sources of text that are read (files, folders, globs), of --data.
     """
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
+    for text in texts:
+        found = os.path.expanduser(text)
+        matches = glob.glob(found, recursive=True) if not os.path.exists(found) else [found]
+        known |= {os.path.realpath(match): f"--data {text}" for match in matches}
+    folders = {place: name for place, name in known.items() if name.startswith("--data ") and os.path.isdir(place)}
     for name, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):  # a device, such as /dev/null
             continue
         place = os.path.realpath(path)
-        if place in known:
-            raise UserError(f"{name}: {path} is the file of {known[place]}, which would be overwritten")
+        above = next((folders[str(parent)] for parent in Path(place).parents if str(parent) in folders), None)
+        if place in known or (above and path.exists()):
+            raise UserError(f"{name}: {path} is the file of {known.get(place, above)}, which would be overwritten")
         known[place] = name
 
 

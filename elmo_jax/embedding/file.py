@@ -32,7 +32,7 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.embedding.output import Format, NotFinite, Settings, check_finite
-from elmo_jax.embedding.shards import finish_shards, write_shard
+from elmo_jax.embedding.shards import VectorShards, finish_shards, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 
@@ -74,6 +74,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     }, indent=1)  # fmt: skip
     if out.exists():
         if _made_as(out) == job:
+            if settings.format is Format.NPY:
+                VectorShards(out).check()  # files of the folder may have been lost
             left = (out.with_name(out.name + ".parts") / "job.json").exists()  # the last process was killed at its end
             if left and is_first():
                 shutil.rmtree(out.with_name(out.name + ".parts"))

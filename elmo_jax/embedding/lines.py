@@ -18,10 +18,12 @@ def scan(path: Path, expected: str = "one sentence per line") -> tuple[int, str]
       expected: the content that is expected, for messages.
 
     Raises:
-      UserError: the file cannot be read, or a line is not UTF-8.
+      UserError: the file cannot be read, is a pipe or a device, or has a line that is not UTF-8.
     """
     digest, lines = hashlib.sha256(), 0
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"{path}: is a pipe or a device, and would be read twice; write its text to a file first")
         for line in _byte_lines(path):
             lines += 1
             digest.update(line)

@@ -83,6 +83,13 @@ class VectorShards(Sequence[np.ndarray]):
         found = words[start : start + self.lengths[line]]
         return np.moveaxis(found, 1, 0) if found.ndim == 3 else found
 
+    def check(self) -> None:
+        """Raises `UserError` if a file is missing or damaged; the numbers themselves are not read."""
+        if len(self) and (not len(self._firsts) or self._firsts[0]):
+            self._open(-1)  # raises, since there is no first file
+        for number in range(len(self._firsts)):
+            self._open(number)
+
     def __iter__(self) -> Iterator[np.ndarray]:
         """Yields the vectors of each line."""
         return (self[line] for line in range(len(self)))

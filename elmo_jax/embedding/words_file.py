@@ -47,9 +47,12 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
       The number of words.
 
     Raises:
-      UserError: a file cannot be read or written, is not UTF-8 or has a blank line, or `out` exists already.
+      UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
+        `out` exists already.
     """
     count, _ = scan(vocabulary, "one word per line")
+    if not count:
+        raise UserError(f"{vocabulary}: the file is empty; expected one word per line")
     if out.exists():
         raise UserError(f"{out}: exists; choose another name or remove it")
     try:
@@ -64,8 +67,9 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
             for start in range(0, count, _WORDS_AT_ONCE):
                 words = list(itertools.islice(lines, _WORDS_AT_ONCE))
                 for number, word in enumerate(words, start + 1):
-                    if not word.strip():
-                        raise UserError(f"{vocabulary}: line {number}: blank; expected one word per line")
+                    if word.split() != [word]:
+                        kind = "blank" if not word.strip() else f"{word!r} has blanks or tabs"
+                        raise UserError(f"{vocabulary}: line {number}: {kind}; expected one word per line")
                     digest.update(f"{word}\n".encode())
                 dataset[start : start + len(words)] = bilm.words.encode(words)
                 writer.check()

@@ -219,3 +219,11 @@ def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
         "a.txt, sotu",
     ):
         assert part in shown
+
+
+def test_a_link_stays_and_the_export_that_it_names_is_replaced(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("out")
+    for steps in (13, 14):
+        export_bilm(tmp_path / "latest", MODEL, tree(), WORDS, {"steps": steps})
+        assert (tmp_path / "latest").is_symlink() and open_bilm(folder).info["steps"] == steps
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "out"]

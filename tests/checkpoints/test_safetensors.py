@@ -15,6 +15,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.checkpoints.safetensors import read_safetensors, without_softmax, write_safetensors
+from elmo_jax.cli.main import main
 from elmo_jax.errors import UserError
 from tests.checkpoints.exports import MODEL, tree
 
@@ -121,3 +122,27 @@ def test_without_softmax(bilm: PretrainedBiLM) -> None:
     found = without_softmax(bilm)
     assert found.vocabulary is None and set(found.params) == {"token_encoder", "forward", "backward"}
     assert found.fingerprint == fingerprint(flatten(found.params)) != bilm.fingerprint
+
+
+def test_the_command_overwrites_no_other_file(
+    bilm: PretrainedBiLM, written: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """An existing file is replaced only if it holds a biLM that is not the one that is read."""
+    before = written.read_bytes()
+    command = ["export", str(written), "--format", "safetensors", "--softmax", "drop", "--out"]
+    assert main([*command, str(written)]) == 2
+    assert "is the file of MODEL, which would be overwritten" in capsys.readouterr().err
+    other = written.with_name("other.safetensors")
+    other.write_text("notes")
+    assert main([*command, str(other)]) == 2
+    assert "holds something else than a biLM" in capsys.readouterr().err
+    assert written.read_bytes() == before and other.read_text() == "notes"
+    other.unlink()
+    for _ in range(2):
+        assert main([*command, str(other)]) == 0
+    assert read_safetensors(other).fingerprint == without_softmax(bilm).fingerprint
+
+
+def test_the_command_writes_no_safetensors_to_a_bucket(written: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["export", str(written), "--format", "safetensors", "--out", "gs://bucket/x.safetensors"]) == 2
+    assert "a safetensors file is written to a disk" in capsys.readouterr().err

@@ -72,6 +72,14 @@ def test_a_stopped_command_resumes_and_a_complete_one_is_kept(bilm, text, tmp_pa
     assert not out.with_name("v.parts").exists()
 
 
+@pytest.mark.parametrize("lost", ["000000000000.npy", "000000000002.npy", "000000000004.npy"])
+def test_a_folder_that_lost_a_file_is_not_called_complete(bilm, text, tmp_path, lost):
+    embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+    (tmp_path / "v" / lost).unlink()
+    with pytest.raises(UserError, match=r"0+[024]\.npy: "):
+        embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+
+
 def test_damage_is_named(bilm, text, tmp_path):
     embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
     middle = tmp_path / "v" / "000000000002.npy"

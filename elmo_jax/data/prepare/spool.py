@@ -10,6 +10,7 @@ A unit is a part of the text that is held out, or trained on, as a whole (`Units
 import dataclasses
 import enum
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -277,10 +278,9 @@ def _units_of(source: Source, is_one_of_several: bool) -> Units:
 
 def choose_heldout(units: int, fraction: float) -> np.ndarray:
     """Chooses the units to hold out of `units` units, as `pipeline.prepare` describes: bool `[units]`."""
-    heldout = np.zeros(units, bool)
-    if fraction:
-        every = round(1 / fraction)
-        heldout[every - 1 :: every] = True
-        if units > 1 and not heldout.any():
-            heldout[-1] = True
+    exact = Fraction(str(fraction)).limit_denominator(10**6)  # 3 * 0.1 > 0.3 in floating point
+    due = np.arange(units + 1) * exact.numerator // exact.denominator  # the number held out of the first units
+    heldout = np.diff(due) > 0
+    if fraction and units > 1 and not heldout.any():
+        heldout[-1] = True
     return heldout

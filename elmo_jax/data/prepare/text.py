@@ -65,7 +65,7 @@ class Errors(enum.StrEnum):
     """The treatment of bytes that are not UTF-8."""
 
     STRICT = "strict"  # raise an error that names file and line
-    REPLACE = "replace"  # read U+FFFD in their place, and count the lines
+    REPLACE = "replace"  # read U+FFFD in their place, and in that of NUL, and count the lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
     A piece whose words are not separated by blanks is left out.
 
     Raises:
-      UserError: there are bytes that are not UTF-8, with `Errors.STRICT`; the message names file and line.
+      UserError: there are bytes that are not UTF-8, or NUL, with `Errors.STRICT`; the message names file and line.
     """
     words: list[str] = []
     lengths: list[int] = []
@@ -181,27 +181,23 @@ def without_blanks(piece: Piece) -> UserError:
 
 
 def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:
-    """Returns the text of a piece, and the number of its lines that are not UTF-8."""
+    """Returns the text of a piece, and the number of its lines with bytes that are not UTF-8, or NUL."""
     data = piece.data.removeprefix(b"\xef\xbb\xbf") if piece.first_line == 1 else piece.data
+    place, what = data.find(0), "is NUL, as in UTF-16 or binary files"
     try:
-        return data.decode(), 0
+        text = data.decode()
     except UnicodeDecodeError as error:
-        if errors is Errors.STRICT:
-            line = piece.first_line + data.count(b"\n", 0, error.start)
-            raise UserError(
-                f"{piece.name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8; "
-                "convert the file to UTF-8, or read on with --errors=replace"
-            ) from None
-    text = data.decode(errors="replace")
-    return text, sum(not _is_utf8(line) for line in data.split(b"\n"))
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        place, what = error.start, "is not UTF-8"
+    if place < 0:
+        return text, 0
+    if errors is Errors.STRICT:
+        line = piece.first_line + data.count(b"\n", 0, place)
+        raise UserError(
+            f"{piece.name}, line {line}: byte 0x{data[place]:02x} {what}; "
+            "convert the file to UTF-8, or read on with --errors=replace"
+        )
+    lines = [line.decode(errors="replace").replace("\0", "\ufffd") for line in data.split(b"\n")]
+    return "\n".join(lines), sum(text.encode() != line for text, line in zip(lines, data.split(b"\n"), strict=True))
 
 
 # The bullet or number of a list item. sentencex does not look for sentences after "• " or "(3) ", and treats "3. " as

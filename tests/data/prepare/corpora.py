@@ -23,7 +23,9 @@ def read(corpus: Corpus, split: str) -> list[str]:
 
 
 def make(out: Path, *sources: str | Path, **settings: Any) -> Corpus:
-    options = TextOptions(**{name: settings.pop(name) for name in ("format", "field", "errors") if name in settings})
+    options = TextOptions(
+        **{name: settings.pop(name) for name in ("format", "field", "errors", "language") if name in settings}
+    )
     return prepare([str(s) for s in sources], out, options, **{"progress": False, "workers": 1, **settings})
 
 

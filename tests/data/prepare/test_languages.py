@@ -98,7 +98,7 @@ def test_an_english_text_that_quotes_chinese_is_taken(tmp_path: Path) -> None:
 def test_a_language_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text(GERMAN)
     assert main(["prepare", str(tmp_path / "text.txt"), "--out", str(tmp_path / "out"), "--language", "German"]) == 2
-    assert "language is 'German'; expected its code in two or three letters, such as de" in capsys.readouterr().err
+    assert "language is 'German'; expected its ISO 639-1 code of two letters, such as de" in capsys.readouterr().err
 
 
 def test_a_bilm_trains_on_korean(tmp_path: Path) -> None:

@@ -33,10 +33,12 @@ def documents(tmp_path: Path) -> Path:
         (0.1, [9, 19, 29, 39]),
         (0.5, list(range(1, 40, 2))),
         (0.01, [39]),
+        (0.3, [3, 6, 9, 13, 16, 19, 23, 26, 29, 33, 36, 39]),
+        (0.4, [2, 4, 7, 9, 12, 14, 17, 19, 22, 24, 27, 29, 32, 34, 37, 39]),
         (0.0, []),
     ],
 )
-def test_every_kth_document_is_held_out(documents: Path, fraction: float, heldout: list[int]) -> None:
+def test_held_out_documents_are_spread_evenly(documents: Path, fraction: float, heldout: list[int]) -> None:
     corpus = make(documents.parent / "out", documents, heldout_fraction=fraction)
     assert read(corpus, "heldout") == [line for i in heldout for line in document(i)]
     assert read(corpus, "train") == [line for i in range(40) if i not in heldout for line in document(i)]

@@ -49,10 +49,19 @@ def test_other_settings_are_refused(documents: Path, settings: dict[str, object]
     assert files(out) == before
 
 
+def test_another_language_is_refused(documents: Path) -> None:
+    out = documents.parent / "out"
+    make(out, documents, language="de")
+    assert "language de there, en now" in refusal(out, documents)
+    make(documents.parent / "english", documents)
+    assert "language en there, de now" in refusal(documents.parent / "english", documents, language="de")
+
+
 def test_other_text_is_refused(documents: Path) -> None:
     out = documents.parent / "out"
     make(out, documents)
-    assert "sources: 1 there, 2 now" in refusal(out, documents, documents)
+    (documents.parent / "other.txt").write_text("another text\n")
+    assert "sources: 1 there, 2 now" in refusal(out, documents, documents.parent / "other.txt")
     (documents / "07.txt").write_text("All words of document d7 , line 0\nall words of document d7 , line 1\n")
     assert f"{documents}: other text or format" in refusal(out, documents)
 
@@ -74,8 +83,9 @@ def test_folder_with_something_else_is_left_alone(documents: Path) -> None:
         ({"errors": "ignore"}, "expected strict or replace"),
         ({"vocabulary_size": 3}, "expected 4 or more"),
         ({"min_count": 0}, "expected 1 or more"),
-        ({"heldout_fraction": 0.7}, "expected 0 to 0.5, or 1"),
-        ({"heldout_fraction": -0.1}, "expected 0 to 0.5, or 1"),
+        ({"heldout_fraction": 0.7}, "expected 1e-06 to 0.5, 0 for none, or 1 for all"),
+        ({"heldout_fraction": -0.1}, "expected 1e-06 to 0.5"),
+        ({"heldout_fraction": 1e-320}, "expected 1e-06 to 0.5"),
         ({"vocabulary_file": "v.txt", "min_count": 2}, "leave out the vocabulary size"),
         ({"heldout_sources": ["no.txt"]}, "no.txt: no such file"),
     ],
