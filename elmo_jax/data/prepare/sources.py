@@ -177,19 +177,18 @@ def check_read_once(sources: Sequence[Source]) -> None:
     Its words would count twice, and it might be trained on and held out. Files are the same if links lead to the same
     place; other sources, if their names are equal.
     """
-    seen: dict[Path | str, str] = {}
+    seen: dict[Path | str, tuple[Path | str, str]] = {}  # for each text, how it was reached, and by which source
     for source in sources:
-        places = {path.resolve(): path for path in source.paths} if isinstance(source, Files) else {}
-        if isinstance(source, Files) and len(places) < len(source.paths):
-            twice = next(path for path in source.paths if places[path.resolve()] != path)
-            raise UserError(
-                f"{source.name}: {twice} and {places[twice.resolve()]} are the same file, which would be read twice;"
-                " remove the link"
-            )
-        for place, path in (places or {source.name: source.name}).items():
+        paths = source.paths if isinstance(source, Files) else (source.name,)
+        for path in paths:
+            place = path.resolve() if isinstance(path, Path) else path
             if place in seen:
-                raise UserError(f"{path}: would be read twice, for {seen[place]} and for {source.name}; name it once")
-            seen[place] = source.name
+                before, name = seen[place]
+                same = f"for {name}" if before == path else f"as {before} for {name}"
+                raise UserError(
+                    f"{path}: would be read twice, for {source.name} and {same}; name it once, without links"
+                )
+            seen[place] = path, source.name
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:
