@@ -153,8 +153,10 @@ class Job:
         wanted = {f"SLURM_PROCID={task}".encode(), f"SLURM_JOB_ID={self.number}".encode()}
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
-                if b"elmo_jax" in arguments and wanted <= set((entry / "environ").read_bytes().split(b"\0")):
+                arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else [b""]
+                is_shell = arguments[0].endswith(b"bash")  # the parent of the process, which has its arguments too
+                environment = set((entry / "environ").read_bytes().split(b"\0"))
+                if b"elmo_jax" in arguments and not is_shell and wanted <= environment:
                     return int(entry.name)
         raise AssertionError(f"task {task} of job {self.number} does not run")
 
