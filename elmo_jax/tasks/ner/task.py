@@ -10,12 +10,13 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
+from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.ner.metric import metric
 from elmo_jax.tasks.ner.model import NERModel, Tagger
 from elmo_jax.tasks.ner.reader import Example, read
-from elmo_jax.tasks.tags import Scheme, bioul_to_bio, spans, to_bio, to_bioul
+from elmo_jax.tasks.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.task import Labels, Shape, Text
 from elmo_jax.tasks.words import tag_ids, tag_rows, tagged_line
 
@@ -60,11 +61,16 @@ class NER:
         self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: NERConfig
     ) -> list[Example]:
         """Reads datasets in the form of `conll2003`."""
-        del source
         names = features["ner"].feature.names
         found = []
-        for record in records:
-            tags = to_bio([names[tag] for tag in record["ner"]], config.data.scheme)
+        for number, record in enumerate(records):
+            try:
+                tags = to_bio([names[tag] for tag in record["ner"]], config.data.scheme)
+            except TagError as error:
+                raise UserError(
+                    f"{source}, example {number}, word {error.position}: {error.reason}; set config.data.scheme, which"
+                    f" is {config.data.scheme}, to the notation of the dataset"
+                ) from None
             found.append(Example([token.decode() for token in record["tokens"]], tags))
         return found
 
@@ -80,8 +86,8 @@ class NER:
         return {"tags": tags, "encoding": config.model.encoding}
 
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
-        """Returns `tags` int32 [B, T]."""
-        gold = [to_bioul(e.tags, "bio") if labels["encoding"] == "BIOUL" else e.tags for e in examples]
+        """Returns `tags` int32 [B, T], in the model's encoding."""
+        gold = [_encoded(e.tags, labels["encoding"]) for e in examples]
         return {"tags": tag_ids(gold, number, shape[0][1], labels["tags"])}
 
     def module(self, config: NERConfig, labels: Labels) -> nn.Module:
@@ -94,7 +100,7 @@ class NER:
         """Returns the best tags, in BIO."""
         del config
         found = tag_rows(predictions["tags"], [e.tokens for e in examples], labels["tags"])
-        return [bioul_to_bio(tags) for tags in found] if labels["encoding"] == "BIOUL" else found
+        return [_decoded(tags, labels["encoding"]) for tags in found]
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Returns the scores of conlleval: F1 over all types first."""
@@ -124,6 +130,20 @@ class NER:
             words[start] = f"[{label} {words[start]}"
             words[end] += "]"
         return " ".join(words)
+
+
+def _encoded(tags: Sequence[str], encoding: str) -> list[str]:
+    """Returns BIO tags in an encoding of the model."""
+    if encoding == "BIOUL":
+        return to_bioul(tags, "bio")
+    return bio_to_iob1(tags) if encoding == "IOB1" else list(tags)
+
+
+def _decoded(tags: Sequence[str], encoding: str) -> list[str]:
+    """Returns tags in an encoding of the model as BIO tags."""
+    if encoding == "BIOUL":
+        return bioul_to_bio(tags)
+    return to_bio(tags, "iob1") if encoding == "IOB1" else list(tags)
 
 
 TASK = NER()

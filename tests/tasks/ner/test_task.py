@@ -1,0 +1,49 @@
+"""The tags of the model in every encoding, and what is wrong with a dataset of TFDS."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.layers.crf import Transitions, allowed_transitions, constrained, viterbi_decode
+from elmo_jax.tasks.ner.model import NERModel
+from elmo_jax.tasks.ner.reader import Example
+from elmo_jax.tasks.ner.task import TASK, NERConfig, NERDataConfig
+
+GOLD = (
+    ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC"],  # two spans of one type side by side
+    ["O", "B-LOC", "B-PER", "B-PER", "B-PER", "O"],
+    ["B-PER"],
+    ["O", "O", "B-LOC", "I-LOC", "I-LOC"],
+)
+EXAMPLES = [Example([f"w{i}" for i in range(len(tags))], list(tags)) for tags in GOLD]
+
+
+@pytest.mark.parametrize("encoding", ["BIOUL", "BIO", "IOB1"])
+def test_perfect_logits_give_back_the_gold_tags(encoding):
+    config = NERConfig(model=NERModel(encoding=encoding))
+    labels = TASK.labels(EXAMPLES, config)
+    gold = TASK.arrays(EXAMPLES, len(EXAMPLES), ((1, 6),), labels)["tags"]
+    number = len(labels["tags"])
+    logits = 10.0 * np.eye(number, dtype=np.float32)[gold]
+    mask = np.arange(6) < np.array([[len(tags)] for tags in GOLD])
+    chain = constrained(Transitions(jnp.zeros((number, number))), allowed_transitions(labels["tags"], encoding))
+    best = viterbi_decode(jnp.asarray(logits), jnp.asarray(mask), chain)
+    np.testing.assert_array_equal(np.asarray(best.tags)[mask], gold[mask])
+    found = TASK.decode({"tags": np.asarray(best.tags)}, EXAMPLES, labels, config)
+    assert found == [list(tags) for tags in GOLD]
+    assert TASK.score(EXAMPLES, found)["f1"] == 100
+
+
+def test_a_tfds_dataset_in_another_notation_is_named():
+    names = ["O", "B-PER", "I-PER"]
+    features = {"ner": SimpleNamespace(feature=SimpleNamespace(names=names))}
+    records = [{"tokens": [b"He"], "ner": [0]}, {"tokens": [b"with", b"Ada"], "ner": [0, 2]}]
+    config = NERConfig(data=NERDataConfig(scheme="bio"))
+    with pytest.raises(UserError, match=r"^tfds:conll2003:train, example 1, word 1: 'I-PER' opens a span.*scheme"):
+        TASK.from_tfds("tfds:conll2003:train", features, records, config)
+    assert TASK.from_tfds("tfds:conll2003:train", features, records, NERConfig())[1].tags == ["O", "B-PER"]
