@@ -1,8 +1,9 @@
 """Trains a task with one seed, from its first step or its newest checkpoint on, and selects the best epoch.
 
 The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (see `history`),
-and the order of the examples depends on the seed and the epoch alone. So a training that was killed and resumed has the
-same result as an uninterrupted one.
+the order of the examples depends on the seed and the epoch alone, and a training that is stopped between two
+evaluations keeps what it has measured since the last one (see `sums`). So a training that was killed and resumed has
+the same result as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.history import History
 from elmo_jax.tasks.optimizer import learning_rate
 from elmo_jax.tasks.program import TaskProgram, TaskState
+from elmo_jax.tasks.sums import Sums
 from elmo_jax.tasks.task import Example, Labels, Prediction, Task
 from elmo_jax.types import Tree
 
+_STOPPED = "stopped.json"  # in a seed's folder; see `Sums`
 KEPT = 2  # the number of newest checkpoints that are kept besides the best one
 
 
@@ -94,9 +97,7 @@ class Training(Generic[Example, Prediction]):
         self._signals, self._config = signals, fitting.config.train
         self._checkpoints = Checkpoints(workdir / "checkpoints", keep=KEPT)
         self._steps = self._config.epochs * len(fitting.train.epoch(None))  # the updates of all epochs
-        self._seconds = 0.0  # the time spent on training since the last evaluation
-        self._words = 0
-        self._losses: list[jax.Array] = []
+        self._sums = Sums()  # of the steps since the last evaluation
 
     def run(self) -> TaskState | Stopped:
         """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
@@ -105,12 +106,15 @@ class Training(Generic[Example, Prediction]):
             state = self._first_state()
             found = self._checkpoints.restore(self._abstract(state))
             state, step = found or (state, 0)
+            self._sums = Sums.read(self._workdir / _STOPPED, step)
             done = int(state.epoch)
             recorder = Recorder(self._workdir, step, launched, total=self._config.epochs, done=done, unit="epoch")
             try:
                 state = self._train(state, recorder)
                 if self._signals.received is not None and not self._is_over(state, recorder):
                     step = int(state.step)
+                    if self._sums.losses:
+                        self._sums.write(self._workdir / _STOPPED, step, self._checkpoints.steps())
                     self._checkpoints.save(step, state)
                     self._checkpoints.wait()
                     return Stopped(self._signals.received, step)
@@ -158,20 +162,20 @@ class Training(Generic[Example, Prediction]):
             rate = self._rate(step, history)
             state, loss = program.train_step(state, program.place(host), self._fitting.constants, rate, seed)
             step += 1
-            self._losses.append(loss)
-            self._words += sum(int(text["mask"].sum()) for text in host.texts)
+            self._sums.losses.append(loss)
+            self._sums.words += sum(int(text["mask"].sum()) for text in host.texts)
             if every and step % every == 0:
-                self._seconds += time.perf_counter() - began
+                self._sums.seconds += time.perf_counter() - began
                 state = self._evaluate(state, recorder)
                 history, began = self._history(recorder), time.perf_counter()
                 if history.is_enough(self._config):
                     return state
             # A signal is heeded after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
-                self._seconds += time.perf_counter() - began
+                self._sums.seconds += time.perf_counter() - began
                 return state
         jax.block_until_ready(state.step)
-        self._seconds += time.perf_counter() - began
+        self._sums.seconds += time.perf_counter() - began
         recorder.progress.advance()
         state = dataclasses.replace(
             state, epoch=state.epoch + 1, batch=jax.device_put(jnp.zeros((), jnp.int32), state.batch.sharding)
@@ -189,27 +193,27 @@ class Training(Generic[Example, Prediction]):
         metrics = fitting.task.score(fitting.dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
         values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
-        if self._losses:
-            loss = float(np.mean(jax.device_get(self._losses)))
+        sums, self._sums = self._sums, Sums()
+        if sums.losses:
+            loss = sums.loss
             if not np.isfinite(loss):
                 raise UserError(
                     f"{self._workdir}: the loss became infinite or NaN before step {step}; try a lower"
                     " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
                 )
-            speed = self._words / max(self._seconds, 1e-9)
+            speed = sums.words / max(sums.seconds, 1e-9)
             values |= {"train/loss": loss, "train/words_per_second": speed, "epoch": epoch}
             values["train/learning_rate"] = self._rate(step - 1, self._history(recorder))
-            values["train/seconds"] = recorder.log.latest("train/seconds") + self._seconds
-            values["train/words"] = recorder.log.latest("train/words") + self._words
+            values["train/seconds"] = recorder.log.latest("train/seconds") + sums.seconds
+            values["train/words"] = recorder.log.latest("train/words") + sums.words
         values |= elmo_metrics(fitting.program.evaluated(state))
         recorder.write(step, values)
         first = fitting.task.metric
         shown = f"dev {first} {metrics[first]:.2f}"
-        if self._losses:
+        if sums.losses:
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
             recorder.progress.show(f"{self._title} · {shown}", epoch, left)
-        self._seconds, self._words, self._losses = 0.0, 0, []
         recorder.log.flush()
         is_best = self._history(recorder).best == step  # of equally good evaluations, the first one
         self._checkpoints.save(step, state, -metrics[first] if is_best else None)

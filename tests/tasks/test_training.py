@@ -220,8 +220,9 @@ def test_stopped_between_evaluations_none_is_lost(
         ended = train_task(config, epath.Path(tmp_path / "stopped"), "test", jax.devices()[:1])
         launches += 1
     assert launches == 5 and not stops
-    for name in ("step", "dev/accuracy"):
+    for name in ("step", "dev/accuracy", "train/loss", "train/words"):
         assert curve(tmp_path / "stopped", name) == curve(tmp_path / "whole", name)
+    assert (tmp_path / "stopped" / "seed_0" / "stopped.json").exists()
     assert {**ended.result["seeds"][0], "seconds": 0, "words_per_second": 0} == {
         **whole["seeds"][0],
         "seconds": 0,
