@@ -75,7 +75,8 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
         help="apply a task model to text",
         description="Prints predictions for text from the command line or a file. A task with two texts per example"
         " (premise and hypothesis, question and paragraph) takes both after --text, or a file whose lines have both"
-        " separated by a tab.",
+        " separated by a tab. For a task that was trained with elmo.layer_norm, a prediction also depends on the"
+        " other texts that are given with it.",
         allow_abbrev=False,
     )
     _add_model(parser)

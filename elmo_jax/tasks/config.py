@@ -39,7 +39,11 @@ class ElmoConfig:
     regularization: float = setting(
         0.0, "The factor of the sum of the squares of each mix's raw weights in the loss.", least=0, most=1e6
     )
-    layer_norm: bool = setting(False, "Whether the layers are normalised over the batch before they are mixed.")
+    layer_norm: bool = setting(
+        False,
+        "Whether the layers are normalised over the batch before they are mixed, as in the original; a prediction then"
+        " depends on the other texts of its batch too.",
+    )
     dropout: float = setting(0.5, "The fraction of the units of each mix dropped in training.", least=0, below=1)
     vectors: Literal["cached", "computed"] = setting(
         "cached", "Whether the frozen layers are computed once and read from a file, or are computed in every step."

@@ -21,7 +21,7 @@ from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.elmo_vectors import Layers
 from elmo_jax.tasks.inputs import InputSettings
 from elmo_jax.tasks.program import TaskProgram
-from elmo_jax.tasks.task import Labels, Task
+from elmo_jax.tasks.task import Labels, Shape, Task
 from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 
 SPLITS = ("train", "dev", "test")
@@ -119,9 +119,15 @@ def make_program(
     return TaskProgram(config, settings, task.module(config, labels), mesh, task.rows_are_examples)
 
 
-def save_inputs(workdir: epath.Path, labels: Labels, words: Vocabulary, table: WordTable) -> None:
-    """Writes the labels, the vocabulary and the word vectors, which a trained task is loaded with."""
+def save_inputs(
+    workdir: epath.Path, labels: Labels, words: Vocabulary, table: WordTable, shapes: Sequence[Shape]
+) -> None:
+    """Writes the labels, the vocabulary, the word vectors and the shapes of the training batches.
+
+    A trained task is loaded with them.
+    """
     files.write_json(workdir / "labels.json", labels)
+    files.write_json(workdir / "shapes.json", {"train": shapes})
     files.write_json(workdir / "vocabulary.json", words.as_dict())
     with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
         np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)

@@ -140,7 +140,7 @@ class TaskRun:
         self._data = {"train": train, **{n: TaskData(task, splits[n], *settings, known) for n in ("dev", "test")}}
         computed = bilm is not None and self._layers is None
         self._tree = frozen_tree(bilm) if computed and bilm is not None else None
-        save_inputs(workdir, self._labels, self._vocabulary, self._table)
+        save_inputs(workdir, self._labels, self._vocabulary, self._table, known)
 
     def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped | None:
         """Trains with one seed and writes its result; returns None if that was done before."""

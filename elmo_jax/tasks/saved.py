@@ -24,6 +24,7 @@ from elmo_jax.tasks.preparation import make_program, open_model
 from elmo_jax.tasks.registry import task_config, task_of
 from elmo_jax.tasks.sources import read_source
 from elmo_jax.tasks.stored import arrays_of, json_of, stored
+from elmo_jax.tasks.task import Shape
 from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 from elmo_jax.types import Tree
 
@@ -63,6 +64,8 @@ class TrainedTask:
         self._labels = stored(self._folder / "labels.json", json_of)
         self._vocabulary = stored(self._folder / "vocabulary.json", self._read_vocabulary)
         self._table = stored(self._folder / "words.npz", _read_table)
+        shapes = self._folder / "shapes.json"  # older versions did not write it
+        self._shapes = stored(shapes, _read_shapes) if shapes.exists() else []
         self._bilm = open_model(self.config)
         facts = written["facts"]
         expected = facts.get("fingerprint", facts).get("bilm")  # an older version had it among the facts
@@ -115,6 +118,9 @@ class TrainedTask:
 
         Raises:
           UserError: an input has another form.
+
+        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in the original: the layers are
+        normalised over a batch. Give one input at a time for predictions that do not.
         """
         examples = self._examples(inputs)
         found = self._predictions(examples)
@@ -157,11 +163,15 @@ class TrainedTask:
         return found
 
     def _predictions(self, examples: Sequence[Any]) -> list[Any]:
-        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
+        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
+
+        The batches are those of the training's own evaluations, on which predictions depend with `elmo.layer_norm`.
+        """
         mesh = self._program.mesh
         devices = mesh.size if self._task.rows_are_examples else 1
         train = self.config.train
-        data = TaskData(self._task, examples, self._labels, self._encoder, train.batch_size, devices, train.shapes)
+        settings = (self._labels, self._encoder, train.batch_size, devices, train.shapes)
+        data = TaskData(self._task, examples, *settings, known=self._shapes)
         places: dict[int, Any] = {}
         for batch, host in data.iterate(data.epoch(None)):
             on_devices = self._program.place(host)
@@ -180,6 +190,10 @@ def _is_list(value: Any) -> bool:
 def _read_table(path: epath.Path) -> WordTable:
     arrays = arrays_of(path)
     return WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None)
+
+
+def _read_shapes(path: epath.Path) -> list[Shape]:
+    return [tuple((int(rows), int(words)) for rows, words in shape) for shape in json_of(path)["train"]]
 
 
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:

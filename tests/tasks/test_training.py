@@ -17,6 +17,7 @@ import elmo_jax
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
 from elmo_jax.runs.report import Finished
+from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.registry import default_config, task_config
 from elmo_jax.tasks.run import TaskRun, train_task, training_share
 from elmo_jax.tasks.trainer import Training
@@ -110,6 +111,35 @@ def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
     (unknown,) = task.predict([["A", "sentence", "of", "words", "never", "seen"]])
     assert len(unknown["tags"]) == 6
     assert task.predict([]) == []
+
+
+def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shapes of the training take the shorter sentences, so that the longer ones form other groups."""
+    write_problem(tmp_path)
+    sentences = (tmp_path / "train.conllu").read_text().split("\n\n")
+    short = [sentence for sentence in sentences if 0 < len(sentence.splitlines()) <= 3]
+    (tmp_path / "train.conllu").write_text("".join(f"{sentence}\n\n" for sentence in short))
+    seen: list[tuple[int, ...]] = []
+    iterate = TaskData.iterate
+
+    def remember(self: TaskData[Any], batches: Any, draw: Any = None) -> Any:
+        if len(self.examples) == 13:  # those of test.conllu
+            seen.extend(batch.examples for batch in batches)
+        return iterate(self, batches, draw)
+
+    monkeypatch.setattr(TaskData, "iterate", remember)
+    settings = (f"bilm={tmp_path / 'bilm'}", *WITH_ELMO, "elmo.layer_norm=True", "train.batch_size=3", "train.epochs=1")
+    result = train(tmp_path, tmp_path / "run", *settings)
+    of_training = list(seen)
+    seen.clear()
+    found = elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
+    assert seen == of_training and found == pytest.approx(result["seeds"][0]["test"])
+    seen.clear()
+    (tmp_path / "run" / "shapes.json").unlink()  # as in a run of an older version
+    elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
+    assert seen != of_training and sorted(sum(seen, ())) == sorted(sum(of_training, ()))
 
 
 def test_an_ensemble_averages_the_seeds(run: Path, result: dict[str, Any], folder: Path) -> None:
@@ -268,6 +298,7 @@ def test_seeds_that_are_none_are_refused(run: Path, seeds: Any) -> None:
         ("vocabulary.json", b"{}"),
         ("words.npz", b"PK\x03\x04"),
         ("words.npz", None),
+        ("shapes.json", b'{"train": [[1, 2]]}'),
         ("seed_0/result.json", b'{"st'),
         ("seed_0/result.json", b"{}"),
     ],
