@@ -58,7 +58,9 @@ def _add_evaluate(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "evaluate",
         help="evaluate a task model on annotated text",
-        description="Prints the official metrics of a trained task model on annotated examples.",
+        description="Prints the official metrics of a trained task model on annotated examples. Of pretrained word"
+        " vectors, a run has those of the words of its own data.train, data.dev and data.test; other words are unknown"
+        " to it, so give a file as data.test when training to use the vectors of its words.",
         allow_abbrev=False,
     )
     _add_model(parser)
@@ -75,7 +77,7 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
         help="apply a task model to text",
         description="Prints predictions for text from the command line or a file. A task with two texts per example"
         " (premise and hypothesis, question and paragraph) takes both after --text, or a file whose lines have both"
-        " separated by a tab. For a task that was trained with elmo.layer_norm, a prediction also depends on the"
+        " separated by a tab. Words without a pretrained vector in the run are unknown to it, as in task evaluate. For a task that was trained with elmo.layer_norm, a prediction also depends on the"
         " other texts that are given with it.",
         allow_abbrev=False,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +21,12 @@ from elmo_jax.runs.report import read_result
 from elmo_jax.tasks.config import TaskConfig
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.inputs import TextEncoder
-from elmo_jax.tasks.preparation import make_program, open_model
+from elmo_jax.tasks.preparation import make_program, open_model, rows_of
 from elmo_jax.tasks.registry import task_config, task_of
 from elmo_jax.tasks.sources import read_source
 from elmo_jax.tasks.stored import arrays_of, json_of, stored
 from elmo_jax.tasks.task import Shape
-from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
+from elmo_jax.tasks.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.types import Tree
 
 
@@ -40,6 +41,7 @@ class TrainedTask:
     def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
         """Loads the models; see `load_task`."""
         self._folder = files.place(run)
+        self._told: set[str] = set()  # the sources whose words without vectors were counted on stderr
         written = read_config_file(self._folder)
         self.config: TaskConfig = task_config(written["config"])
         self._task = task_of(self.config.task)
@@ -123,12 +125,14 @@ class TrainedTask:
         normalised over a batch. Give one input at a time for predictions that do not.
         """
         examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
         found = self._predictions(examples)
         return [self._task.as_json(e, p) for e, p in zip(examples, found, strict=True)]
 
     def shown(self, inputs: Sequence[Any]) -> list[str]:
         """Returns the predictions for a person to read; see `predict`."""
         examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
         found = self._predictions(examples)
         return [self._task.show(e, p) for e, p in zip(examples, found, strict=True)]
 
@@ -139,11 +143,16 @@ class TrainedTask:
     def written(self, inputs: Sequence[Any]) -> str:
         """Returns the predictions in the task's own file format; see `predict`."""
         examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
         return self._task.write(examples, self._predictions(examples))
 
     def evaluate(self, source: str) -> dict[str, float]:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
         examples = read_source(self._task, self.config, source, training=False)
+        data = self.config.data
+        own = [part.strip() for parts in (data.train, data.dev, data.test) for part in parts.split(",")]
+        if source.strip() not in own:
+            self._tell_unknown(examples, source)
         return self._task.score(examples, self._predictions(examples))
 
     def _examples(self, inputs: Sequence[Any]) -> list[Any]:
@@ -161,6 +170,21 @@ class TrainedTask:
                     raise UserError(f"expected lists of words, got {str(item)[:80]!r}; try text.split()")
             found += self._task.from_words(texts, self._labels)
         return found
+
+    def _tell_unknown(self, examples: Sequence[Any], source: str) -> None:
+        """Says on stderr, once for each source, how many words have no vector here though they may be pretrained."""
+        if not self.config.word_vectors.path or source in self._told:
+            return
+        words = {word for row in rows_of(self._task, examples) for word in row}
+        unknown = sum(self._vocabulary.word_id(word) == UNKNOWN_ID for word in words)
+        if unknown:
+            self._told.add(source)
+            print(
+                f"elmo-jax: {source}: {unknown:,} of {len(words):,} distinct words have no vector in this run, which"
+                " read the pretrained vectors of the words of its own data.train, data.dev and data.test alone; if"
+                f" {self.config.word_vectors.path} has vectors of them, train with this text as data.test to use them",
+                file=sys.stderr,
+            )
 
     def _predictions(self, examples: Sequence[Any]) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
@@ -198,6 +222,9 @@ def _read_shapes(path: epath.Path) -> list[Shape]:
 
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:
     """Loads a trained task.
+
+    Of pretrained word vectors, a run has those of the words of its own `data.train`, `data.dev` and `data.test`. Any
+    other word is unknown to it; a line on stderr counts such words.
 
     Args:
       run: the folder of a run of `elmo-jax task train`.

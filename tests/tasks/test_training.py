@@ -265,6 +265,31 @@ def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> No
     assert found["dev"]["mean"] > 30 and len(elmo_jax.load_task(tmp_path / "run").predict([["a", "dog"]])) == 1
 
 
+def test_words_whose_pretrained_vectors_were_not_read_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_problem(tmp_path)
+    words = ("the", "dog", "sees", "old", "zebra")
+    (tmp_path / "vectors.txt").write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(words)))
+    more = ("train.epochs=1", f"word_vectors.path={tmp_path / 'vectors.txt'}")
+    train(tmp_path, tmp_path / "run", *more)
+    task = elmo_jax.load_task(tmp_path / "run")
+    (tmp_path / "new.conllu").write_text(
+        "".join(f"{i}\t{word}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n" for i, word in enumerate(("The", "zebra"), 1)) + "\n"
+    )
+    capsys.readouterr()
+    task.evaluate(str(tmp_path / "new.conllu"))
+    told = capsys.readouterr().err
+    assert told.startswith(f"elmo-jax: {tmp_path / 'new.conllu'}: 1 of 2 distinct words have no vector in this run")
+    assert "train with this text as data.test" in told and told.count("\n") == 1
+    task.predict([["the", "zebra"]])
+    task.predict([["the", "zebra"]])
+    assert capsys.readouterr().err.count("the text: 1 of 2 distinct words") == 1  # not for every sentence
+    task.evaluate(str(tmp_path / "test.conllu"))
+    task.predict([["the", "dog"]])
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("inputs", "expected"),
     [
