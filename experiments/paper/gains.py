@@ -39,22 +39,30 @@ SETTINGS = {
     "none": ["bilm="],
     "top": ["elmo.layers=top"],
     "all": ["elmo.layers=all"],
-    "input": ["elmo.where=input"],
-    "output": ["elmo.where=output"],
-    "both": ["elmo.where=both"],
+    "input": ["elmo.layers=all", "elmo.where=input"],
+    "output": ["elmo.layers=all", "elmo.where=output"],
+    "both": ["elmo.layers=all", "elmo.where=both"],
+}
+# Settings of all rows, and what to do instead of setting them.
+GIVEN = {
+    "bilm": "give the biLM of the rows with ELMo with --bilm",
+    "elmo.cache": "leave it out, since the rows share the layers in the folder layers/ of the workdir",
 }
 # Settings that dev chose for the model without ELMo, where it chose other ones for the model with ELMo.
 WITHOUT_ELMO = {
     "task_sst.py": ["model.input_dropout=0.25"],
-    "task_snli.py": ["model.attention_dropout=0.0"],
+    "task_snli.py": ["model.attention_dropout=0.0", "model.matrix_penalty=0.0"],
 }
+
+
+def settings_of(row: str, config: Path) -> list[str]:
+    """Returns the settings that make a row what its title says."""
+    return SETTINGS[row] + (WITHOUT_ELMO.get(config.name, []) if row == "none" else [])
 
 
 def arguments_of(row: str, options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
     """Returns the arguments of `elmo-jax` that train one row."""
-    settings = [f"bilm={options.bilm}", f"elmo.cache={options.workdir / 'layers'}", *SETTINGS[row]]
-    if row == "none":
-        settings += WITHOUT_ELMO.get(options.config.name, [])
+    settings = [f"bilm={options.bilm}", f"elmo.cache={options.workdir / 'layers'}", *settings_of(row, options.config)]
     given = [f"--config.{setting}" for setting in settings]
     return [
         "task",
@@ -106,13 +114,16 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str
     for override in overrides:
         if not override.startswith("--config.") or "=" not in override:
             parser.error(f"unknown option {override!r}; settings are given as --config.KEY=VALUE")
+        key = override.split("=")[0].removeprefix("--config.")
+        if key in GIVEN:
+            parser.error(f"--config.{key}: the script sets it; {GIVEN[key]}")
     rows = options.rows.split(",")
     for row in rows:
         if row not in TITLES:
             parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
         if rows.count(row) > 1:
             parser.error(f"--rows: {row} is given twice")
-        for setting in SETTINGS[row]:
+        for setting in settings_of(row, options.config):
             key = f"--config.{setting.split('=')[0]}"
             if any(override.startswith(f"{key}=") for override in overrides):
                 parser.error(f"{key}: the row {row} sets it; leave out the row or the setting")
