@@ -138,7 +138,7 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
             short = (labels, premises, hypotheses)[files.index(shortest)]
             raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must be equally long")
     rows = [(line[0].number, [line[0].text.strip(), line[1].text, line[2].text]) for line in zip(*files, strict=True)]
-    return _pairs(labels, rows, _leaves)
+    return _pairs(labels, rows, _tokens)
 
 
 def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callable[[str], list[str]]) -> Pairs:
@@ -157,6 +157,10 @@ def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callabl
             raise error_at(path, number, f"the {'hypothesis' if example.premise else 'premise'} has no words")
         examples.append(example)
     return Pairs(examples, without_label)
+
+
+def _tokens(sentence: str) -> list[str]:
+    return [unescape(word) for word in words(sentence)]
 
 
 def _leaves(parse: str) -> list[str]:

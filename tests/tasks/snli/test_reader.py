@@ -114,6 +114,11 @@ def test_parallel_files(tmp_path):
     assert found.without_label == 1
 
 
+def test_parallel_files_keep_round_brackets(tmp_path):
+    (example,) = read_parallel(*parallel(tmp_path, "neutral\n", "A man ( old )\n", "( He -RRB-\n")).examples
+    assert (example.premise, example.hypothesis) == (["A", "man", "(", "old", ")"], ["(", "He", ")"])
+
+
 def test_parallel_files_that_do_not_agree(tmp_path):
     labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n")
     with pytest.raises(UserError, match="labels, line 2: .*s2 has no such line; the files must be equally long"):
