@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from elmo_jax.errors import UserError
@@ -21,12 +22,19 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
       name: `train`, `dev` or `test`.
 
     Raises:
-      UserError: as `read_source`.
+      UserError: as `read_source`; or two examples of dev or test have one id.
     """
     sources: str = getattr(config.data, name)
     found: list[Any] = []
     for source in filter(None, (part.strip() for part in _COMMA.split(sources))):
         found += read_source(task, config, source, training=name == "train")
+    if name != "train":  # predictions are written by the id, if the examples of the task have one
+        ids = Counter(filter(None, (getattr(example, "id", "") for example in found)))
+        twice = next((one for one, number in ids.items() if number > 1), None)
+        if twice is not None:
+            raise UserError(
+                f"config.data.{name}: the sources {sources} have two examples of the id {twice!r}; remove one"
+            )
     return found
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -136,8 +137,8 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
       numbers: the number of each article, for messages.
 
     Raises:
-      UserError: a field is missing or has another type, a question has no answer or no words, or, with "error", an
-        answer is not in its paragraph.
+      UserError: a field is missing or has another type, a question has no answer or no words, two questions have one
+        id; or, with "error", a first answer is empty or not in its paragraph.
     """
     counts = {"moved": 0, "missing": 0}
     examples = []
@@ -151,7 +152,16 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
             for q, question in enumerate(_items(path, paragraph, "qas", here)):
                 example = _example(path, question, about, f"{here}.qas[{q}]", missing, counts)
                 examples += [example] if example else []
+    twice = repeated(examples)
+    if twice is not None:
+        raise UserError(f"{path}: two questions have the id {twice!r}; each needs its own, by which answers are found")
     return Questions(examples, **counts)
+
+
+def repeated(examples: Sequence[Example]) -> str | None:
+    """Returns an id that two questions have; None if there is none. An empty id is no id."""
+    counts = Counter(example.id for example in examples if example.id)
+    return next((name for name, number in counts.items() if number > 1), None)
 
 
 def _example(
@@ -165,9 +175,11 @@ def _example(
         raise UserError(f"{path}, {where}: the question {name!r} has no {'answers' if tokens else 'words'}")
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
     stated = _field(path, answers[0], "answer_start", int, f"{where}.answers[0]")
-    start = nearest(about.text, texts[0], stated)
+    start = nearest(about.text, texts[0], stated) if texts[0].strip() else None
     span = None if start is None else about.tokens.overlapping(start, start + len(texts[0]))
     if span is None:
+        if missing == "error" and not texts[0].strip():
+            raise UserError(f"{path}, {where}: the first answer to question {name!r} is empty; it has no place")
         if missing == "error":
             raise UserError(f"{path}, {where}: the answer {texts[0]!r} to question {name!r} is not in its paragraph")
         counts["missing"] += 1

@@ -3,7 +3,9 @@ import json
 import pytest
 
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.sources import read_part
 from elmo_jax.tasks.squad.reader import nearest, read
+from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
 
 from ..formats import message, write
 
@@ -40,6 +42,32 @@ def test_questions(tmp_path):
 def test_an_answer_inside_a_word_has_the_whole_word(tmp_path):
     (example,) = read_json(tmp_path, squad(question(answers=[("99", 6)]))).examples
     assert example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
+
+
+def test_an_id_that_two_questions_have_is_named(tmp_path):
+    path = write(tmp_path, json.dumps(squad(question(), question("Who?"))), "a.json")
+    expected = "a.json: two questions have the id 'q'; each needs its own, by which answers are found"
+    with pytest.raises(UserError, match=expected):
+        read(path)
+    assert len(read_json(tmp_path, squad(question(name=""), question(name=""))).examples) == 2
+    other = write(tmp_path, json.dumps(squad(question())), "b.json")
+    once = write(tmp_path, json.dumps(squad(question())), "c.json")
+    config = SquadConfig(data=SquadDataConfig(train=f"{other},{once}", dev=f"{other},{once}"))
+    assert len(read_part(TASK, config, "train")) == 2
+    with pytest.raises(UserError, match=r"^config.data.dev: the sources .*b.json,.*c.json have two .* the id 'q'"):
+        read_part(TASK, config, "dev")
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_answer_is_no_training_target(tmp_path, text):
+    value = squad(question(answers=[(text, 23), ("Rex", 23)]), question(name="r"))
+    path = write(tmp_path, json.dumps(value), "a.json")
+    with pytest.raises(
+        UserError, match=r"a.json, .*qas\[0\]: the first answer to question 'q' is empty; it has no place"
+    ):
+        read(path)
+    found = read(path, missing="skip")
+    assert [example.id for example in found.examples] == ["r"] and found.missing == 1
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def test_articles_of_a_file_are_chosen_by_title_in_any_order(tmp_path, order):
     config = SquadConfig(data=SquadDataConfig(**{name: f"{path}{part}" for name, part in parts.items()}))
     found = {name: [example.paragraph.title for example in read_part(TASK, config, name)] for name in parts}
     assert found == {"train": ["Sky_(United_Kingdom)"], "dev": ["c"], "test": ["Fresno,_California"]}
-    both = dataclasses.replace(config, data=SquadDataConfig(dev=f"{path}[c;Fresno,_California],{path}[:1]"))
-    assert len(read_part(TASK, both, "dev")) == 3
+    both = dataclasses.replace(config, data=SquadDataConfig(train=f"{path}[c;Fresno,_California],{path}[:1]"))
+    assert len(read_part(TASK, both, "train")) == 3
 
 
 def test_titles_that_the_file_does_not_have_are_refused(file):
