@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -137,8 +138,17 @@ class Coref(NoTfds):
     def write(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> str:
         """Returns documents in the columns of CoNLL-2012 for the official scorer, the last with the predicted clusters.
 
-        Columns that the task does not have are `-`.
+        Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross,
+        as the words 1 to 3 and 2 to 4 do: they are read back as 1 to 4 and 2 to 3. The number of documents with such
+        mentions is said on stderr.
         """
+        crossing = sum(any(map(_crosses, prediction)) for prediction in predictions)
+        if crossing:
+            print(
+                f"elmo-jax: {crossing} of {len(predictions)} documents have mentions of one entity that cross, which"
+                " the columns of CoNLL-2012 cannot express; a program that reads them finds other mentions",
+                file=sys.stderr,
+            )
         parts = []
         for document, prediction in zip(examples, predictions, strict=True):
             cells = iter(_cells(sum(map(len, document.sentences)), prediction))
@@ -188,6 +198,11 @@ def _rounded(words: int) -> int:
     while size < words:
         size *= 2
     return size
+
+
+def _crosses(cluster: Sequence[Mention]) -> bool:
+    """Returns whether a mention begins inside another one of its entity and ends behind it."""
+    return any(start < first < end < last for start, end in cluster for first, last in cluster)
 
 
 def _cells(words: int, found: Prediction) -> list[str]:

@@ -29,6 +29,17 @@ def test_what_is_written_is_read_again(tmp_path):
     assert read(path) == [DOCUMENT, other]
 
 
+def test_crossing_mentions_of_one_entity_are_told(tmp_path, capsys):
+    """The columns cannot express them; mentions that are nested or share one word can be read again."""
+    touching = dataclasses.replace(DOCUMENT, clusters=[[(0, 2), (0, 4), (2, 4)]])
+    path = tmp_path / "predicted"
+    path.write_text(TASK.write([touching], [touching.clusters]))
+    assert read(path) == [touching] and capsys.readouterr().err == ""
+    path.write_text(TASK.write([DOCUMENT] * 3, [DOCUMENT.clusters, [[(0, 2), (1, 3)]], [[(0, 2)], [(1, 3)]]]))
+    assert [document.clusters for document in read(path)][1:] == [[[(0, 3), (1, 2)]], [[(0, 2)], [(1, 3)]]]
+    assert capsys.readouterr().err.startswith("elmo-jax: 1 of 3 documents have mentions of one entity that cross")
+
+
 def test_a_folder_is_read_in_the_order_of_its_names_and_divided(tmp_path):
     documents = [dataclasses.replace(DOCUMENT, name=f"nw/{name}") for name in "cab"]
     for document in documents:
