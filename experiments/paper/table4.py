@@ -31,6 +31,7 @@ from elmo_jax.analysis.neighbours import Neighbour, Occurrence, nearest, nearest
 from elmo_jax.analysis.report import BILM_HELP, Model, open_models
 from elmo_jax.analysis.semcor import Sentence
 from elmo_jax.analysis.vectors import Words, embed
+from elmo_jax.cli.values import whole
 from elmo_jax.files import write_json
 from elmo_jax.tasks.word_vectors import read_vectors
 
@@ -142,11 +143,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="sentences with the word (default: the paper's)",
     )
     parser.add_argument(
-        "--number", type=int, default=10, metavar="N", help="number of neighbours per sentence (default: %(default)s)"
+        "--number",
+        type=whole(1),
+        default=10,
+        metavar="N",
+        help="number of neighbours per sentence (default: %(default)s)",
     )
     parser.add_argument(
         "--around",
-        type=int,
+        type=whole(0),
         default=14,
         metavar="N",
         help="number of words printed on either side (default: %(default)s)",

@@ -169,6 +169,23 @@ def test_a_mistake_is_one_line(
     assert line.startswith(f"{script.__name__}: ") and message in line
 
 
+@pytest.mark.parametrize(
+    ("script", "option", "value", "message"),
+    [
+        ("table4", "--number", "-1", "--number: expected a whole number of at least 1, got '-1'"),
+        ("table4", "--number", "0", "--number: expected a whole number of at least 1, got '0'"),
+        ("table4", "--around", "-1", "--around: expected a whole number of at least 0, got '-1'"),
+    ],
+    indirect=["script"],
+)
+def test_numbers_that_make_no_sense_are_refused(
+    script: ModuleType, option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        script.main(("--bilm", "one", *SEMCOR[:4], option, value))
+    assert message in capsys.readouterr().err
+
+
 def test_the_commands_of_the_docstrings_are_whole() -> None:
     for name in ("table4", "table5", "table6"):
         text = (ROOT / "experiments" / "paper" / f"{name}.py").read_text()
