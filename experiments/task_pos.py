@@ -1,4 +1,4 @@
-"""Trains a tagger of parts of speech on the English Web Treebank: two BiLSTM layers, ELMo at their input and output.
+"""Trains a tagger of parts of speech on the English Web Treebank: one BiLSTM layer, ELMo at its input and output.
 
 The treebank is in the repository UniversalDependencies/UD_English-EWT on GitHub (CC BY-SA 4.0). This command, run in
 the folder of the repository's copy, takes about an hour on 2 cores:

@@ -38,7 +38,9 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
       The vectors, float32 [D], by word, for those of the words that the file has.
 
     Raises:
-      UserError: the file does not exist, or a line is not a word followed by as many numbers as the other lines have.
+      UserError: the file does not exist, a line has too few parts, or the last parts of a wanted word's line are not
+        numbers. A line with too many numbers is no error: the last D parts are the vector, and those before them, with
+        the blanks between them, are the word, since some words of GloVe hold blanks.
     """
     if path == PACKAGED:
         return _read_package(set(wanted))

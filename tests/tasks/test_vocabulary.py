@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.config import CharactersConfig, WordVectorsConfig
 from elmo_jax.tasks.vocabulary import build
+from elmo_jax.tasks.word_vectors import read_vectors
 
 
 @pytest.fixture
@@ -72,3 +73,14 @@ def test_the_fingerprint_is_of_the_vectors_and_not_of_their_file(files):
     assert fingerprint(files / "wide.txt", unknown="zero") != first
     (files / "copy.txt").write_text((files / "wide.txt").read_text().replace("3 4 0", "3 4 1"))
     assert fingerprint(files / "copy.txt") != first
+
+
+def test_the_parts_before_the_numbers_are_the_word(tmp_path):
+    """Some words of GloVe hold blanks; a line with a number too many is that of another word."""
+    (tmp_path / "vectors.txt").write_text("cat 1 2\n. . . 3 4\ndog 0 1 5\n")
+    found = read_vectors(str(tmp_path / "vectors.txt"), {"cat", ". . .", "dog", "dog 0"})
+    assert {word: vector.tolist() for word, vector in found.items()} == {
+        "cat": [1, 2],
+        ". . .": [3, 4],
+        "dog 0": [1, 5],
+    }

@@ -39,7 +39,7 @@ def bio_rules(tags: Sequence[str], start_rule: StartRule = "enforced") -> Rules:
 
     Args:
       tags: the N tags in the order of their ids, each `O`, `B-…` or `I-…`.
-      start_rule: whether the first tag may be I-x ("free") or not ("enforced").
+      start_rule: whether the first tag may be I-x ("ignored") or not ("enforced").
 
     Raises:
       UserError: a tag is not a BIO tag.

@@ -45,7 +45,7 @@ class SRLModel:
         "log_probabilities", "The scores that decoding adds up; AllenNLP adds up probabilities."
     )
     start_rule: Literal["enforced", "ignored"] = setting(
-        "enforced", "Whether the rule that a sentence does not begin with an I- tag holds; deep_srl has free."
+        "enforced", "Whether the rule that a sentence does not begin with an I- tag holds; deep_srl ignores it."
     )
 
 
