@@ -23,7 +23,7 @@ from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.inputs import TextEncoder
 from elmo_jax.tasks.preparation import make_program, open_model, rows_of
 from elmo_jax.tasks.registry import task_config, task_of
-from elmo_jax.tasks.sources import read_source
+from elmo_jax.tasks.sources import divided, read_source
 from elmo_jax.tasks.stored import arrays_of, json_of, stored
 from elmo_jax.tasks.task import Shape
 from elmo_jax.tasks.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
@@ -150,8 +150,7 @@ class TrainedTask:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
         examples = read_source(self._task, self.config, source, training=False)
         data = self.config.data
-        own = [part.strip() for parts in (data.train, data.dev, data.test) for part in parts.split(",")]
-        if source.strip() not in own:
+        if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in divided(part)]:
             self._tell_unknown(examples, source)
         return self._task.score(examples, self._predictions(examples))
 

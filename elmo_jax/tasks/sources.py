@@ -13,6 +13,11 @@ from elmo_jax.tasks.task import Task
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles may have some
 
 
+def divided(sources: str) -> list[str]:
+    """Returns the sources in a setting of several ones, which are separated by commas."""
+    return [part.strip() for part in _COMMA.split(sources) if part.strip()]
+
+
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     """Returns the examples of `data.train`, `data.dev` or `data.test`; an empty list if no source is given.
 
@@ -26,7 +31,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     """
     sources: str = getattr(config.data, name)
     found: list[Any] = []
-    for source in filter(None, (part.strip() for part in _COMMA.split(sources))):
+    for source in divided(sources):
         found += read_source(task, config, source, training=name == "train")
     if name != "train":  # predictions are written by the id, if the examples of the task have one
         ids = Counter(filter(None, (getattr(example, "id", "") for example in found)))
