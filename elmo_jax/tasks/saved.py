@@ -111,6 +111,9 @@ class TrainedTask:
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
 
+        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in the original: the layers are
+        normalised over a batch. Give one input at a time for predictions that do not.
+
         Args:
           inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of
             tuples of such sentences (premise, hypothesis; question, paragraph).
@@ -120,9 +123,6 @@ class TrainedTask:
 
         Raises:
           UserError: an input has another form.
-
-        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in the original: the layers are
-        normalised over a batch. Give one input at a time for predictions that do not.
         """
         examples = self._examples(inputs)
         self._tell_unknown(examples, "the text")
