@@ -139,8 +139,10 @@ install_project() { # a function whose status is tested does not end at a failed
   done
 }
 
-run_command() { # prints the run on one worker, which keeps the status: gcloud returns that of one of the workers
-  echo "cd elmo_jax && rm -f ../elmo_jax_status && { .venv/bin/elmo-jax $(quoted "$@"); status=\$?; echo \$status >../elmo_jax_status; exit \$status; }"
+# Prints the run on one worker, which keeps the status: gcloud returns that of one of the workers. The shell outlives the
+# SIGTERM of stop_command, whose pattern fits it too, since a process that saves must not lose its output.
+run_command() {
+  echo "trap : TERM; cd elmo_jax && rm -f ../elmo_jax_status && { .venv/bin/elmo-jax $(quoted "$@"); status=\$?; echo \$status >../elmo_jax_status; exit \$status; }"
 }
 worst_status() { # prints the status that tells most among those of all workers: 2, another error, or else $1
   local answers worst=$1 word each

@@ -125,6 +125,24 @@ def test_the_worker_runs_the_command_and_keeps_its_status(tmp_path: Path, status
     assert (tmp_path / "home/elmo_jax_status").read_text() == f"{status}\n"
 
 
+def test_the_worker_keeps_the_status_of_a_process_that_is_stopped(tmp_path: Path) -> None:
+    command = pod(tmp_path, "ACTIVE", "0")[1][-1][-1].removeprefix("--command=")
+    programs = tmp_path / "home/elmo_jax/.venv/bin"
+    programs.mkdir(parents=True)
+    stops = "trap 'sleep 0.5; echo saved; exit 143' TERM; touch started; for i in $(seq 600); do sleep 0.1; done"
+    program(programs / "elmo-jax", f"#!/usr/bin/env bash\n{stops}\n")
+    home = tmp_path / "home"
+    shell = subprocess.Popen(
+        ["bash", "-c", command], cwd=home, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not (home / "elmo_jax/started").exists():
+        assert shell.poll() is None
+        time.sleep(0.02)
+    os.killpg(shell.pid, signal.SIGTERM)  # the shell too, as pkill does
+    assert shell.communicate(timeout=30)[0] == "saved\n" and shell.returncode == 143
+    assert (home / "elmo_jax_status").read_text() == "143\n"
+
+
 def test_tpu_pod_takes_the_slice_that_is_there(tmp_path: Path) -> None:
     assert kinds(pod(tmp_path, "ACTIVE", "0")[1]) == LAUNCHED
 
