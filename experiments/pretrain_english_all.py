@@ -23,9 +23,14 @@ and train:
 
 hardware  2 CPU cores
 time      2,000 tokens/s (1,200 on one core), at which an epoch would take 12 hours; preparing the text took 7 minutes
-result    none yet: with --config.train.steps=9900 it has been trained for 4,079 steps, 5.2 M tokens
-measured  the speed and the preparation. The whole held-out text, 1.7 M tokens, takes 50 minutes to evaluate, so a part
-          of it has to do
+result    123.8 held-out perplexity (forward 123.3, backward 124.4; 100,000 of the 1.8 M held-out tokens, 100,000 words)
+          with --config.train.steps=9900, which is 12.7 M of 83 M tokens; 100,831 before training
+          perplexity per source, on the first 15,000 held-out words of each: captions 40.8; speeches 138.3; web 143.4; a
+          novel, "The Secret Agent", 145.9; biomedical 162.5; Wikipedia 165.6; reviews 173.7; government 177.8; news
+          184.6; MASC 195.9 (4,083 tokens); Brown 199.3 (9,332); Wikinews 275.5 (598); the first 5,000 words of each of
+          the five novels together 123.1
+measured  the speed, the preparation and the perplexities. The training was stopped and resumed several times, on one core
+          and on two
 """
 
 from pathlib import Path
