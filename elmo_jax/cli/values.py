@@ -131,11 +131,14 @@ def check_distinct(
       texts: the sources of text that are read (files, folders, globs), of --data.
     """
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
+    folders: dict[str, str] = {}  # of text, whose files are all read
     for text in texts:
         found = os.path.expanduser(text)
-        matches = glob.glob(found, recursive=True) if not os.path.exists(found) else [found]
-        known |= {os.path.realpath(match): f"--data {text}" for match in matches}
-    folders = {place: name for place, name in known.items() if name.startswith("--data ") and os.path.isdir(place)}
+        for match in [found] if os.path.exists(found) else glob.glob(found, recursive=True):
+            place = os.path.realpath(match)
+            known[place] = f"--data {text}"
+            if os.path.isdir(place):
+                folders[place] = known[place]
     for name, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):  # a device, such as /dev/null
             continue

@@ -72,18 +72,12 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         "dtype": settings.dtype, "state": settings.state.value, "version": 1,
         **settings_of_format,
     }, indent=1)  # fmt: skip
-    if out.exists():
-        if _made_as(out) == job:
-            if settings.format is Format.NPY:
-                VectorShards(out).check()  # files of the folder may have been lost
-            left = (out.with_name(out.name + ".parts") / "job.json").exists()  # the last process was killed at its end
-            if left and is_first():
-                shutil.rmtree(out.with_name(out.name + ".parts"))
-            return lines
-        raise UserError(
-            f"{out}: exists, and was not made from these sentences with these settings; choose another name"
-        )
     parts = out.with_name(out.name + ".parts")
+    if out.exists():
+        _check_complete(out, job, settings.format)
+        if (parts / "job.json").exists() and is_first():  # the last process was killed at its end
+            shutil.rmtree(parts)
+        return lines
     with fails_together(), _told(out):
         if is_first():
             _begin(parts, job)
@@ -112,6 +106,16 @@ def _told(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
+
+
+def _check_complete(out: Path, job: str, format: Format) -> None:
+    """Raises `UserError` unless `out` is the whole result of a job."""
+    if _made_as(out) != job:
+        raise UserError(
+            f"{out}: exists, and was not made from these sentences with these settings; choose another name"
+        )
+    if format is Format.NPY:
+        VectorShards(out).check()  # files of the folder may have been lost
 
 
 def _made_as(out: Path) -> str | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import Any
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.config import TaskConfig
-from elmo_jax.tasks.task import Task
+from elmo_jax.tasks.task import Task, repeated_id
 
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles may have some
 
@@ -34,8 +33,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     for source in divided(sources):
         found += read_source(task, config, source, training=name == "train")
     if name != "train":  # predictions are written by the id, if the examples of the task have one
-        ids = Counter(filter(None, (getattr(example, "id", "") for example in found)))
-        twice = next((one for one, number in ids.items() if number > 1), None)
+        twice = repeated_id(found)
         if twice is not None:
             raise UserError(
                 f"config.data.{name}: the sources {sources} have two examples of the id {twice!r}; remove one"

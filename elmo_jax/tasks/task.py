@@ -5,7 +5,8 @@ Shapes: B examples per batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import flax.linen as nn
@@ -120,6 +121,12 @@ class DocumentTask(Task[Example, Prediction], Protocol[Example, Prediction]):
 
     def window(self, example: Example, first: int, sentences: int) -> Example:
         """Returns the part of a document that begins at the sentence `first` and has a number of sentences."""
+
+
+def repeated_id(examples: Iterable[Any]) -> str | None:
+    """Returns an id that two examples have, or None; an example without an id, or with an empty one, is left out."""
+    counts = Counter(getattr(example, "id", "") for example in examples)
+    return next((name for name, number in counts.items() if name and number > 1), None)
 
 
 class NoTfds:

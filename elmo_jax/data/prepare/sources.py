@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
@@ -30,14 +31,6 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _RECORDS = (Format.JSONL, Format.PARQUET)
 _COMPRESSED = (".gz", ".xz", ".zst")
-_LANGUAGES = frozenset(  # ISO 639-1; the libraries know most of them, and read any other word as English
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
-    "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is "
-    "it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
-    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si "
-    "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
-    "yi yo za zh zu".split()
-)
 
 
 class Source(Protocol):
@@ -152,7 +145,7 @@ class TextOptions:
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
             raise UserError(f"errors is {self.errors!r}; expected strict or replace")
-        if self.language not in _LANGUAGES:
+        if self.language not in LANGUAGES:
             raise UserError(f"language is {self.language!r}; expected its ISO 639-1 code of two letters, such as de")
         if self.field != TextOptions.field and self.format not in ("auto", *_RECORDS):
             raise UserError(f"field is {self.field!r}, but only {' and '.join(_RECORDS)} have fields; leave it out")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.lines import read_json, read_lines
 from elmo_jax.tasks.slices import SLICE, split_slice
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
+from elmo_jax.tasks.task import repeated_id
 
 Missing = Literal["error", "skip"]  # what happens to a question whose answer is not in its paragraph
 
@@ -152,16 +152,10 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
             for q, question in enumerate(_items(path, paragraph, "qas", here)):
                 example = _example(path, question, about, f"{here}.qas[{q}]", missing, counts)
                 examples += [example] if example else []
-    twice = repeated(examples)
+    twice = repeated_id(examples)
     if twice is not None:
         raise UserError(f"{path}: two questions have the id {twice!r}; each needs its own, by which answers are found")
     return Questions(examples, **counts)
-
-
-def repeated(examples: Sequence[Example]) -> str | None:
-    """Returns an id that two questions have; None if there is none. An empty id is no id."""
-    counts = Counter(example.id for example in examples if example.id)
-    return next((name for name, number in counts.items() if number > 1), None)
 
 
 def _example(
