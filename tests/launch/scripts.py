@@ -7,15 +7,14 @@ from pathlib import Path
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 
-
 # blanks, quotes and dollars must reach elmo-jax as they were given
 ARGUMENTS = ["pretrain", "--config", "my run/a b.py", "--workdir", "gs://bucket/it's $HOME", '--config.x=$(y) "z"']
 
-
 TPU = ["--name", "elmo", "--zone", "us-west4-a", "--type", "v5litepod-64", "--runtime", "v2-alpha-tpuv5-lite"]
-
-
-GKE = ["--name", "elmo", "--image", "registry.example/me/elmo_jax:1", "--accelerator", "tpu-v5-lite-podslice"]
+GKE = [
+    *("--name", "elmo", "--image", "registry.example/me/elmo_jax:1", "--accelerator", "tpu-v5-lite-podslice"),
+    *("--topology", "8x8", "--hosts", "16", "--chips", "4"),
+]
 
 
 def run(script: str, *arguments: str, scripts: Path = LAUNCH, **environment: str) -> subprocess.CompletedProcess[str]:

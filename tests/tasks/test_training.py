@@ -190,33 +190,6 @@ def test_parameters_are_counted_without_word_vectors(folder: Path, result: dict[
     assert result["parameters"] == lstms + mixes + tags
 
 
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        (("data.train=nowhere.conllu",), "nowhere.conllu"),
-        (("data.dev=",), "config.data.dev: no examples"),
-        (("bilm=nowhere",), "nowhere: no such file or folder"),
-        (("train.max_length=1",), "config.train.max_length"),
-        (("word_vectors.path=nowhere.txt",), "nowhere.txt: no such file of word vectors"),
-    ],
-)
-def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ...], expected: str) -> None:
-    with pytest.raises(UserError, match=expected) as error:
-        train(folder, tmp_path / "run", *more)
-    assert "\n" not in str(error.value)
-
-
-def test_a_loss_that_is_not_finite_is_told(folder: Path, tmp_path: Path) -> None:
-    more = ("train.optimizer.learning_rate=1000", "train.optimizer.name=sgd", "train.optimizer.clip_norm=0")
-    with pytest.raises(UserError, match="the loss became infinite or NaN"):
-        train(folder, tmp_path / "run", *more, "train.epochs=30", "train.optimizer.weight_decay=1")
-
-
-def test_the_layer_of_the_bilm_must_exist(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="config.elmo.layers: expected 1 to 2"):
-        train(folder, tmp_path / "run", f"bilm={folder / 'bilm'}", "elmo.layers=3")
-
-
 def test_the_defaults_are_of_the_task() -> None:
     assert default_config("pos").task == "pos" and jax.device_count() == 8
 
@@ -258,36 +231,6 @@ def test_stopped_between_evaluations_none_is_lost(
         "seconds": 0,
         "words_per_second": 0,
     }
-
-
-def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:
-    found = train(folder, tmp_path / "run", "word_vectors.min_count=100000", "characters.filters=((2,3),)")
-    assert found["dev"]["mean"] > 30 and len(elmo_jax.load_task(tmp_path / "run").predict([["a", "dog"]])) == 1
-
-
-def test_words_whose_pretrained_vectors_were_not_read_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_problem(tmp_path)
-    words = ("the", "dog", "sees", "old", "zebra")
-    (tmp_path / "vectors.txt").write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(words)))
-    more = ("train.epochs=1", f"word_vectors.path={tmp_path / 'vectors.txt'}")
-    train(tmp_path, tmp_path / "run", *more)
-    task = elmo_jax.load_task(tmp_path / "run")
-    (tmp_path / "new.conllu").write_text(
-        "".join(f"{i}\t{word}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n" for i, word in enumerate(("The", "zebra"), 1)) + "\n"
-    )
-    capsys.readouterr()
-    task.evaluate(str(tmp_path / "new.conllu"))
-    told = capsys.readouterr().err
-    assert told.startswith(f"elmo-jax: {tmp_path / 'new.conllu'}: 1 of 2 distinct words have no vector in this run")
-    assert "train with this text as data.test" in told and told.count("\n") == 1
-    task.predict([["the", "zebra"]])
-    task.predict([["the", "zebra"]])
-    assert capsys.readouterr().err.count("the text: 1 of 2 distinct words") == 1  # not for every sentence
-    task.evaluate(str(tmp_path / "test.conllu"))
-    task.predict([["the", "dog"]])
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
