@@ -94,7 +94,7 @@ def write_bytes(path: epath.Path | Path, content: bytes) -> None:
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
     if path.exists() and not path.is_file():  # a device such as /dev/null, or a pipe, which must not be replaced
-        with open(path, "wb") as file:
+        with _named(path), open(path, "wb") as file:
             file.write(content)
         return
     with atomic_file(path) as temporary:
@@ -111,12 +111,24 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        with _named(path):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _named(path: epath.Path | Path) -> Iterator[None]:
+    """Adds the path to an error of writing, which does not say in which file a disk was full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextlib.contextmanager

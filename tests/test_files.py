@@ -1,5 +1,6 @@
 """Files in folders and in buckets; fsspec's in-memory files stand for a bucket here, `make test-gcs` takes a server."""
 
+import errno
 import importlib
 import json
 from pathlib import Path
@@ -55,6 +56,18 @@ def test_a_place_in_a_bucket(bucket: epath.Path, tmp_path: Path) -> None:
     assert files.absolute("a") == epath.Path(Path.cwd()) / "a"
     assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
     assert files.in_bucket(bucket) and not files.in_bucket(tmp_path)
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left on device: .*result.json"):
+        files.write_json(tmp_path / "result.json", {})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        files.write_bytes(Path("/dev/full"), b"x")
 
 
 def test_whole_files(bucket: epath.Path, tmp_path: Path) -> None:

@@ -74,8 +74,9 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
 
 
 def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
-    """Returns the occurrences of a word, in exactly this spelling, in some sentences."""
-    return [Occurrence(words, place) for words in sentences for place, found in enumerate(words) if found == word]
+    """Returns the occurrences of a word, in exactly this spelling, in some sentences; equal sentences count once."""
+    distinct = dict.fromkeys(sentences)
+    return [Occurrence(words, place) for words in distinct for place, found in enumerate(words) if found == word]
 
 
 def occurrence_in(words: Words, word: str) -> Occurrence:

@@ -101,13 +101,19 @@ def is_run(path: Path) -> bool:
 
 def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
     """Warns if a run has been trained further since its export, because its last launch has not finished."""
-    steps = Checkpoints(run / "checkpoints").steps()
     finished = (read_result(run) or {}).get("steps", 0)
-    if exported is not None and steps and steps[-1] > max(exported, finished):
+    newest = None if exported is None else trained_since(run, max(exported, finished))
+    if newest is not None:
         _log.warning(
             "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes",
-            run, f"{exported:,}", f"{steps[-1]:,}",
+            run, f"{exported:,}", f"{newest:,}",
         )  # fmt: skip
+
+
+def trained_since(run: epath.Path, step: int) -> int | None:
+    """Returns the newest step of a run that has a checkpoint, or None if it is not later than `step`."""
+    steps = Checkpoints(run / "checkpoints").steps()
+    return steps[-1] if steps and steps[-1] > step else None
 
 
 def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
@@ -132,7 +138,7 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     records = read_records(folder / "metrics.jsonl")
     measured = [r for r in records if r["step"] == made and "heldout/perplexity/average" in r]
     heldout = of_record(measured[-1] if measured else None, "heldout")
-    info = provenance(folder.name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
+    info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
     return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 
 
@@ -158,11 +164,16 @@ def corpus_of(run: epath.Path) -> Corpus:
     """
     from elmo_jax.data.corpus import Corpus
 
-    inside = run / "corpus"  # the corpus of a fine-tuning run is in its folder, which may have been moved
-    corpus = Corpus.open(str(inside) if inside.exists() else read_config(run).data.corpus)
-    if corpus.fingerprint != read_config_file(run)["facts"]["corpus_fingerprint"]:
-        raise UserError(
-            f"{corpus.path}: not the corpus that {run} was trained on (its fingerprint differs);"
-            " set data.corpus in the run's config.json to the folder of that corpus"
-        )
+    fingerprint = read_config_file(run)["facts"]["corpus_fingerprint"]
+    # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.
+    inside = run / "corpus"
+    if inside.exists() and (corpus := Corpus.open(str(inside))).fingerprint == fingerprint:
+        return corpus
+    remedy = f"set data.corpus in {run / 'config.json'} to the full path of the corpus that it was trained on"
+    try:
+        corpus = Corpus.open(read_config(run).data.corpus)
+    except UserError as error:
+        raise UserError(f"{error}, or {remedy}") from None
+    if corpus.fingerprint != fingerprint:
+        raise UserError(f"{corpus.path}: not the corpus of {run} (its fingerprint differs); {remedy}")
     return corpus

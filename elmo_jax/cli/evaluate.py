@@ -13,7 +13,7 @@ from elmo_jax.cli.options import (
     text_options,
 )
 from elmo_jax.cli.values import check_distinct, local, output, source, whole
-from elmo_jax.files import write_json
+from elmo_jax.files import write_json, write_text
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -58,9 +58,11 @@ def _evaluate(options: argparse.Namespace) -> int:
         text_options(options),
         batch_size=options.batch_size,
         words=options.vocab,
-        per_sentence=options.per_sentence,
+        per_sentence=options.per_sentence is not None,
     )
-    print(result.describe())
+    print(result.describe(), flush=True)  # before the files, for which a disk may have no room
+    if options.per_sentence:
+        write_text(options.per_sentence, result.sentence_table)
     if options.json:
         write_json(options.json, result.as_dict())
     return 0

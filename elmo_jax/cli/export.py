@@ -45,9 +45,11 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from elmo_jax.checkpoints.export import export_bilm
     from elmo_jax.checkpoints.export_folder import check_replaceable
     from elmo_jax.checkpoints.open import is_run, open_bilm
-    from elmo_jax.files import place
+    from elmo_jax.checkpoints.safetensors import write_safetensors
+    from elmo_jax.files import absolute, place
     from elmo_jax.runs.folder import locked_for
 
     source, out = model_source(options), options.out
@@ -68,7 +70,13 @@ def _export(options: argparse.Namespace) -> int:
     else:
         _check_safetensors(out, options.model)
     with locked_for(out):
-        bilm = _written(options, source, run, out)
+        bilm = _read(options, source, run)
+        if run is not None and absolute(out) == absolute(run) / "export":
+            _check_result(run, bilm)
+        if options.format == "safetensors":
+            write_safetensors(Path(out), bilm, options.dtype or "float32")
+        else:
+            export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
     what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
     print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
     return 0
@@ -89,19 +97,33 @@ def _check_safetensors(out: Path | epath.Path, model: str) -> None:
             raise UserError(f"--out: {out}: holds something else than a biLM ({error}); choose another file") from None
 
 
-def _written(
-    options: argparse.Namespace, source: BiLMSource, run: Path | epath.Path | str | None, out: epath.Path
-) -> PretrainedBiLM:
-    """Reads the biLM, writes it to `out` as the options say, and returns it."""
-    from elmo_jax.checkpoints.export import export_bilm
+def _read(options: argparse.Namespace, source: BiLMSource, run: Path | epath.Path | str | None) -> PretrainedBiLM:
+    """Returns the biLM that is to be written."""
     from elmo_jax.checkpoints.open import load_run, open_bilm
-    from elmo_jax.checkpoints.safetensors import without_softmax, write_safetensors
+    from elmo_jax.checkpoints.safetensors import without_softmax
 
     bilm = open_bilm(source) if run is None else load_run(run, options.step or "last")
-    if options.softmax == "drop":
-        bilm = without_softmax(bilm)
-    if options.format == "safetensors":
-        write_safetensors(Path(out), bilm, options.dtype or "float32")
-    else:
-        export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info)
-    return bilm
+    return without_softmax(bilm) if options.softmax == "drop" else bilm
+
+
+def _check_result(run: Path | epath.Path | str, bilm: PretrainedBiLM) -> None:
+    """Raises `UserError` if a biLM must not become the export of its run, which all commands take for the run's model.
+
+    The model of a run that is complete is what its training exported, which for a fine-tuning is the best step.
+    """
+    from elmo_jax.checkpoints.open import trained_since
+    from elmo_jax.files import absolute
+    from elmo_jax.runs.report import read_result
+
+    folder = absolute(run)
+    if bilm.vocabulary is None:
+        raise UserError(f"--softmax drop: {folder / 'export'} is the run's model, with its softmax; give --out PATH")
+    result, step = read_result(folder), bilm.info["steps"]
+    if result is None or trained_since(folder, result["steps"]):
+        return
+    exported = result.get("exported_step", result["steps"])
+    if step != exported:
+        raise UserError(
+            f"{folder / 'export'} is the model of a complete run, of step {exported:,}; give --out PATH for that of"
+            f" step {step:,}"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import TYPE_CHECKING
 
 from elmo_jax.cli.options import (
     SOURCES,
@@ -17,6 +18,10 @@ from elmo_jax.cli.options import (
 )
 from elmo_jax.cli.values import anywhere, local, number, source
 from elmo_jax.distributed.initialize import connected
+from elmo_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from elmo_jax.config import Config
 
 DESCRIPTION = """\
 Fine-tunes a biLM on the text of a domain, and reports its perplexity before and after, on the domain and on the text
@@ -82,6 +87,7 @@ def _finetune(options: argparse.Namespace) -> int:
         source = open_source(model_source(options))
         if config is None:
             config = load_config(None, options.overrides, source.settings())
+        _check_together(options, config)
         if options.epochs is not None:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)
@@ -89,3 +95,13 @@ def _finetune(options: argparse.Namespace) -> int:
         text = Text(options.data, text_options(options), options.heldout_fraction, options.heldout, options.workers)
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
         return tell_end(ended, options.workdir, table)
+
+
+def _check_together(options: argparse.Namespace, config: Config) -> None:
+    """Raises `UserError` for settings on the command line that another one makes ineffective."""
+    given = {override.split("=")[0] for override in options.overrides}
+    if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
+        raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
+    every, number = "--config.evaluation.every", config.finetune.evaluations
+    if every in given and config.evaluation.every and number:
+        raise UserError(f"{every}: has no effect beside config.finetune.evaluations, which is {number}; set that to 0")

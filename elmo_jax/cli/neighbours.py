@@ -24,7 +24,9 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
     parser.add_argument("--word", required=True, metavar="WORD", help="the word, spelled as in the text")
     parser.add_argument(
-        "--sentence", metavar="TEXT", help="a tokenized sentence with the word (default: sentences of the text)"
+        "--sentence",
+        metavar="TEXT",
+        help="a tokenized sentence; its first occurrence of the word is taken (default: sentences of the text)",
     )
     parser.add_argument(
         "--among",
@@ -93,4 +95,7 @@ def _neighbours(options: argparse.Namespace) -> int:
         print(f"\n{query.shown(options.around)}")
         for neighbour in neighbours:
             print(f"  {neighbour.cosine:.3f}  {neighbour.occurrence.shown(options.around)}")
+        if not neighbours:
+            what = "use of the word" if options.among == "uses" else "word"
+            print(f"  the text has no {what} outside this sentence")
     return 0

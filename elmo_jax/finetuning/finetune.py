@@ -16,8 +16,9 @@ from etils import epath
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import Config
-from elmo_jax.data.corpus import REPORT, Corpus
+from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
@@ -48,12 +49,6 @@ class Text:
     heldout_fraction: float | None = None
     heldout_sources: Sequence[str] | None = None
     workers: int | None = None
-
-    def prepared(self) -> Corpus | None:
-        """Opens the text if it is a prepared corpus; returns None if it is not."""
-        if len(self.sources) == 1 and self.sources[0].strip() and (Path(self.sources[0]) / REPORT).exists():
-            return Corpus.open(self.sources[0])
-        return None
 
     def prepare(self, out: epath.Path, **vocabulary: Any) -> Corpus:
         """Prepares the text in `out`, unless that has been done already.
@@ -124,7 +119,7 @@ def _finetune(
     config = _with_evaluations(config, corpus)
     use_compilation_cache(workdir)
     if source.bilm.vocabulary is None:
-        _say(f"{source.name} has no softmax, like all published weights; one is fitted first, with the biLM frozen")
+        _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
         fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
         if isinstance(fitted, Stopped):
             return fitted
@@ -170,7 +165,7 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
 def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config) -> Corpus:
     """Returns the corpus of the domain, whose vocabulary is the model's or, if it is extended, begins with it."""
     vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
-    prepared = text.prepared()
+    prepared = prepared_corpus(text.sources)
     if prepared is not None:
         _check_unused(text)
         words = prepared.vocabulary()
@@ -193,17 +188,8 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
 
 def _check_unused(text: Text) -> None:
     """Raises `UserError` for options of preparing text that have no effect on a prepared corpus."""
-    given = {
-        "--format": text.options.format != "auto",
-        "--heldout": text.heldout_sources is not None,
-        "--heldout-fraction": text.heldout_fraction is not None,
-    }
-    unused = [name for name, is_given in given.items() if is_given]
-    if unused:
-        raise UserError(
-            f"{text.sources[0]}: a prepared corpus, so that {' and '.join(unused)} have no effect; leave them out, or"
-            " give the text itself"
-        )
+    heldout = ("--heldout", text.heldout_sources), ("--heldout-fraction", text.heldout_fraction)
+    check_no_options(text.sources[0], text.options, *(name for name, value in heldout if value is not None))
 
 
 @contextlib.contextmanager
@@ -231,7 +217,7 @@ def _fit_softmax(
     )
     plan = plan_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
     ended = _launch(plan, stage, corpus, workdir, f"{title}, softmax", source.name)
-    return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, None)
+    return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, source.run)
 
 
 def _with_evaluations(config: Config, corpus: Corpus) -> Config:
@@ -246,7 +232,7 @@ def _with_evaluations(config: Config, corpus: Corpus) -> Config:
 
 def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
     """Returns the corpus of the text on which to measure what is forgotten."""
-    prepared = text.prepared()
+    prepared = prepared_corpus(text.sources)
     if prepared is not None:
         return prepared
     with _vocabulary_file(corpus.vocabulary()) as file:
@@ -263,8 +249,10 @@ def _launch(
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     assert plan.finetuned_from is not None
-    check_model(workdir, plan.finetuned_from["fingerprint"], name)
-    return launch(plan, config, corpus, workdir, title, {FINETUNED_FROM: plan.finetuned_from, **(facts or {})})
+    # The same model may have been exported anew since, with another name of its run or another version's settings.
+    recorded = check_model(workdir, plan.finetuned_from["fingerprint"], name)
+    facts = {FINETUNED_FROM: recorded or plan.finetuned_from, **(facts or {})}
+    return launch(plan, config, corpus, workdir, title, facts)
 
 
 def _say(line: str) -> None:

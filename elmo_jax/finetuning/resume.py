@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from etils import epath
 
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM
@@ -12,11 +14,15 @@ from elmo_jax.runs.folder import read_config_file
 ORIGINAL = "original_fingerprint"  # the fact that tells on which text it is measured what is forgotten
 
 
-def check_model(workdir: epath.Path, fingerprint: str, name: str) -> None:
-    """Raises `UserError` if the folder has a run that does not fine-tune the model of this fingerprint."""
+def check_model(workdir: epath.Path, fingerprint: str, name: str) -> dict[str, Any] | None:
+    """Returns what the run in a folder has recorded about the model that it fine-tunes; None if there is no run yet.
+
+    Raises:
+      UserError: the folder has a run that does not fine-tune the model of this fingerprint.
+    """
     if not (workdir / "config.json").exists():
-        return
-    before = read_config_file(workdir)["facts"].get(FINETUNED_FROM)
+        return None
+    before: dict[str, Any] | None = read_config_file(workdir)["facts"].get(FINETUNED_FROM)
     if before is None:
         raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning a folder of its own")
     if before["fingerprint"] != fingerprint:
@@ -24,6 +30,7 @@ def check_model(workdir: epath.Path, fingerprint: str, name: str) -> None:
             f"{workdir}: fine-tunes the model of fingerprint {before['fingerprint'][:12]}, and {name} is"
             f" {fingerprint[:12]}; give the new run a folder of its own with --workdir"
         )
+    return before
 
 
 def check_original(workdir: epath.Path, original: Corpus | str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -136,7 +137,9 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], size:
     if not starts[-1]:
         path.touch()
         return
-    file = np.memmap(path, dtype, "w+", shape=(int(starts[-1]), size))
+    with path.open("wb") as empty:  # a write to a memory map for which the disk has no room would kill the process
+        os.posix_fallocate(empty.fileno(), 0, int(starts[-1]) * size * np.dtype(dtype).itemsize)
+    file = np.memmap(path, dtype, "r+", shape=(int(starts[-1]), size))
     interval = 0.5 if sys.stderr.isatty() else 30.0
     with tqdm(total=int(starts[-1]), desc="embedding", unit=" words", mininterval=interval, unit_scale=True) as bar:
         for rows in _batches(sentences):

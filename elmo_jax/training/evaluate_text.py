@@ -13,14 +13,14 @@ import numpy as np
 from elmo_jax.characters import MARKS, PADDING
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.corpus import REPORT, Corpus
+from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
 from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
 from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_text
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
 from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
@@ -39,6 +39,8 @@ class TextEvaluation:
       vocabulary_size: the number of words of the softmax.
       merged: the number of these words that were counted as `<UNK>`, besides itself.
       step: the step of the run that the biLM was made at; None if it is unknown.
+      sentence_table: a header and one line per sentence with its number, its targets, its log-probabilities in nats and
+        its words, separated by tabs; empty unless it was requested.
     """
 
     perplexity: Perplexity
@@ -46,6 +48,7 @@ class TextEvaluation:
     vocabulary_size: int
     merged: int
     step: int | None
+    sentence_table: str
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result for a JSON file."""
@@ -79,7 +82,7 @@ def evaluate_text(
     *,
     batch_size: int | None = None,
     words: Path | None = None,
-    per_sentence: Path | None = None,
+    per_sentence: bool = False,
 ) -> TextEvaluation:
     """Measures the perplexity of a biLM on a text with the full softmax.
 
@@ -92,7 +95,7 @@ def evaluate_text(
       batch_size: the number of rows; None for the number with which the model's own held-out perplexity was measured.
       words: a vocabulary file; the words of the biLM that it does not have count as `<UNK>`, whose probability is then
         the sum of theirs. So biLMs with different vocabularies are compared over the words that both have.
-      per_sentence: a tab-separated file to write the log-probabilities of each sentence to.
+      per_sentence: whether the table of all sentences is wanted too.
 
     Raises:
       UserError: the model or the text does not exist, the model has no softmax, the corpus was prepared with another
@@ -123,10 +126,9 @@ def evaluate_text(
         on_devices = to_devices(spellings, REPLICATED, mesh)
         blocks = corpus.blocks("heldout")
         perplexity, scores = evaluator.sentences(params, blocks, DistinctWords(spellings, PADDING), on_devices)
-        if per_sentence is not None:
-            write_text(per_sentence, _sentence_lines(blocks, corpus.words(), scores))
+        table = _sentence_table(blocks, corpus.words(), scores) if per_sentence else ""
     others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>
-    return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"))
+    return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"), table)
 
 
 def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
@@ -145,13 +147,9 @@ def _name(model: BiLMSource) -> str:
 
 def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:
     """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
-    if len(sources) == 1 and sources[0].strip() and (Path(sources[0]) / REPORT).exists():
-        corpus = Corpus.open(sources[0])
-        if options not in (None, TextOptions()):
-            raise UserError(
-                f"{sources[0]}: a prepared corpus, so that --format, --field and --errors have no effect; leave them"
-                " out, or give the text itself"
-            )
+    corpus = prepared_corpus(sources)
+    if corpus is not None:
+        check_no_options(sources[0], options or TextOptions())
         if corpus.vocabulary() != vocabulary:
             raise UserError(
                 f"{sources[0]}: prepared with another vocabulary than the model's, so that a perplexity would be"
@@ -171,8 +169,8 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, opti
     )
 
 
-def _sentence_lines(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
-    """Returns a header and one line per sentence: number, targets, log-probabilities in nats, the sentence."""
+def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
+    """Returns the table of all sentences."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
     lines = ["sentence\ttokens\tforward\tbackward\ttext\n"]

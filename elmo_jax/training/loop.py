@@ -23,6 +23,7 @@ from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.distributed.collectives import StopAgreement, is_first, of_each, of_first
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
+from elmo_jax.files import absolute
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.recorder import Recorder
 from elmo_jax.runs.report import Finished, write_result
@@ -265,7 +266,7 @@ class Launch:
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
         heldout, step = outcome.heldout.as_dict(), outcome.exported_step
-        info = provenance(self._title, step, heldout, self._config, corpus, self._plan.finetuned_from)
+        info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
         export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
         self._plan.report.draw(self._workdir, outcome)
         write_result(self._workdir, result)  # must be last, since it marks the run as complete

@@ -95,6 +95,10 @@ def test_words_around() -> None:
         occurrence_in(("no", "play"), "Play")
 
 
+def test_equal_sentences_are_asked_once() -> None:
+    assert len(occurrences([("a", "play"), ("a", "play"), ("play", "on")], "play")) == 2
+
+
 def test_neighbours_of_vectors_without_context() -> None:
     vectors = {"play": [1.0, 0.0], "game": [2.0, 0.1], "actor": [0.5, 0.5], "tax": [-1.0, 0.0], "zero": [0.0, 0.0]}
     found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play", 3)
@@ -148,6 +152,10 @@ def test_the_command(
     assert list((tmp_path / "cache").glob("*.layers"))
     assert run(*files, "--word", "play", "--sentence", "a play by her", "--number", "1") == 0
     assert capsys.readouterr().out.startswith("\na [play] by her\n  ")
+    (tmp_path / "one.txt").write_text("a play by her\n")
+    for among, what in (("words", "no word"), ("uses", "no use of the word")):
+        assert run(files[0], tmp_path / "one.txt", "--word", "play", "--format", "lines", "--among", among) == 0
+        assert f"  the text has {what} outside this sentence\n" in capsys.readouterr().out
 
 
 def test_uses_of_a_word_are_its_neighbours_among_the_words(bilm: EmbeddingBiLM, tmp_path: Path) -> None:

@@ -159,6 +159,20 @@ def test_export_into_the_run(commands: Commands, half: Path) -> None:
     assert bilm.vocabulary is not None and bilm.vocabulary[:3] == ["<S>", "</S>", "<UNK>"]
 
 
+def test_the_model_of_a_complete_run_stays(commands: Commands, whole: Path) -> None:
+    before = files(whole)
+    complaint = commands.run("export", whole, "--step", str(STEPS - 20)).complaint
+    assert f"is the model of a complete run, of step {STEPS}; give --out PATH" in complaint
+    assert "--softmax drop: " in commands.run("export", whole, "--softmax", "drop").complaint
+    assert files(whole) == before
+
+
+def test_a_full_disk_loses_no_result(commands: Commands, whole: Path, text: Path) -> None:
+    ended = commands.run("evaluate", whole, "--data", text, "--per-sentence", "/dev/full")
+    assert ended.status == 2 and "perplexity: forward" in ended.stdout
+    assert "elmo-jax: /dev/full: No space left on device" in ended.stderr
+
+
 def test_steps_that_are_not_kept(commands: Commands, whole: Path, tmp_path: Path) -> None:
     for step, expected in (("7", "no checkpoint of step 7"), ("newest", "'last' or 'best'")):
         complaint = commands.run("export", whole, "--step", step, "--out", tmp_path / "out").complaint

@@ -141,6 +141,15 @@ def test_killed_and_gone_on(domain: Commands, restless: Path, tmp_path: Path) ->
     assert bilm_of(again)[1]["fingerprint"] == bilm_of(restless)[1]["fingerprint"]
 
 
+def test_the_best_is_not_replaced_by_the_last(domain: Commands, restless: Path, tmp_path: Path) -> None:
+    """`export` takes the last step unless it is told otherwise."""
+    before = files(restless)
+    complaint = domain.run("export", restless).complaint
+    assert "is the model of a complete run, of step" in complaint and "give --out PATH" in complaint
+    assert files(restless) == before
+    assert domain.run("export", restless, "--out", tmp_path / "last").status == 0
+
+
 # Without steps: the original model, and its history
 
 
@@ -182,6 +191,34 @@ def test_history_is_a_chain(domain: Commands, untrained: Ended, run: Path, whole
     assert tuned["experiment"] == "tuned" and tuned["settings"]["train"]["steps"] == 40
     ended = domain.run("export", run, "--step", "40", "--out", domain.folder / "exported")
     assert ended.status == 0 and bilm_of(domain.folder / "exported")[1] == tuned
+
+
+def test_a_model_that_was_exported_anew_is_the_same(domain: Commands, run: Path, tmp_path: Path) -> None:
+    """A run goes on with it, even if what is recorded about the model differs."""
+    first = shutil.copytree(run, tmp_path / "first")
+    assert domain.run(*finetune(first, tmp_path / "second", "--epochs", "0")).status == 0
+    first = first.rename(tmp_path / "renamed")
+    ended = domain.run("export", first, "--step", "best")
+    assert ended.status == 0, ended.stderr
+    assert bilm_of(first)[1]["experiment"] == "renamed"
+    again = domain.run(*finetune(first, tmp_path / "second", "--epochs", "0"))
+    assert again.status == 0 and "this run is complete" in again.stdout, again.stderr
+
+
+def test_the_corpus_of_an_attempt_before_is_left_alone(domain: Commands, run: Path, tmp_path: Path) -> None:
+    """What an attempt that was refused has prepared in the folder is not the corpus of the run that begins there."""
+    corpus = shutil.copytree(run / "corpus", tmp_path / "corpus")
+    refused = ("--heldout-fraction", "0.5", "--config.train.batch_size=100000")
+    assert domain.run(*finetune("whole", tmp_path / "run", *refused)).status == 2
+    assert (tmp_path / "run" / "corpus").exists()
+    arguments = ["finetune", "--from", "whole", "--workdir", tmp_path / "run", "--data", corpus, "--epochs", "0"]
+    ended = domain.run(*arguments)
+    assert ended.status == 0, ended.stderr
+    ended = domain.run("export", tmp_path / "run", "--out", tmp_path / "out")
+    assert ended.status == 0, ended.stderr
+    shutil.rmtree(corpus)
+    complaint = domain.run("export", tmp_path / "run", "--out", tmp_path / "out").complaint
+    assert "config.json" in complaint and "no such folder" in complaint
 
 
 # Vocabularies

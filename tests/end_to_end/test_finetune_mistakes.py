@@ -134,3 +134,22 @@ def test_many_epochs_of_a_small_text_are_warned_of(
         assert "config.train.negatives" in told.err
         assert ("warning: 4.0 epochs" in told.out and "10,000,000 tokens" in told.out) == warned
         assert ("after 3 evaluations without a lower perplexity" in told.out) == warned
+
+
+def test_settings_that_another_makes_ineffective(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+    steps, every = "--config.train.steps=3", "--config.evaluation.every=2"
+    line = complaint(*finetune("whole", tmp_path / "run", "--epochs", "1", steps))
+    assert "--epochs: --config.train.steps already says how long to train" in line
+    line = complaint(*finetune("whole", tmp_path / "run", every))
+    assert "--config.evaluation.every: has no effect beside config.finetune.evaluations, which is 4" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_that_a_prepared_corpus_would_ignore(
+    domain: Commands, run: Path, complaint: Any, tmp_path: Path
+) -> None:
+    line = complaint(
+        *("finetune", "--from", "whole", "--workdir", tmp_path / "run", "--data", run / "corpus"),
+        *("--language", "de", "--heldout-fraction", "0.1"),
+    )
+    assert "a prepared corpus, on which --language and --heldout-fraction have no effect" in line

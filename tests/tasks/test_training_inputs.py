@@ -1,5 +1,6 @@
 """Tests what the training of a task refuses, and what it does with words that are rare or have no vector."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,21 @@ def test_a_loss_that_is_not_finite_is_told(folder: Path, tmp_path: Path) -> None
 def test_the_layer_of_the_bilm_must_exist(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="config.elmo.layers: expected 1 to 2"):
         train(folder, tmp_path / "run", f"bilm={folder / 'bilm'}", "elmo.layers=3")
+
+
+def test_a_disk_without_room_for_the_layers_is_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before they are written, since a write to a memory map would kill the process."""
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
+    with pytest.raises(UserError, match=r"\.layers: cannot be written \(No space left on device\)"):
+        train(folder, tmp_path / "run", *elmo)
+    assert not list((tmp_path / "layers").iterdir())
 
 
 def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:

@@ -23,18 +23,23 @@ def test_the_guessed_format_is_said(text, tmp_path, capsys):
     assert said.startswith(f"{text}: read as raw: its commas touch their words") and "--format to change" in said
 
 
-def test_options_that_a_prepared_corpus_would_ignore_are_refused(text, tmp_path):
+def test_options_that_a_prepared_corpus_would_ignore_are_refused(text, tmp_path, monkeypatch):
     corpus = prepare(
         [str(text)], tmp_path / "corpus", TextOptions("raw"), heldout_fraction=1, vocabulary_file=words(text)
     )
     given = [str(corpus.path)]
-    for options in (TextOptions("raw"), TextOptions(errors="replace"), TextOptions(field="body")):
-        with pytest.raises(
-            UserError, match="corpus: a prepared corpus, so that --format, --field and --errors have no"
-        ):
+    for options, names in (
+        (TextOptions("raw"), "--format has"),
+        (TextOptions(errors="replace"), "--errors has"),
+        (TextOptions(field="body"), "--field has"),
+        (TextOptions(language="de"), "--language has"),
+        (TextOptions("raw", language="de"), "--format and --language have"),
+    ):
+        with pytest.raises(UserError, match=f"corpus: a prepared corpus, on which {names} no effect"):
             evaluate_text._corpus(given, corpus.vocabulary(), tmp_path, options)
-    for options in (None, TextOptions()):
-        assert evaluate_text._corpus(given, corpus.vocabulary(), tmp_path, options).path == corpus.path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for options, name in ((None, given[0]), (TextOptions(), given[0]), (None, "~/corpus")):
+        assert evaluate_text._corpus([name], corpus.vocabulary(), tmp_path, options).path == corpus.path
 
 
 def words(text):
