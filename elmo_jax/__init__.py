@@ -23,3 +23,26 @@ with epy.lazy_api_imports(globals()):  # imported at first use, so that `elmo-ja
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
     from elmo_jax.tasks.saved import TrainedTask, load_task
+
+__all__ = [
+    "CachedWords",
+    "CarryState",
+    "ELMo",
+    "ELMoOutput",
+    "EmbeddingBiLM",
+    "FrozenBiLM",
+    "LayerNorm",
+    "Layers",
+    "PretrainedBiLM",
+    "ScalarMix",
+    "TrainedTask",
+    "UserError",
+    "VectorShards",
+    "__version__",
+    "add_bilm",
+    "character_ids",
+    "export_bilm",
+    "load_bilm",
+    "load_task",
+    "with_bilm",
+]

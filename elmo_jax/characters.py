@@ -58,7 +58,7 @@ def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndar
 def _spell_part(words: Sequence[str], rows: np.ndarray) -> None:
     """Fills `rows` `[n, W]`, which contain only padding, with the characters of `words`."""
     room = rows.shape[1] - 2
-    spelt = [word.encode()[:room] for word in words]
+    spelt = [word[:room].encode()[:room] for word in words]  # a character has at least one byte
     lengths = np.fromiter(map(len, spelt), np.int64, len(spelt))  # [n]
     ends = np.cumsum(lengths)
     of_word = np.repeat(np.arange(len(spelt)), lengths)  # [bytes]

@@ -10,7 +10,18 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "elmo_jax"
 # Each part may import itself and the parts before it.
 ORDER = [
-    *("version", "environment", "types", "errors", "files", "settings", "config", "config_file", "characters"),
+    *(
+        "version",
+        "environment",
+        "types",
+        "errors",
+        "choices",
+        "files",
+        "settings",
+        "config",
+        "config_file",
+        "characters",
+    ),
     *(
         "distributed",
         "model",
@@ -80,3 +91,17 @@ def test_heavy_packages_stay_out(statement, absent):
 def test_no_private_parts_of_jax():
     for path in PACKAGE.rglob("*.py"):
         assert "jax._src" not in path.read_text(), path
+
+
+def test_a_star_imports_the_whole_public_interface():
+    found: dict = {}
+    exec("from elmo_jax import *", found)
+    lazily = {
+        alias.name
+        for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
+        if isinstance(node, ast.With)
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert found.keys() - {"__builtins__"} == lazily | {"__version__"} and len(lazily) > 15

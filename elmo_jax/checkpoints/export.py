@@ -11,10 +11,11 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
@@ -36,7 +37,7 @@ from elmo_jax.settings import from_dict, to_dict
 _DESCRIPTION_BYTES = 1 << 24  # the largest description that is read; more than any architecture needs
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class PretrainedBiLM:
     """A pretrained biLM: its architecture, parameters and vocabulary.
 
@@ -68,16 +69,21 @@ class PretrainedBiLM:
             f"{lstm.layers} LSTM layers per direction with {lstm.cells:,} cells and projection {lstm.projection:,};"
             f" {cnn.features:,} character filters, {cnn.highways} highway layers",
         ]
-        if "steps" in self.info:
-            lines.append(
-                f"trained in the run {self.info.get('experiment')!r}: {self.info['steps']:,} steps,"
-                f" {self.info.get('tokens_seen', 0):,} tokens"
-            )
-        if heldout := self.info.get("heldout_perplexity"):
-            lines.append(f"held-out perplexity {heldout['average']:,.1f}")
-        if sources := self.info.get("corpus_sources") or [source["text"] for source in self.info.get("sources", [])]:
-            lines.append(f"text: {', '.join(sources[:8])}{', …' if len(sources) > 8 else ''}")
-        return "\n  ".join(lines)
+        return "\n  ".join([*lines, *_told(self.info)])
+
+
+def _told(info: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what the provenance says, as far as it is of the form that a training writes; a user may write others."""
+    steps, tokens = info.get("steps"), info.get("tokens_seen", 0)
+    if isinstance(steps, int) and isinstance(tokens, int):
+        yield f"trained in the run {info.get('experiment')!r}: {steps:,} steps, {tokens:,} tokens"
+    heldout = info.get("heldout_perplexity")
+    if isinstance(heldout, dict) and isinstance(heldout.get("average"), float):
+        yield f"held-out perplexity {heldout['average']:,.1f}"
+    sources = info.get("corpus_sources") or info.get("sources")
+    if isinstance(sources, list):
+        names = [str(source.get("text") if isinstance(source, dict) else source) for source in sources]
+        yield f"text: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
 
 
 def export_bilm(
@@ -102,13 +108,23 @@ def export_bilm(
       The fingerprint of the parameters.
 
     Raises:
-      UserError: `path` holds something else or cannot be written, or `params` or `vocabulary` do not fit `model`.
+      UserError: `path` holds something else or cannot be written, `params` or `vocabulary` do not fit `model`, a
+        parameter is not a finite number, or `info` cannot be written as JSON.
     """
     path = files.absolute(path)
     flat = {key: np.asarray(leaf) for key, leaf in flatten(params).items()}
     shapes = {key: leaf.shape for key, leaf in flat.items()}
     check_shapes(shapes, model, f"export to {path}")
     _check_vocabulary(vocabulary, shapes, f"export to {path}")
+    for key, leaf in flat.items():
+        if not jnp.issubdtype(leaf.dtype, jnp.floating) or not np.isfinite(leaf).all():
+            raise UserError(
+                f"export to {path}: parameter '{key}' ({leaf.dtype}): expected floating-point numbers, all finite"
+            )
+    try:
+        json.dumps(dict(info or {}))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"export to {path}: info cannot be written as JSON ({error})") from None
     digest = fingerprint(flat)
     description = {
         "layout": LAYOUT_VERSION,

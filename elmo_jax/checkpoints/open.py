@@ -56,9 +56,11 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
       UserError: the source is none of these, is damaged, has another layout version, or is both the name of a packaged
         biLM and a file or folder.
     """
-    if isinstance(source, tuple):
+    if isinstance(source, tuple) and len(source) == 2:
         model, params = read_hdf5(*source)
         return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
+    if not isinstance(source, (str, os.PathLike)):
+        raise UserError(f"{source!r}: {_EXPECTED % ' or '.join(packaged_names())}")
     folder = files.absolute(source)
     if packaged := packaged_path(os.fspath(source)):
         if folder.exists():

@@ -61,7 +61,8 @@ def write_safetensors(path: Path, bilm: PretrainedBiLM, dtype: Dtype = "float32"
     if not softmax:
         flat = {key: leaf for key, leaf in flat.items() if not key.startswith("softmax/")}
     with np.errstate(over="ignore"):  # the check of each parameter gives a better message
-        stored = {key: leaf.astype(dtype) for key, leaf in flat.items()}
+        # The file is written from memory as it lies, so that the rows must be adjacent.
+        stored = {key: leaf.astype(dtype, order="C") for key, leaf in flat.items()}
     for key, leaf in stored.items():
         if not np.isfinite(leaf).all():
             raise UserError(f"{path}: parameter '{key}' has numbers that {dtype} cannot hold; use --dtype float32")

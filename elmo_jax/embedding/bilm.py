@@ -13,18 +13,20 @@ from jax.sharding import Mesh, NamedSharding
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
+from elmo_jax.choices import choice
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.characters import character_ids
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.words import WordVectors
+from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.precision import Precision
 from elmo_jax.types import Tree
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class EmbeddingBiLM(PretrainedBiLM):
     """A trained biLM that computes vectors.
 
@@ -56,8 +58,17 @@ class EmbeddingBiLM(PretrainedBiLM):
         """Returns this biLM with `embed` on the given devices of this process, which divide the rows among them.
 
         The vectors are the same on any number of devices, up to rounding.
+
+        Raises:
+          UserError: there is no device, or one is given twice.
         """
+        if not devices or len(set(devices)) != len(devices):
+            raise UserError(f"devices: expected at least one device, each of them once, got {devices}")
         return dataclasses.replace(self, devices=tuple(devices))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy is made from, without what was computed for this object's devices."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @functools.cached_property
     def words(self) -> WordVectors:
@@ -72,7 +83,7 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     @functools.cached_property
     def _mesh(self) -> Mesh:
-        return make_mesh(self.devices or jax.local_devices()[:1])
+        return make_mesh(self.devices or list(jax.tree.leaves(self._device_params)[0].devices()))
 
     @functools.cached_property
     def _mesh_params(self) -> Tree:
@@ -145,17 +156,23 @@ def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32
     """Reads a biLM, verifies it, and returns it ready for use.
 
     Args:
-      source: a run's folder, an export, or the pair (options.json, weights.hdf5) of a published biLM.
+      source: the name of a packaged biLM (`english`), a run's folder, an export, a safetensors file, or the pair
+        (options.json, weights.hdf5) of a published biLM.
       precision: the precision of the matrix products, `"float32"` or `"bfloat16"`.
 
     Raises:
-      UserError: the source is not a biLM, is damaged, or has another layout version.
+      UserError: the source is not a biLM, is damaged, or has another layout version; or there is no such precision.
     """
-    return EmbeddingBiLM.of(open_bilm(source), Precision(precision))
+    return EmbeddingBiLM.of(open_bilm(source), choice(Precision, precision, "precision"))
 
 
 def frozen_tree(bilm: PretrainedBiLM) -> dict[str, Any]:
-    """Returns the parameter tree without softmax on the default device; an `EmbeddingBiLM` transfers it only once."""
-    if isinstance(bilm, EmbeddingBiLM):
+    """Returns the parameter tree without softmax on the default device; an `EmbeddingBiLM` transfers it only once.
+
+    The devices that `embed` was told to use do not matter: a task model divides its batches over devices of its own.
+    """
+    if isinstance(bilm, EmbeddingBiLM) and not bilm.devices:
         return bilm._device_params
+    if not isinstance(bilm, PretrainedBiLM):
+        raise UserError(f"bilm: expected what elmo_jax.load_bilm returns, got {type(bilm).__name__}")
     return jax.device_put({name: tree for name, tree in bilm.params.items() if name != "softmax"})

@@ -28,6 +28,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.choices import choice
 from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.embedding.words import WordVectors
 from elmo_jax.errors import UserError
@@ -46,15 +47,6 @@ class CarryState(enum.Enum):
     RESET = "reset"  # zeros
     CARRY = "carry"  # the state at the end of the same row in the previous call, as in the originals
     WARM_UP = "warm_up"  # the state at the end of the same batch, run from zeros
-
-    @classmethod
-    def of(cls, name: str | CarryState) -> CarryState:
-        """Returns the member of this name; raises `UserError` for an unknown name."""
-        try:
-            return cls(name)
-        except ValueError:
-            known = ", ".join(repr(member.value) for member in cls)
-            raise UserError(f"state: expected one of {known}, got {name!r}") from None
 
 
 @partial(jax.jit, static_argnames="model")
@@ -86,7 +78,7 @@ def embed(
     mesh: Mesh,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
     """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes; `params` are on all devices of `mesh`."""
-    state = CarryState.of(state)
+    state = choice(CarryState, state, "state")
     check_sentences(sentences)
     if state is CarryState.CARRY:
         carry = empty_carry(model, 0) if carry is None else _checked_carry(model, carry)
@@ -217,12 +209,23 @@ def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
     """Raises `UserError` unless `sentences` is a list of lists of words."""
     if isinstance(sentences, str):
         raise UserError("sentences: expected a list of lists of words, got one string; try [text.split()]")
+    if not _is_list(sentences):
+        raise UserError(f"sentences: expected a list of lists of words, got {type(sentences).__name__}")
     for number, sentence in enumerate(sentences):
         if isinstance(sentence, str):
             raise UserError(f"sentences[{number}] is a string, expected a list of words; try text.split()")
+        if not _is_list(sentence):
+            raise UserError(f"sentences[{number}] is of type {type(sentence).__name__}, expected a list of words")
         for word in sentence:
             if not isinstance(word, str):
                 raise UserError(f"sentences[{number}] holds {word!r}, which is no word (str)")
+
+
+def _is_list(value: Any) -> bool:
+    """Returns whether a value has items in an order, as lists, tuples and NumPy arrays of words have."""
+    return (
+        isinstance(value, Sequence) and not isinstance(value, bytes) or isinstance(value, np.ndarray) and value.ndim > 0
+    )
 
 
 def _checked_carry(model: BiLM, carry: Tree) -> Tree:

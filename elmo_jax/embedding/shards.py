@@ -16,6 +16,7 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 
@@ -67,13 +68,21 @@ class VectorShards(Sequence[np.ndarray]):
         """Returns the number of lines."""
         return len(self.lengths)
 
-    def __getitem__(self, line: int) -> np.ndarray:  # type: ignore[override]
-        """Returns the vectors of a line, [L+1, T, 2P] or [T, 2P], as the dataset of that line in HDF5.
+    @overload
+    def __getitem__(self, line: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, line: slice) -> list[np.ndarray]: ...
+
+    def __getitem__(self, line: int | slice) -> np.ndarray | list[np.ndarray]:
+        """Returns the vectors of a line, [L+1, T, 2P] or [T, 2P], as the dataset of that line in HDF5; or of several.
 
         Raises:
           IndexError: there is no such line.
           UserError: the file of the line is missing or damaged.
         """
+        if isinstance(line, slice):
+            return [self[one] for one in range(*line.indices(len(self)))]
         if not -len(self) <= line < len(self):
             raise IndexError(f"line {line} of {len(self)} lines")
         line %= len(self)
@@ -93,6 +102,10 @@ class VectorShards(Sequence[np.ndarray]):
     def __iter__(self) -> Iterator[np.ndarray]:
         """Yields the vectors of each line."""
         return (self[line] for line in range(len(self)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns how to open the folder again, in another process."""
+        return VectorShards, (self.path,)
 
     def __repr__(self) -> str:
         """Returns the size in one line."""

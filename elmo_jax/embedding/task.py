@@ -65,7 +65,7 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
                 found[name] = beside(value)
         return found
 
-    if not variables.get("elmo"):
+    if not isinstance(variables, Mapping) or not variables.get("elmo"):
         raise UserError("variables: no collection 'elmo'; expected what init of a model with elmo_jax.ELMo returns")
     return {**variables, "bilm": beside(variables["elmo"])}
 
@@ -103,7 +103,7 @@ def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
 
 def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
     stored = np.asarray(found).astype(np.uint8).tobytes().hex()
-    if stored and stored != bilm.fingerprint:
+    if stored.strip("0") and stored != bilm.fingerprint:
         raise UserError(
             f"the model was made with another biLM: its fingerprint is {stored[:12]}…, this one's"
             f" {bilm.fingerprint[:12]}…; load the biLM it was trained with"
@@ -133,11 +133,13 @@ class CachedWords:
           fingerprint: the fingerprint of the biLM that made the vectors; "" to omit the check.
 
         Raises:
-          UserError: the numbers of words and vectors differ.
+          UserError: the vectors do not have one row per word.
         """
-        if len(words) != len(vectors):
-            raise UserError(f"{len(words)} words for {len(vectors)} vectors; expected one vector per word")
         self.vectors = np.asarray(vectors, np.float32)
+        if self.vectors.ndim != 2 or len(words) != len(self.vectors):
+            raise UserError(
+                f"{len(words)} words for vectors of shape {self.vectors.shape}; expected [N, P], one row per word"
+            )
         self.max_characters = max_characters
         self.fingerprint = fingerprint
         self._rows = {word: row for row, word in reversed(list(enumerate(words, 1)))}

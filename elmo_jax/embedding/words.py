@@ -79,8 +79,10 @@ class WordVectors:
         """Returns the vectors of words, which may repeat: float32 [n, P].
 
         Raises:
-          UserError: a word cannot be encoded.
+          UserError: the words are one string, or a word cannot be encoded.
         """
+        if isinstance(words, str):
+            raise UserError(f"words: expected a list of words, got one string; try [{words!r}]")
         size = self._model.config.char_cnn.max_characters
         keys = [key(word, size) for word in words]
         place: dict[bytes | str, int] = {}  # the index of each distinct word

@@ -23,6 +23,7 @@ from jax import lax
 from elmo_jax.characters import CHARACTERS, PADDING
 from elmo_jax.config import CharCNNConfig
 from elmo_jax.model.precision import Precision
+from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
 
@@ -78,7 +79,7 @@ def _encode_forward(params: Tree, characters: jax.Array, count: jax.Array, setti
     def step(index: jax.Array, chars: jax.Array) -> tuple[jax.Array, Any]:
         active = index * settings.chunk < count
         shapes = jax.eval_shape(lambda: _forward_chunk(weights, chars, settings))
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        zeros = varying_like(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), (weights, chars))
         return index + 1, lax.cond(active, lambda: _forward_chunk(weights, chars, settings), lambda: zeros)
 
     _, (vectors, kept) = lax.scan(step, jnp.zeros((), jnp.int32), characters)
@@ -202,6 +203,7 @@ def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSetting
 
     shape = (chars.shape[0], settings.config.features)
     start = (jnp.full(shape, -jnp.inf), jnp.zeros(shape, jnp.int8))
+    start = varying_like(start, (weights, chars))
     highest, where = lax.fori_loop(0, _positions(chars, settings), convolve, start)
     # The bias is the same at every position, so it can be added after the maximum.
     features = x = _activation(settings)(highest + weights.bias)  # [K, F]

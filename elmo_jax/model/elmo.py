@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from elmo_jax.choices import choice
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
@@ -42,16 +43,19 @@ class ELMoOutput(NamedTuple):
 class ELMo(nn.Module):
     """Runs a frozen biLM once, and computes `num_mixes` mixes of its layers, each with its own weights.
 
+    While the module is initialised there is no biLM yet, and the mixes are zeros. Rows without words are padding: they
+    change nothing in other rows, also with a layer norm.
+
     Attributes:
       config: the architecture of the biLM.
       fingerprint: the fingerprint of the biLM, 64 hexadecimal digits; "" to omit the check.
-      num_mixes: the number of mixes; 2 for the input and the output of the task's RNN (section 3.3).
-      layers: whether all layers are mixed, or only the top one is used.
-      layer_norm: the normalisation of each layer before the mix; the two original programs differ in whether the
-        sentence marks count.
+      num_mixes: the number of mixes, at least 1; 2 for the input and the output of the task's RNN (section 3.3).
+      layers: whether all layers are mixed, or only the top one is used; a member of `Layers` or its name.
+      layer_norm: the normalisation of each layer before the mix; a member of `LayerNorm` or its name. The two original
+        programs differ in whether the sentence marks count.
       dropout: the dropout rate on the mixes unless deterministic (needs a `dropout` key); the biLM has no dropout.
-      regularization: lambda of the `penalty`; 0 for none.
-      precision: the precision of the biLM's matrix products.
+      regularization: lambda of the `penalty`, at least 0; 0 for none.
+      precision: the precision of the biLM's matrix products; a member of `Precision` or its name.
       form: the form in which the biLM's LSTMs are executed.
       axis_name: the mapped axis that the batch is divided over, for a layer norm under `shard_map` or `pmap`.
     """
@@ -66,6 +70,20 @@ class ELMo(nn.Module):
     precision: Precision = Precision.FLOAT32
     form: LSTMForm = LSTMForm()
     axis_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Accepts names; raises `UserError` for a name that is none and for a number out of range."""
+        self.layers = choice(Layers, self.layers, "layers")
+        self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
+        self.precision = choice(Precision, self.precision, "precision")
+        for name, valid, expected in (
+            ("num_mixes", self.num_mixes >= 1, "at least 1"),
+            ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
+            ("regularization", 0 <= self.regularization < float("inf"), "at least 0"),
+        ):
+            if not valid:
+                raise UserError(f"{name}: expected a number of {expected}, got {getattr(self, name)!r}")
+        super().__post_init__()
 
     def setup(self) -> None:
         """Makes the mixes, and the variable with the biLM's fingerprint for the task's checkpoint."""
@@ -114,10 +132,18 @@ class ELMo(nn.Module):
           deterministic: whether dropout is off.
 
         Raises:
+          UserError: the layers or the mask have another shape.
           ValueError: the layer norm is WITH_MARKS, but precomputed vectors have no sentence marks.
         """
         if self.layer_norm is LayerNorm.WITH_MARKS:
             raise ValueError("layer_norm WITH_MARKS needs the sentence marks, which precomputed vectors do not have")
+        number, size = self.config.lstm.layers + 1, 2 * self.config.lstm.projection
+        batch, steps = mask.shape if mask.ndim == 2 else (0, 0)
+        if layers.shape != (batch, number, steps, size) or mask.ndim != 2:
+            raise UserError(
+                f"layers {layers.shape} and mask {mask.shape}: expected [B, {number}, T, {size}] and [B, T], as `embed`"
+                " returns them"
+            )
         return self._mixed(layers, mask, deterministic, marked=False)
 
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
@@ -138,7 +164,8 @@ class ELMo(nn.Module):
     def _mixed(self, vectors: jax.Array, mask: jax.Array, deterministic: bool, marked: bool) -> ELMoOutput:
         counted = mask
         if marked and self.layer_norm is LayerNorm.WITH_MARKS:
-            counted = jnp.arange(mask.shape[1] + 2) < mask.sum(-1, keepdims=True) + 2
+            length = mask.sum(-1, keepdims=True)
+            counted = (jnp.arange(mask.shape[1] + 2) < length + 2) & (length > 0)
         elif marked:
             vectors = vectors[:, :, 1:-1]  # [B, L+1, T, 2P]
         mixes, penalty = [], jnp.zeros(())
@@ -165,5 +192,5 @@ def _check_rows(words: jax.Array, cached: int, spelt: int) -> None:
 
 
 def fingerprint_array(fingerprint: str) -> jax.Array:
-    """Returns a fingerprint as a uint8 array [32], which any checkpoint can store; "" gives an empty array."""
-    return jnp.asarray(list(bytes.fromhex(fingerprint)), jnp.uint8)
+    """Returns a fingerprint as a uint8 array [32], which any checkpoint can store; "" gives zeros."""
+    return jnp.asarray(list(bytes.fromhex(fingerprint) or bytes(32)), jnp.uint8)

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.choices import choice
+
 EPSILON = 1e-12  # original
 
 
@@ -30,6 +32,11 @@ class LayerNorm(enum.Enum):
     WITH_MARKS = "with_marks"  # over the words and the sentence marks, as in AllenNLP
 
 
+def at_least_float32(x: jax.Array) -> jax.Array:
+    """Returns an array in float32, or in its own type if that is wider."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def normalise(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) -> jax.Array:
     """Normalises each layer by its mean and variance over all features of all positions that count in the batch.
 
@@ -43,6 +50,7 @@ def normalise(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) 
     Returns:
       The normalised layers [B, N, T, D]; the values at other positions are meaningless.
     """
+    layers = at_least_float32(layers)  # the sums of a batch are beyond the range and the precision of narrower types
     weight = mask[:, None, :, None].astype(layers.dtype)  # [B, 1, T, 1]
 
     def total(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.Array:
@@ -59,15 +67,21 @@ class ScalarMix(nn.Module):
     """Equation 1 of the paper, with the parameters `gamma` [], initially 1, and `weights` [N], initially 0.
 
     Attributes:
-      layers: whether all layers are mixed, or only the top one is used.
-      layer_norm: the normalisation before the mix. WITH_MARKS and WITHOUT_MARKS have the same effect in this module,
-        since the mask decides which positions count.
+      layers: whether all layers are mixed, or only the top one is used; a member of `Layers` or its name.
+      layer_norm: the normalisation before the mix; a member of `LayerNorm` or its name. WITH_MARKS and
+        WITHOUT_MARKS have the same effect in this module, since the mask decides which positions count.
       axis_name: the mapped axis that the batch is divided over, if any (see `normalise`).
     """
 
     layers: Layers = Layers.ALL
     layer_norm: LayerNorm = LayerNorm.NONE
     axis_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Accepts names; raises `UserError` for a name that is none."""
+        self.layers = choice(Layers, self.layers, "layers")
+        self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -80,6 +94,7 @@ class ScalarMix(nn.Module):
         Returns:
           The mix [B, T, D], zero where the mask is false, and the sum of the squares of the raw weights, 0 for TOP.
         """
+        vectors = at_least_float32(vectors)
         gamma = self.param("gamma", nn.initializers.ones_init(), ())
         if self.layers is Layers.TOP:
             mixed, squares = vectors[:, -1], jnp.zeros(())

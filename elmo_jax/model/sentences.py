@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from elmo_jax.characters import PADDING
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.frozen import encode, run_layers, stop_gradient
+from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
 # `<S>` and `</S>` as raw character ids: begin of word, the mark's own character, end of word
@@ -46,7 +47,7 @@ def sentence_layers(
     turned = jnp.where(place < length + 2, length + 1 - place, place)[..., None]
     both = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)])  # [2, B, T+2, P]
     real = jnp.broadcast_to((place < length + 2).T, (2, steps + 2, batch))
-    carry = initial_carry(model.config, batch)
+    carry = varying_like(initial_carry(model.config, batch), (tree, vectors))
     layers, _ = run_layers(model, tree, both.swapaxes(1, 2), carry, real)
     found = [jnp.tile(vectors * real[0].T[..., None], 2)]
     for layer in layers:

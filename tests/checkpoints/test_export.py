@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.checkpoints import export
-from elmo_jax.checkpoints.export import export_bilm
+from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, fingerprint, flatten, parameter_shapes
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
@@ -219,6 +219,32 @@ def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
         "a.txt, sotu",
     ):
         assert part in shown
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"heldout_perplexity": 12.3},
+        {"heldout_perplexity": {}},
+        {"steps": "many"},
+        {"steps": None},
+        {"steps": 1, "tokens_seen": "all"},
+        {"sources": ["wiki"]},
+        {"sources": {"a": 1}},
+    ],
+)
+def test_a_bilm_with_a_history_of_another_form_is_shown_too(info: dict) -> None:
+    shown = repr(PretrainedBiLM(MODEL, tree(), None, info, "0" * 64))
+    assert shown.startswith("PretrainedBiLM 000000000000: ")
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+    for wrong in (lambda leaf: leaf * np.nan, lambda leaf: leaf.astype(int)):
+        with pytest.raises(UserError, match="expected floating-point numbers, all finite"):
+            export_bilm(tmp_path / "out", MODEL, jax.tree.map(wrong, tree()))
+    with pytest.raises(UserError, match="info cannot be written as JSON"):
+        export_bilm(tmp_path / "out", MODEL, tree(), info={"x": np.float32(1)})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_link_stays_and_the_export_that_it_names_is_replaced(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import struct
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -50,6 +51,13 @@ def test_other_programs_read_the_tensors(bilm: PretrainedBiLM, written: Path) ->
     tensors = load_file(written)
     assert tensors.keys() == flatten(bilm.params).keys()
     np.testing.assert_array_equal(tensors["forward/layer_0/kernel"], bilm.params["forward"]["layer_0"]["kernel"])
+
+
+def test_the_order_of_the_numbers_in_memory_does_not_matter(bilm: PretrainedBiLM, tmp_path: Path) -> None:
+    turned = jax.tree.map(np.asfortranarray, bilm.params)
+    for dtype in ("float32", "float16"):
+        digest = write_safetensors(tmp_path / "bilm.safetensors", dataclasses.replace(bilm, params=turned), dtype)
+        assert read_safetensors(tmp_path / "bilm.safetensors").fingerprint == digest
 
 
 def test_float16_without_softmax_rounds_once(bilm: PretrainedBiLM, tmp_path: Path) -> None:

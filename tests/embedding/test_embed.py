@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
+import pickle
 from pathlib import Path
 
 import h5py
@@ -178,6 +181,10 @@ def test_any_text(bilm):
     layers, mask, _ = bilm.embed(sentences)
     assert np.isfinite(layers).all() and mask.sum() == 11
     assert_allclose(layers[2, 0, :2, :5], bilm.words(["<S>", "</S>"]), atol=1e-6)
+    beyond = [["a" * 48 + "\ud800"]]  # half of a surrogate pair in what is not read
+    assert_array_equal(bilm.embed(beyond)[0], bilm.embed([["a" * 48]])[0])
+    assert_array_equal(bilm.character_ids(beyond), bilm.character_ids([["a" * 48]]))
+    assert_array_equal(bilm.embed(np.array([["a", "b"]]))[0], bilm.embed((("a", "b"),))[0])
     for nothing in ([], [[]], [[], []]):
         layers, mask, carry = bilm.embed(nothing)
         assert layers.shape == (len(nothing), 3, 0, 10) and mask.shape == (len(nothing), 0)
@@ -202,6 +209,10 @@ def test_other_architectures():
         ((["a b"],), r"sentences\[0\] is a string, expected a list of words"),
         (([["a", 3]],), r"sentences\[0\] holds 3, which is no word"),
         (([["\ud800"]],), r"half of a surrogate pair"),
+        ((None,), r"sentences: expected a list of lists of words, got NoneType"),
+        ((iter([["a"]]),), r"sentences: expected a list of lists of words, got list_iterator"),
+        (([["a"], None],), r"sentences\[1\] is of type NoneType, expected a list of words"),
+        (([b"ab"],), r"sentences\[0\] is of type bytes, expected a list of words"),
         (([["a"]], None, "keep"), r"state: expected one of 'reset', 'carry', 'warm_up', got 'keep'"),
         (([["a"]], {}, "reset"), r"carry: used with state='carry' only"),
         (([["a"]], {"layer_0": 1.0}, "carry"), r"carry: not of this biLM"),
@@ -219,6 +230,44 @@ def test_bfloat16_and_its_error():
     rounded, _, _ = load_bilm(files, "bfloat16").embed(lines(5, 9))
     error = np.abs(exact - rounded)
     assert rounded.dtype == np.float32 and 1e-4 < error.max() < 1.0 and error.mean() < 0.05
+
+
+def test_words_of_one_string_are_refused(bilm):
+    with pytest.raises(UserError, match=r"words: expected a list of words, got one string; try \['cat'\]"):
+        bilm.words("cat")
+
+
+@pytest.mark.parametrize("source", [None, ["options.json", "weights.hdf5"], b"english", ("options.json",)])
+def test_what_is_no_source_is_refused(source):
+    with pytest.raises(UserError, match="expected the name of a packaged biLM"):
+        load_bilm(source)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(UserError, match="precision: expected one of 'float32', 'bfloat16', got 'float16'"):
+        load_bilm("english", "float16")
+
+
+def test_copies_and_identity(bilm):
+    layers, _, _ = bilm.embed([["a", "b"]])
+    for other in (copy.deepcopy(bilm), pickle.loads(pickle.dumps(bilm))):
+        assert other.fingerprint == bilm.fingerprint and other != bilm and hash(other) != hash(bilm)
+        assert_array_equal(other.embed([["a", "b"]])[0], layers)
+
+
+def test_the_default_device_runs_all_of_it(bilm):
+    with jax.default_device(jax.devices()[3]):
+        other = bilm.on(jax.devices()[:1])
+        other = dataclasses.replace(other, devices=())
+        assert_array_equal(other.embed([["a", "b"]])[0], bilm.embed([["a", "b"]])[0])
+        for params in (other._device_params, other._mesh_params):
+            assert {device for leaf in jax.tree.leaves(params) for device in leaf.devices()} == {jax.devices()[3]}
+
+
+def test_devices_are_given_once(bilm):
+    for devices in ([], jax.devices()[:1] * 2):
+        with pytest.raises(UserError, match="devices: expected at least one device, each of them once"):
+            bilm.on(devices)
 
 
 def test_eight_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:

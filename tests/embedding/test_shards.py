@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,9 @@ def test_the_numbers_are_those_of_hdf5(bilm, text, tmp_path, output, dtype):
         assert found.dtype == dtype
         assert_array_equal(found, expected)
     assert_array_equal(shards[-1], shards[5])
+    again = pickle.loads(pickle.dumps(shards))  # as a loader with worker processes does
+    for found, line in zip(again[4:0:-2], (4, 2), strict=True):
+        assert_array_equal(found, shards[line])
     assert sorted(path.name for path in (tmp_path / "v").iterdir()) == [
         *("000000000000.npy", "000000000002.npy", "000000000004.npy", "job.json", "lengths.npy")
     ]

@@ -10,7 +10,7 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from numpy.testing import assert_allclose, assert_array_equal
 
 import elmo_jax
@@ -85,7 +85,7 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
     module, variables = made(bilm, characters, layer_norm=LayerNorm.WITH_MARKS)
     marked, _ = run(module, variables, characters, None, method="_bilm")  # [B, L+1, T+2, 2P]
     lengths = np.array([len(sentence) for sentence in SENTENCES])[:, None]
-    counted = np.arange(marked.shape[2]) < lengths + 2
+    counted = (np.arange(marked.shape[2]) < lengths + 2) & (lengths > 0)
     for row, sentence in enumerate(SENTENCES):  # the token vectors show that the marks are in their places
         begin, end = bilm.words(["<S>", "</S>"])
         assert_allclose(marked[row, 0, 0, :5], begin, atol=1e-6)
@@ -98,6 +98,71 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
     assert np.abs(found - other).max() > 1e-3
     with pytest.raises(ValueError, match="WITH_MARKS needs the sentence marks"):
         run(module, variables, *bilm.embed(SENTENCES)[:2], method="mix")
+
+
+@pytest.mark.parametrize("norm", list(LayerNorm))
+def test_rows_of_padding_change_nothing(bilm, characters, norm):
+    module, variables = made(bilm, characters, layer_norm=norm)
+    padded = np.pad(characters, ((0, 4), (0, 3), (0, 0)))
+    found = run(module, variables, padded).mixes[0]
+    assert_allclose(found[:4, :5], run(module, variables, characters).mixes[0], atol=2e-6)
+    assert not found[4:].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_layers_of_half_precision_are_summed_in_float32(bilm, characters, dtype):
+    """A sum over the numbers of a batch is beyond the range of float16: here 7,000 words of 10 numbers."""
+    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITHOUT_MARKS)
+    layers = np.random.default_rng(0).normal(0.1, 0.5, (70, 3, 100, 10)).astype("f4")
+    mask = np.ones((70, 100), bool)
+    exact = run(module, variables, layers, mask, method="mix").mixes[0]
+    found = run(module, variables, layers.astype(dtype), mask, method="mix").mixes[0]
+    assert found.dtype == jnp.float32
+    assert_allclose(found, exact, atol=0.003 if dtype is np.float16 else 0.03)
+
+
+def test_settings_are_given_by_name_too(bilm, characters):
+    for chosen in (*Layers, *LayerNorm):
+        key = "layers" if isinstance(chosen, Layers) else "layer_norm"
+        module, variables = made(bilm, characters, **{key: chosen})
+        named = bilm.elmo(**{key: chosen.value})
+        assert named == module
+        assert_array_equal(run(named, variables, characters).mixes[0], run(module, variables, characters).mixes[0])
+    assert bilm.elmo(precision="bfloat16").precision is Precision.BFLOAT16
+    assert ScalarMix("top").layers is Layers.TOP
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": "first"}, "layers: expected one of 'all', 'top', got 'first'"),
+        ({"layer_norm": None}, "layer_norm: expected one of 'none', 'without_marks', 'with_marks', got None"),
+        ({"layer_norm": False}, "layer_norm: expected one of"),
+        ({"precision": "float16"}, "precision: expected one of 'float32', 'bfloat16', got 'float16'"),
+        ({"num_mixes": 0}, "num_mixes: expected a number of at least 1, got 0"),
+        ({"dropout": 1.0}, "dropout: expected a number of at least 0 and below 1, got 1.0"),
+        ({"regularization": -1}, "regularization: expected a number of at least 0, got -1"),
+        ({"regularization": float("nan")}, "regularization: expected"),
+    ],
+)
+def test_settings_out_of_range(bilm, settings, message):
+    with pytest.raises(UserError, match=message):
+        bilm.elmo(**settings)
+
+
+def test_layers_of_another_shape_are_refused(bilm, characters):
+    layers, mask, _ = bilm.embed(SENTENCES)
+    for norm in (Layers.ALL, Layers.TOP):
+        module, variables = made(bilm, characters, layers=norm)
+        for wrong, counted in (
+            (layers[:1, -1], mask[:1]),
+            (layers, mask[:1]),
+            (layers[..., :5], mask),
+            (layers[:, :2], mask),
+            (layers, mask[:, :, None]),
+        ):
+            with pytest.raises(UserError, match=r"expected \[B, 3, T, 10\] and \[B, T\]"):
+                module.apply(variables, wrong, counted, method="mix")
 
 
 def test_penalty_is_the_sum_over_all_raw_weights(bilm, characters):
@@ -184,18 +249,44 @@ def test_jit_equals_op_by_op(bilm, characters):
     assert_allclose(run(module, variables, characters).mixes[0], expected.mixes[0], atol=2e-6)
 
 
+@pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("norm", list(LayerNorm))
-def test_shard_map(bilm, norm):
+def test_shard_map(bilm, norm, check):
+    """With and without its check of what varies over the devices; the gradient of the mix, too."""
     characters = character_ids([["the", "cat"], ["a"], [], ["b", "c", "d", "e"]] * 2, SIZE)
     module, variables = made(bilm, characters, layer_norm=norm)
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows, spread = PartitionSpec("data"), module.clone(axis_name="data")
     mapped = jax.shard_map(
         lambda v, c: spread.apply(v, c).mixes[0],
-        mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=False,
+        mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=check,
     )  # fmt: skip
     expected = run(module, variables, characters).mixes[0]
     assert_allclose(jax.jit(mapped)(variables, characters), expected, atol=5e-6)
+
+    def gradient(of):
+        return jax.grad(lambda p: (of({**variables, "params": p}, characters) ** 2).sum())(variables["params"])
+
+    found, wanted = gradient(mapped), gradient(lambda v, c: module.apply(v, c).mixes[0])
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)
+
+
+def test_batches_over_devices_with_a_bilm_that_embeds_on_others(bilm, characters):
+    module = bilm.elmo()
+    stored = jax.jit(module.init)(jax.random.key(0), characters)
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.device_put(characters, NamedSharding(mesh, PartitionSpec("data")))
+    found = jax.jit(module.apply)(with_bilm(stored, bilm.on(jax.devices())), spread).mixes[0]
+    assert_allclose(found, run(module, with_bilm(stored, bilm), characters).mixes[0], atol=2e-6)
+
+
+def test_without_a_fingerprint_nothing_is_checked_and_orbax_saves_it(bilm, characters, tmp_path):
+    stored = jax.jit(ELMo(bilm.config).init)(jax.random.key(0), characters)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "task", stored)
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(tmp_path / "task", stored)
+    assert "bilm" in with_bilm(restored, bilm)
 
 
 def test_bfloat16(bilm, characters):

@@ -87,6 +87,15 @@ def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
     assert np.isnan(np.asarray(run(module, found, spelt[:1], words).mixes[0])).any()
 
 
+def test_wrong_arguments(bilm, characters):
+    for vectors in (np.zeros(1), np.zeros((2, 5))):
+        with pytest.raises(UserError, match=r"1 words for vectors of shape .*; expected \[N, P\]"):
+            CachedWords(["a"], vectors)
+    stored = jax.jit(bilm.elmo().init)(jax.random.key(0), characters)
+    with pytest.raises(UserError, match="bilm: expected what elmo_jax.load_bilm returns, got dict"):
+        with_bilm(bilm, stored)
+
+
 def test_a_cache_of_another_bilm_is_refused(bilm, characters):
     module = bilm.elmo()
     variables = jax.jit(module.init)(jax.random.key(0), characters)
