@@ -116,15 +116,7 @@ def export_bilm(
     shapes = {key: leaf.shape for key, leaf in flat.items()}
     check_shapes(shapes, model, f"export to {path}")
     _check_vocabulary(vocabulary, shapes, f"export to {path}")
-    for key, leaf in flat.items():
-        if not jnp.issubdtype(leaf.dtype, jnp.floating) or not np.isfinite(leaf).all():
-            raise UserError(
-                f"export to {path}: parameter '{key}' ({leaf.dtype}): expected floating-point numbers, all finite"
-            )
-    try:
-        json.dumps(dict(info or {}))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"export to {path}: info cannot be written as JSON ({error})") from None
+    _check_values(flat, info, f"export to {path}")
     digest = fingerprint(flat)
     description = {
         "layout": LAYOUT_VERSION,
@@ -148,6 +140,16 @@ def export_bilm(
             raise
         raise UserError(f"{path}: the export cannot be written: {failures.reason(error)}") from error
     return digest
+
+
+def _check_values(flat: Mapping[str, np.ndarray], info: Mapping[str, Any] | None, where: str) -> None:
+    for key, leaf in flat.items():
+        if not jnp.issubdtype(leaf.dtype, jnp.floating) or not np.isfinite(leaf).all():
+            raise UserError(f"{where}: parameter '{key}' ({leaf.dtype}): expected floating-point numbers, all finite")
+    try:
+        json.dumps(dict(info or {}))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{where}: info cannot be written as JSON ({error})") from None
 
 
 def is_export(folder: epath.Path) -> bool:

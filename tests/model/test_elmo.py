@@ -132,39 +132,6 @@ def test_settings_are_given_by_name_too(bilm, characters):
     assert ScalarMix("top").layers is Layers.TOP
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"layers": "first"}, "layers: expected one of 'all', 'top', got 'first'"),
-        ({"layer_norm": None}, "layer_norm: expected one of 'none', 'without_marks', 'with_marks', got None"),
-        ({"layer_norm": False}, "layer_norm: expected one of"),
-        ({"precision": "float16"}, "precision: expected one of 'float32', 'bfloat16', got 'float16'"),
-        ({"num_mixes": 0}, "num_mixes: expected a number of at least 1, got 0"),
-        ({"dropout": 1.0}, "dropout: expected a number of at least 0 and below 1, got 1.0"),
-        ({"regularization": -1}, "regularization: expected a number of at least 0, got -1"),
-        ({"regularization": float("nan")}, "regularization: expected"),
-    ],
-)
-def test_settings_out_of_range(bilm, settings, message):
-    with pytest.raises(UserError, match=message):
-        bilm.elmo(**settings)
-
-
-def test_layers_of_another_shape_are_refused(bilm, characters):
-    layers, mask, _ = bilm.embed(SENTENCES)
-    for norm in (Layers.ALL, Layers.TOP):
-        module, variables = made(bilm, characters, layers=norm)
-        for wrong, counted in (
-            (layers[:1, -1], mask[:1]),
-            (layers, mask[:1]),
-            (layers[..., :5], mask),
-            (layers[:, :2], mask),
-            (layers, mask[:, :, None]),
-        ):
-            with pytest.raises(UserError, match=r"expected \[B, 3, T, 10\] and \[B, T\]"):
-                module.apply(variables, wrong, counted, method="mix")
-
-
 def test_penalty_is_the_sum_over_all_raw_weights(bilm, characters):
     module, variables = made(bilm, characters, num_mixes=2, regularization=0.25)
     squares = sum(float((mix["weights"] ** 2).sum()) for mix in variables["params"].values())
