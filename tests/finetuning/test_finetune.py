@@ -30,8 +30,8 @@ def test_text_is_not_prepared_into_a_bucket_or_by_many_processes(monkeypatch, tm
 @pytest.mark.parametrize(
     ("settings", "unused"),
     [
-        ({"options": TextOptions("raw")}, "--format have"),
-        ({"heldout_sources": ["other.txt"]}, "--heldout have"),
+        ({"options": TextOptions("raw")}, "--format has"),
+        ({"heldout_sources": ["other.txt"]}, "--heldout has"),
         ({"heldout_fraction": 0.2, "options": TextOptions("lines")}, "--format and --heldout-fraction have"),
     ],
 )
@@ -40,7 +40,7 @@ def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, setti
     corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1)
     source = SimpleNamespace(bilm=SimpleNamespace(vocabulary=corpus.vocabulary()))
     given = [str(tmp_path / "corpus")]
-    with pytest.raises(UserError, match=f"corpus: a prepared corpus, so that {unused} no effect; leave them out"):
+    with pytest.raises(UserError, match=f"corpus: a prepared corpus, on which {unused} no effect; leave that out"):
         finetune._corpus(Text(given, **settings), epath.Path(tmp_path), source, Config())
     assert finetune._corpus(Text(given, workers=1), epath.Path(tmp_path), source, Config()).path == corpus.path
 
