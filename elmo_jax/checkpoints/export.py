@@ -143,6 +143,7 @@ def export_bilm(
 
 
 def _check_values(flat: Mapping[str, np.ndarray], info: Mapping[str, Any] | None, where: str) -> None:
+    """Raises `UserError` unless the parameters are finite floating-point numbers and `info` can be stored as JSON."""
     for key, leaf in flat.items():
         if not jnp.issubdtype(leaf.dtype, jnp.floating) or not np.isfinite(leaf).all():
             raise UserError(f"{where}: parameter '{key}' ({leaf.dtype}): expected floating-point numbers, all finite")

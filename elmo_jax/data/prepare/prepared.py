@@ -30,7 +30,7 @@ def check_no_options(name: str, options: TextOptions, *others: str) -> None:
       *others: the names of further options that were given.
     """
     changed = (field.name for field in dataclasses.fields(options) if getattr(options, field.name) != field.default)
-    given = [*(f"--{name}" for name in changed), *others]
+    given = [*(f"--{option}" for option in changed), *others]
     if given:
         raise UserError(
             f"{name}: a prepared corpus, on which {' and '.join(given)} {'has' if len(given) == 1 else 'have'} no"
