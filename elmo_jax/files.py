@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +168,35 @@ def atomic_folder(out: Path) -> Iterator[Path]:
             raise
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """A context that one process at a time is in; others wait for it to end.
+
+    In a file system without `flock`, nobody waits.
+
+    Args:
+      path: the file to lock, which is made if it is absent, and stays.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{path.parent}: waiting for another process that writes there", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if not lacks_flock(error):
+                raise
+        yield
+    finally:
+        os.close(lock)
+
+
+def lacks_flock(error: OSError) -> bool:
+    """Returns whether an error of `flock` says that the file system has no locks."""
+    return error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK)
 
 
 @contextlib.contextmanager

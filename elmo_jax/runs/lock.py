@@ -26,7 +26,7 @@ from etils import epath
 
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, write_json
+from elmo_jax.files import in_bucket, lacks_flock, write_json
 from elmo_jax.runs.store import store_errors
 
 LOCK, LEASE = ".lock", ".lease.json"  # names in the folder of the run
@@ -150,9 +150,12 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
             continue
         except BlockingIOError:
             os.close(descriptor)
-        except OSError:
+        except OSError as error:
+            nameless = not os.fstat(descriptor).st_size  # the lock of a launch has its name
             os.close(descriptor)
-            with contextlib.suppress(OSError):
+            if not lacks_flock(error):
+                raise _unwritable(workdir, error) from None
+            if nameless:
                 os.unlink(path)
             return None
         holder = _read(path)

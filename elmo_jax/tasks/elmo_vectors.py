@@ -21,10 +21,11 @@ from tqdm import tqdm
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, write_json
+from elmo_jax.files import atomic_file, one_at_a_time, write_json
 
 BATCH, BATCH_WORDS = 64, 8_192  # the largest batch, in sentences and in words with padding
 _VERSION = 1
+_LOCK = ".layers.lock"  # held by the process that writes into the folder
 
 Sentence = tuple[str, ...]
 
@@ -121,9 +122,11 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     if not description.is_file():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as temporary:
-                _write(temporary, bilm, distinct, size, dtype)
-            write_json(description, job)
+            with one_at_a_time(folder / _LOCK):
+                if not description.is_file():  # another process may have written it in the meantime
+                    with atomic_file(path) as temporary:
+                        _write(temporary, bilm, distinct, size, dtype)
+                    write_json(description, job)
         except OSError as error:
             raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
     if not path.is_file() or path.stat().st_size != expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,31 @@ def test_a_lease_that_is_lost_is_told(run: epath.Path, quick: None, capsys) -> N
         time.sleep(0.3)
     assert "process 1 on there (since now) has taken over" in capsys.readouterr().err
     assert (run / LEASE).exists()  # that of the other
+
+
+@pytest.mark.parametrize("error", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_flock_has_a_lease(
+    run: epath.Path, quick: None, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    monkeypatch.setattr(lock, "in_bucket", lambda path: False)
+    monkeypatch.setattr(lock.fcntl, "flock", failing(error))
+    with locked(run):
+        assert (run / LEASE).exists() and not (run / LOCK).exists()
+
+
+def test_an_error_of_flock_leaves_the_lock_of_another_launch(run: epath.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with locked(run):
+        content = (run / LOCK).read_text()
+        monkeypatch.setattr(lock.fcntl, "flock", failing(errno.EIO))
+        with pytest.raises(UserError, match="cannot be written \\(Input/output error\\)"), locked(run):
+            raise AssertionError("both have the lock")
+        assert (run / LOCK).read_text() == content and not (run / LEASE).exists()
+
+
+def failing(error: int) -> Callable[..., None]:
+    """Returns a `flock` that fails."""
+
+    def flock(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return flock
