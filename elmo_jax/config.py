@@ -123,7 +123,9 @@ class OptimizerConfig:
     schedule: Literal["constant", "warmup_cosine"] = setting(
         "constant", "The learning rate schedule: constant, or a linear warmup followed by a cosine decay."
     )
-    warmup_steps: int = setting(0, "The number of steps over which the learning rates rise.", least=0)
+    warmup_steps: int = setting(
+        0, "The number of steps over which the learning rates rise in the schedule warmup_cosine.", least=0
+    )
     final_fraction: float = setting(
         0.0, "The fraction of the learning rates at which the cosine decay ends.", least=0, most=1
     )
@@ -225,7 +227,9 @@ class FinetuneConfig:
         "all", "The parameters that are trained; all others stay equal bit for bit."
     )
     evaluations: int = setting(
-        4, "The number of evaluations per epoch, in place of `evaluation.every`; 0 means the latter.", least=0
+        4,
+        "The number of evaluations per epoch, in place of `evaluation.every`; 0 means that `evaluation.every` is used.",
+        least=0,
     )
     patience: int = setting(
         3, "The number of evaluations without a lower held-out perplexity that end the run; 0 means never.", least=0

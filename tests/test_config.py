@@ -133,4 +133,10 @@ def test_a_warmup_that_a_run_does_not_end_is_said(experiment):
     config = load_config(experiment, arguments)
     said = warmup_warning(config, 120)
     assert said and "500 steps" in said and "120 steps" in said and "24.0% of their peak" in said
-    assert warmup_warning(config, 501) is None and warmup_warning(load_config(experiment, arguments[1:]), 120) is None
+    assert warmup_warning(config, 501) is None and warmup_warning(config, 0) is None
+    assert warmup_warning(load_config(experiment, []), 120) is None
+
+
+def test_a_warmup_without_effect_is_said(experiment):
+    config = load_config(experiment, ["--config.train.optimizer.warmup_steps=500"])
+    assert "500 has no effect, since config.train.optimizer.schedule is constant" in warmup_warning(config, 1000)

@@ -78,16 +78,18 @@ def _finetune(options: argparse.Namespace) -> int:
     if options.config is not None:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        from elmo_jax.distributed.collectives import fails_together
         from elmo_jax.distributed.processors import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.report import table
         from elmo_jax.finetuning.source import open_source
         from elmo_jax.runs.report import tell_end
 
-        source = open_source(model_source(options))
-        if config is None:
-            config = load_config(None, options.overrides, source.settings())
-        _check_together(options, config)
+        with fails_together():
+            source = open_source(model_source(options))
+            if config is None:
+                config = load_config(None, options.overrides, source.settings())
+            _check_together(options, config)
         if options.epochs is not None:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)

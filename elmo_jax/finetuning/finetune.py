@@ -20,6 +20,7 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
 from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
@@ -99,8 +100,10 @@ def finetune(
       UserError: a model, a text or a setting is invalid, or the loss is not finite.
     """
     workdir = place(workdir)
-    config = with_architecture(config, source.bilm.config, source.name)
-    check_usable(workdir)
+    with fails_together():
+        config = with_architecture(config, source.bilm.config, source.name)
+        if is_first():
+            check_usable(workdir)
     with locked(workdir):
         return _finetune(source, config, text, workdir, title, original)
 
@@ -114,7 +117,8 @@ def _finetune(
     original: Sequence[str] | None,
 ) -> Finished | Stopped:
     """Implements `finetune` in a folder that is locked."""
-    corpus = _corpus(text, workdir, source, config)
+    with fails_together():
+        corpus = _corpus(text, workdir, source, config)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
     config = _with_evaluations(config, corpus)
     use_compilation_cache(workdir)
@@ -124,13 +128,16 @@ def _finetune(
         if isinstance(fitted, Stopped):
             return fitted
         source = fitted
-    other = source.original()
-    if original is not None:
-        options = dataclasses.replace(text.options, format="auto")
-        same = dataclasses.replace(text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None)
-        other = _original(same, workdir, corpus)
-    check_model(workdir, source.bilm.fingerprint, source.name)  # another model has another original text, too
-    check_original(workdir, other)
+    with fails_together():
+        other = source.original()
+        if original is not None:
+            options = dataclasses.replace(text.options, format="auto")
+            same = dataclasses.replace(
+                text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None
+            )
+            other = _original(same, workdir, corpus)
+        check_model(workdir, source.bilm.fingerprint, source.name)  # another model has another original text, too
+        check_original(workdir, other)
     if isinstance(other, str):
         _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
     _describe(source, config, corpus)
@@ -250,11 +257,12 @@ def _launch(
 ) -> Finished | Stopped:
     assert plan.finetuned_from is not None
     # The same model may have been exported anew since, with another name of its run or another version's settings.
-    recorded = check_model(workdir, plan.finetuned_from["fingerprint"], name)
+    with fails_together():
+        recorded = check_model(workdir, plan.finetuned_from["fingerprint"], name)
     facts = {FINETUNED_FROM: recorded or plan.finetuned_from, **(facts or {})}
     return launch(plan, config, corpus, workdir, title, facts)
 
 
 def _say(line: str) -> None:
-    if jax.process_index() == 0:
+    if is_first():
         print(line, flush=True)

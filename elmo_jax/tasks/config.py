@@ -130,15 +130,19 @@ class TaskOptimizerConfig:
     )
     clip_value: float = setting(0.0, "The bound on each element of the gradient; 0 means no bound.", least=0, most=1e9)
     weight_decay: float = setting(
-        0.0, "The factor of the sum of the squares of all matrices in the loss.", least=0, most=1
+        0.0, "The factor of the sum of the squares of all kernels in the loss.", least=0, most=1
     )
     schedule: Literal["constant", "plateau", "staircase", "warmup_cosine"] = setting(
         "constant",
         "The learning rate schedule: constant, multiplied by `decay` when the dev metric does not improve, multiplied"
         " by `decay` every `decay_steps` steps, or a linear warmup followed by a cosine decay to 0.",
     )
-    warmup_steps: int = setting(100, "The number of warmup steps; at most half of all steps are used.", least=0)
-    decay: float = setting(0.5, "The factor of the learning rate at each decay.", above=0, most=1)
+    warmup_steps: int = setting(
+        100, "The number of steps of warmup of the schedule warmup_cosine, at most half of all steps.", least=0
+    )
+    decay: float = setting(
+        0.5, "The factor of the learning rate at each decay of the schedules plateau and staircase.", above=0, most=1
+    )
     decay_steps: int = setting(100, "The number of steps between two decays of the schedule staircase.", least=1)
     plateau_patience: int = setting(
         0, "The number of evaluations without improvement that the schedule plateau tolerates.", least=0

@@ -14,7 +14,10 @@ from elmo_jax.tasks.config import TaskTrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The evaluations on the dev examples, oldest first.
+    """The evaluations on the dev examples after the first update, oldest first.
+
+    As in AllenNLP, the evaluation before the first update is not among them: it is recorded, but it is no candidate for
+    the best one, and patience does not count it.
 
     Attributes:
       steps: the number of updates made before each evaluation.
@@ -27,12 +30,12 @@ class History:
     @classmethod
     def of(cls, records: Sequence[dict[str, Any]], name: str) -> History:
         """Returns the evaluations among the records of `metrics.jsonl`, in which `name` is the name of the metric."""
-        found = [(record["step"], record[name]) for record in records if name in record]
+        found = [(record["step"], record[name]) for record in records if name in record and record["step"] > 0]
         return cls(tuple(step for step, _ in found), tuple(metric for _, metric in found))
 
     @property
     def best(self) -> int | None:
-        """The step of the best evaluation, the first of equally good ones; None before the first evaluation."""
+        """The step of the best evaluation, the first of equally good ones; None if there is none yet."""
         return self.steps[self.metrics.index(max(self.metrics))] if self.metrics else None
 
     def is_enough(self, config: TaskTrainConfig) -> bool:

@@ -13,6 +13,8 @@ import optax
 from elmo_jax.tasks.config import TaskOptimizerConfig
 from elmo_jax.types import Tree
 
+KERNELS = ("kernel", "recurrent")  # the ends of the names of parameters that inputs or states are multiplied by
+
 
 def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
     """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`."""
@@ -40,7 +42,7 @@ def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: S
       config: the settings of the optimizer.
       step: the number of updates made before this one.
       steps: the number of updates of the whole training.
-      metrics: the dev metrics of all evaluations so far, oldest first.
+      metrics: the dev metrics of the evaluations so far, oldest first; see `History`.
     """
     return config.learning_rate * _factor(config, step, steps, metrics)
 
@@ -78,11 +80,18 @@ def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> fl
 
 
 def weight_penalty(params: Tree, factor: float) -> jax.Array:
-    """Returns the factor times the sum of the squares of all matrices; biases and vectors are left out."""
-    if not factor:
-        return jnp.zeros(())
-    matrices = [leaf for leaf in jax.tree.leaves(params) if leaf.ndim >= 2]
-    return factor * sum((jnp.sum(leaf**2) for leaf in matrices), start=jnp.zeros(()))
+    """Returns the factor times the sum of the squares of all kernels, not of biases, states and embeddings.
+
+    Args:
+      params: the parameters of a task.
+      factor: the factor.
+    """
+    total = jnp.zeros(())
+    if factor:
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if path[-1].key.endswith(KERNELS):
+                total += jnp.sum(leaf**2)
+    return factor * total
 
 
 def averaged(average: Any, params: Any, decay: float) -> Any:

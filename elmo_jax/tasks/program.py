@@ -130,7 +130,9 @@ class TaskProgram:
             step, epoch, place = (jnp.zeros((), jnp.int32) for _ in range(3))
             return TaskState(step, epoch, place, params, self._optimizer.init(params), average)
 
-        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(jax.random.key(seed), batch, words)
+        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(
+            jax.random.key(seed, impl="threefry2x32"), batch, words
+        )
         return state
 
     def place(self, batch: BatchArrays) -> BatchArrays:
@@ -150,9 +152,9 @@ class TaskProgram:
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
     ) -> tuple[TaskState, jax.Array]:
-        """Makes one update; also returns the loss without penalties."""
+        """Makes one update; also returns the loss without the penalties of the mixes and of `weight_decay`."""
         settings = self._config.train.optimizer
-        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
             found, penalty, _ = self._apply(params, batch, constants, key)

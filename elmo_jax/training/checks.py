@@ -42,9 +42,14 @@ def check_negatives(config: Config, vocabulary_size: int) -> None:
 
 
 def warmup_warning(config: Config, total: int) -> str | None:
-    """Returns a warning if a run of `total` steps ends before its learning rates have risen, or None."""
+    """Returns a warning if the warmup has no effect, or is not over at the end of a run of `total` steps, or None."""
     optimizer = config.train.optimizer
-    if optimizer.schedule == "constant" or optimizer.warmup_steps < total:
+    if optimizer.schedule == "constant" and optimizer.warmup_steps:
+        return (
+            f"config.train.optimizer.warmup_steps: {optimizer.warmup_steps:,} has no effect, since"
+            " config.train.optimizer.schedule is constant; set that to warmup_cosine"
+        )
+    if optimizer.schedule == "constant" or not total or optimizer.warmup_steps < total:
         return None
     return (
         f"config.train.optimizer.warmup_steps: {optimizer.warmup_steps:,} steps of warmup are not fewer than the"

@@ -20,7 +20,7 @@ from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.provenance import provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
-from elmo_jax.distributed.collectives import StopAgreement, is_first, of_each, of_first
+from elmo_jax.distributed.collectives import StopAgreement, fails_together, is_first, of_each, of_first
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
@@ -55,7 +55,8 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     try:
         found = checkpoints.restore(program.abstract_state())
         state, step = found or (program.first_state(plan.params), 0)
-        recorder = Recorder(workdir, step, launched, total=program.total_steps, done=step)
+        with fails_together():
+            recorder = Recorder(workdir, step, launched, total=program.total_steps, done=step)
         try:
             launch = Launch(program, plan, workdir, title, checkpoints, recorder)
             return launch.run(state, step)
