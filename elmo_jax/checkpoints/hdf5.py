@@ -116,7 +116,8 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
 
     Raises:
       UserError: a file cannot be read, is not an HDF5 file or is truncated; or a dataset is missing, has another shape
-        or type than the options say, or is stored in a way that could take more memory than the file's size.
+        or type than the options say, has numbers that are not finite, or is stored in a way that could take more memory
+        than the file's size.
     """
     model, weights = read_options(options), Path(weights)
     shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
@@ -125,6 +126,9 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
         _check_nothing_more(file, model, weights)
         check_fits(sum(map(stored_bytes, datasets.values())), weights)
         arrays = {name: np.asarray(dataset[()], dtype=np.float32) for name, dataset in datasets.items()}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise UserError(f"{weights}: dataset '{name}' has numbers that are infinite or NaN; get the file again")
     return model, tree_from_published(arrays)
 
 

@@ -48,7 +48,9 @@ class ElmoConfig:
     vectors: Literal["cached", "computed"] = setting(
         "cached", "Whether the frozen layers are computed once and read from a file, or are computed in every step."
     )
-    dtype: Literal["float16", "float32"] = setting("float16", "The type of the numbers in that file.")
+    dtype: Literal["float16", "float32"] = setting(
+        "float16", "The type of the numbers in that file; layers that are computed for a prediction are rounded to it."
+    )
     cache: str = setting("", "The folder of that file; empty for the folder elmo/ in the run's folder.")
 
     def check(self, where: str = "config") -> None:

@@ -227,4 +227,8 @@ class Inputs(nn.Module):
             return jnp.zeros((rows, bilm.lstm.layers + 1, steps, 2 * bilm.lstm.projection))
         tree: Any = self.get_variable("constants", "bilm")
         layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"])
+        if self.settings.elmo.vectors == "cached":
+            # The training has read rounded layers from a file, and a prediction computes them. Without the barrier, XLA
+            # may leave out the conversion to fewer bits and back.
+            layers = jax.lax.optimization_barrier(layers.astype(self.settings.elmo.dtype)).astype(jnp.float32)
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]

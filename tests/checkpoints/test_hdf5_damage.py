@@ -62,6 +62,10 @@ PROJECTION = np.zeros((40, 11), np.float32)
 
 
 WRONG: list[tuple[Callable[[h5py.File], None], str]] = [
+    (
+        lambda f: f["CNN/b_cnn_1"].__setitem__(3, float("nan")),
+        "dataset 'CNN/b_cnn_1' has numbers that are infinite or NaN",
+    ),
     (lambda f: f.__delitem__("CNN/b_cnn_1"), r"dataset 'CNN/b_cnn_1' is missing; expected shape \(13,\)"),
     (lambda f: f.__delitem__("RNN_1"), "dataset 'RNN_1/.*' is missing"),
     (replaced("char_embed", data=np.zeros((262, 5), "f4")), r"'char_embed' has shape \(262, 5\), expected \(261, 5\)"),

@@ -39,7 +39,10 @@ DISTANCES = 10  # the number of buckets of distances
 
 @dataclasses.dataclass(frozen=True)
 class CorefModel:
-    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017)."""
+    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017).
+
+    As in the authors' release of 2018, which has ELMo, the words of heads have a dropout mask of their own.
+    """
 
     variant: Literal["original", "allennlp"] = setting(
         "original",
