@@ -16,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from elmo_jax.errors import UserError
+
 Encoding = Literal["BIOUL", "BIO", "IOB1"]
 Boundaries = Literal["none", "learned"]
 """Whether a CRF has scores for a row's first and last tags."""
 ViterbiScores = Literal["log_probabilities", "probabilities"]
 """The scores that a decoder without a CRF adds up; AllenNLP's semantic role labeller has "probabilities"."""
-StartRule = Literal["enforced", "free"]
-"""Whether a row may begin inside a span; "free" is the original semantic role labeller's (He et al. 2017)."""
+StartRule = Literal["enforced", "ignored"]
+"""Whether a row may not begin inside a span; the original semantic role labeller ignores that rule (He et al. 2017)."""
 
 FORBIDDEN = -10000.0  # AllenNLP's score of a transition that the encoding forbids
 
@@ -192,8 +194,14 @@ def bio_transitions(labels: Sequence[str], start_rule: StartRule = "enforced") -
 
     Args:
       labels: the N tags in the order of their numbers.
-      start_rule: whether a row's first tag may be I-x.
+      start_rule: whether a row's first tag may be I-x ("ignored") or not ("enforced").
+
+    Raises:
+      UserError: a label is not a BIO tag.
     """
+    for label in labels:
+        if label != "O" and label[:2] not in ("B-", "I-"):
+            raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")
     allowed = allowed_transitions(labels, "BIO")
     number = len(labels)
     start = jnp.where(allowed[number, :number], 0.0, -jnp.inf) if start_rule == "enforced" else None
@@ -214,7 +222,7 @@ def decode_bio(
       mask: [B, T].
       labels: the N tags in the order of their numbers.
       scores: the scores that are added up. Sums of probabilities are rounded as AllenNLP's, so the tags are equal.
-      start_rule: whether a row's first tag may be I-x.
+      start_rule: whether a row's first tag may be I-x ("ignored") or not ("enforced").
     """
     chain = bio_transitions(labels, start_rule)
     if scores == "log_probabilities":

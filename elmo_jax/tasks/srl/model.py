@@ -16,9 +16,9 @@ from jax import lax
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
 from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
 from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
-from elmo_jax.tasks.srl.decode import bio_rules, viterbi
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +41,10 @@ class SRLModel:
         "token_mean",
         "Whether a sentence's loss is the mean over its tokens, as in AllenNLP, or their sum, as in deep_srl.",
     )
-    viterbi_scores: Literal["log_probabilities", "probabilities"] = setting(
-        "log_probabilities", "The scores that decoding adds up; AllenNLP adds up probabilities."
+    viterbi_scores: ViterbiScores = setting(
+        "log_probabilities", "The scores that decoding adds up; AllenNLP adds up probabilities, with its rounding."
     )
-    start_rule: Literal["enforced", "ignored"] = setting(
+    start_rule: StartRule = setting(
         "enforced", "Whether the rule that a sentence does not begin with an I- tag holds; deep_srl ignores it."
     )
 
@@ -71,7 +71,7 @@ class SRL(nn.Module):
 
         Returns:
           The loss and the predictions: `log_probabilities` [B, T, N], and `tags` int32 [B, T], the best sequences that
-          the rules of BIO allow.
+          the rules of BIO allow, -1 at padding.
         """
         config = self.config
         flags = nn.Embed(2, config.flag_dim, embedding_init=nn.initializers.glorot_uniform(), name="flag")
@@ -94,11 +94,8 @@ class SRL(nn.Module):
         )
 
     def _decode(self, log_probabilities: jax.Array, mask: jax.Array) -> jax.Array:
-        scores = lax.stop_gradient(log_probabilities)
-        if self.config.viterbi_scores == "probabilities":
-            scores = jnp.exp(scores)
-        tags, _ = viterbi(scores, mask, bio_rules(self.tags, self.config.start_rule))
-        return tags
+        scores, config = lax.stop_gradient(log_probabilities), self.config
+        return decode_bio(scores, mask, self.tags, config.viterbi_scores, config.start_rule).tags
 
 
 def tagging_loss(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from elmo_jax.errors import UserError
 from elmo_jax.tasks.layers.crf import (
     CRF,
     Transitions,
@@ -96,24 +97,48 @@ def test_viterbi_is_the_oracle(name):
 
 @pytest.mark.parametrize("number", range(4))
 def test_bio_decoding_is_the_oracle(number):
+    """The rows stand in one batch with others, padded, so that one program decodes all lengths."""
     case = weights.oracle("crf", f"srl_viterbi_{number}")
     labels, expected = list(case["input"]["labels"]), case["output"]
     chain = bio_transitions(labels)
     np.testing.assert_array_equal(chain.between, case["input"]["transition"])
     np.testing.assert_array_equal(chain.start, case["input"]["start"])
-    logs, mask = case["input"]["log_probabilities"][None], np.ones((1, len(expected["tags"])), bool)
+    length = len(expected["tags"])
+    logs = np.full((2, 25, 7), 9.0, np.float32)  # at padding numbers that would win
+    logs[1, :length] = case["input"]["log_probabilities"]
+    mask = np.arange(25) < np.array([[3], [length]])
 
     @jax.jit
     def decoded():
-        options = ({}, {"start_rule": "free"}, {"scores": "probabilities"})
+        options = ({}, {"start_rule": "ignored"}, {"scores": "probabilities"})
         return [decode_bio(logs, mask, labels, **option) for option in options]
 
     found, free, summed = decoded()
-    np.testing.assert_array_equal(found.tags[0], expected["tags"])
-    assert_allclose(found.scores[0], expected["score"], atol=2e-5)
-    np.testing.assert_array_equal(free.tags[0], expected["tags_no_start_rule"])
-    assert_allclose(free.scores[0], expected["score_no_start_rule"], atol=2e-5)
-    np.testing.assert_array_equal(summed.tags[0], expected["tags_from_probabilities"])
+    for decoding, name in ((found, "tags"), (free, "tags_no_start_rule"), (summed, "tags_from_probabilities")):
+        np.testing.assert_array_equal(decoding.tags[1, :length], expected[name])
+        np.testing.assert_array_equal(decoding.tags[1, length:], -1)
+    assert_allclose(found.scores[1], expected["score"], atol=2e-5)
+    assert_allclose(free.scores[1], expected["score_no_start_rule"], atol=2e-5)
+
+
+def test_no_sequence_that_bio_allows_is_better():
+    labels = ["I-B", "O", "B-A", "B-B", "I-A"]
+    scores = np.random.default_rng(0).normal(size=(1, 4, 5)).astype(np.float32)
+    chain = jax.tree.map(np.asarray, bio_transitions(labels))
+
+    def total(sequence):
+        steps = sum(chain.between[pair] for pair in itertools.pairwise(sequence))
+        return chain.start[sequence[0]] + steps + scores[0, range(4), sequence].sum()
+
+    best = max(itertools.product(range(5), repeat=4), key=total)
+    found = decode_bio(scores, np.ones((1, 4), bool), labels)
+    assert tuple(np.asarray(found.tags)[0]) == best
+    assert_allclose(found.scores[0], total(best), atol=1e-5)
+
+
+def test_a_tag_of_another_scheme_is_refused():
+    with pytest.raises(UserError, match="tags: 'U-ARG0' is not a BIO tag; expected"):
+        bio_transitions(["O", "B-V", "U-ARG0"])
 
 
 def test_all_sequences_one_by_one():
