@@ -9,14 +9,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.characters import PADDING
+from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.frozen import encode, run_layers, stop_gradient
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
 # `<S>` and `</S>` as raw character ids: begin of word, the mark's own character, end of word
-MARKS = ((258, 256, 259), (258, 257, 259))
+MARKS = ((BEGIN_WORD, BEGIN_SENTENCE, END_WORD), (BEGIN_WORD, END_SENTENCE, END_WORD))
 
 
 def sentence_layers(

@@ -9,7 +9,7 @@ Shapes: N examples, B examples per batch.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -135,8 +135,3 @@ def _rounded(sizes: Sequence[Shape], previous: Shape | None) -> Shape:
         rows = np.maximum(rows, [row for row, _ in previous])
         words = np.maximum(words, [word for _, word in previous])
     return tuple((int(row), int(word)) for row, word in zip(rows, words, strict=True))
-
-
-def numbered(batches: Sequence[Batch], first: int) -> Iterator[tuple[int, Batch]]:
-    """Yields the batches from number `first` on, each with its number."""
-    return ((number, batches[number]) for number in range(first, len(batches)))

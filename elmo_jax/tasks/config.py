@@ -199,7 +199,7 @@ class TaskConfig:
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for settings that contradict each other."""
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"{where}.seeds: expected one or more distinct integers of at least 0, got {self.seeds!r}")
         has_words = self.word_vectors.path or self.word_vectors.dim
         elmo_at_input = self.bilm and self.elmo.where != "output"

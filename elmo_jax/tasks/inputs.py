@@ -132,13 +132,6 @@ class InputSettings:
         """Whether ELMo enters at the output of the task's RNN."""
         return self.bilm is not None and self.elmo.where in ("output", "both")
 
-    @property
-    def elmo_dim(self) -> int:
-        """The dimension of an ELMo vector: 2P, or P for the token layer; 0 without a biLM."""
-        if self.bilm is None:
-            return 0
-        return self.bilm.lstm.projection * (1 if self.elmo.layers == "token" else 2)
-
 
 class ElmoMix(nn.Module):
     """Combines the frozen layers to one vector per word: a mix, one scaled layer, or the unscaled token layer."""

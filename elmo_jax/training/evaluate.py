@@ -26,14 +26,14 @@ from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.batches import prefetched
 from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.data.windows import BlockSource, DistinctWords, EvaluationWindow, Window, evaluation_windows
-from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, to_devices
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, local_part, local_rows, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_normaliser
 from elmo_jax.runs.perplexity import Perplexity, exp
 from elmo_jax.training.partitioning import WINDOW_SPECS
-from elmo_jax.training.softmax_sharding import AXIS, Placement
+from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
 from elmo_jax.types import Tree
 

@@ -21,13 +21,12 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from elmo_jax.checkpoints.softmax_layout import LANES, stored_rows
+from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.optimizer import combine_rows
 from elmo_jax.training.row_gradients import Part, RowGradients, further_rounds
 from elmo_jax.types import Tree
-
-AXIS = "data"
 
 _State = TypeVar("_State")
 

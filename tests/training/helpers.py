@@ -12,6 +12,7 @@ from elmo_jax.data.batches import BatchSettings, TrainingBatches
 from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, state_specs
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import initial_state
@@ -41,7 +42,7 @@ class SmallTraining:
         sentences = [np.append(0, rng.integers(3, TYPES, rng.integers(2, 12))) for _ in range(200)]
         self.blocks = [np.concatenate(sentences[i : i + 5]).astype(np.int32) for i in range(0, 200, 5)]
         self.distinct = DistinctWords(np.asarray(self.spellings), PADDING)
-        self.model = BiLM(config.model, vocabulary, encoder_chunk=chunk)
+        self.model = BiLM(config.model, vocabulary, encoder_chunk=chunk, precision=Precision(config.train.precision))
         self.step = TrainStep(self.model.clone(vocabulary_size=0), config.train, 20, vocabulary, placement=placement)
         self.state = initial_state(config, self.model, self.step.optimizer)
         self.program = map_step(self.step, self.state, self.mesh)

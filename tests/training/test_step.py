@@ -17,6 +17,7 @@ from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
 from elmo_jax.training.partitioning import BATCH_SPECS, state_specs
+from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
 from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, small_config, with_dropout
 from tests.training.programs import COLLECTIVE, loop_computations
@@ -195,12 +196,14 @@ def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
     assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-6)
 
 
-def test_bfloat16_follows_float32():
-    _, exact = SmallTraining(small_config(), devices=1).run(6)
-    state, rounded = SmallTraining(small_config(precision="bfloat16"), devices=1).run(6)
+@pytest.mark.parametrize(("devices", "placement"), [(1, Placement.REPLICATED), (2, Placement.SHARDED)])
+def test_bfloat16_follows_float32(devices, placement):
+    _, exact = SmallTraining(small_config(), devices, placement=placement).run(6)
+    state, rounded = SmallTraining(small_config(precision="bfloat16"), devices, placement=placement).run(6)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((state.params, state.softmax_accumulator)))
     for a, b in zip(exact, rounded, strict=True):
         assert_allclose(a.loss, b.loss, rtol=0.02)
+        assert np.abs(a.loss - b.loss).max() > 1e-6  # the step does compute in bfloat16
 
 
 def test_the_carry_starts_again_with_each_block_if_asked():

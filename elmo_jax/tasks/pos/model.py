@@ -37,7 +37,7 @@ class POSModel:
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a model that cannot be built."""
-        if not self.layers or min(self.layers) < 1:
+        if not self.layers:
             raise UserError(f"{where}.layers: expected one or more sizes of at least 1, got {self.layers}")
 
 

@@ -56,16 +56,10 @@ class SSTModel:
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a model that cannot be built."""
-        if self.output_layers and min(self.output_layers) < 1:
-            raise UserError(f"{where}.output_layers: expected sizes of at least 1, got {self.output_layers}")
         if len(self.output_dropout) != len(self.output_layers):
             raise UserError(
                 f"{where}.output_dropout: expected one rate for each of the {len(self.output_layers)} layers of"
                 f" output_layers, got {len(self.output_dropout)}"
-            )
-        if not all(0 <= rate < 1 for rate in self.output_dropout):
-            raise UserError(
-                f"{where}.output_dropout: expected rates of at least 0 and below 1, got {self.output_dropout}"
             )
 
 
