@@ -153,6 +153,9 @@ def _digest(written: dict[str, Any]) -> str:
 
 
 def read_config(workdir: epath.Path) -> Config:
-    """Reads the settings of a run; raises `UserError` as `read_config_file` does."""
-    config: Config = from_dict(read_config_file(workdir)["config"], Config)
+    """Reads the settings of a run of a biLM; raises `UserError` as `read_config_file` does, and for a run of a task."""
+    values = read_config_file(workdir)["config"]
+    if "task" in values:
+        raise UserError(f"{workdir}: the run of a task, not of a biLM; config.bilm in its config.json names its biLM")
+    config: Config = from_dict(values, Config)
     return config

@@ -1,7 +1,7 @@
 """Reads the files of the tasks line by line, with errors that name the file and the line.
 
 A file may be compressed (`.gz`, `.xz`, `.zst`). It is UTF-8, with or without a byte order mark. Lines end with "\\n" or
-"\\r\\n" and with nothing else: other separators, such as U+2028, are characters of a word.
+"\\r\\n"; other separators, such as U+2028, are characters of a word, and a "\\r" alone is refused.
 """
 
 import json
@@ -37,7 +37,8 @@ def read_lines(path: Path) -> Iterator[Line]:
       Every line, blank ones too.
 
     Raises:
-      UserError: the file cannot be read, is damaged, or has bytes that are not UTF-8.
+      UserError: the file cannot be read, is damaged, has bytes that are not UTF-8, or has a carriage return inside a
+        line.
     """
     with reading(path), open_text(path) as file:
         for number, data in enumerate(file, 1):
@@ -49,7 +50,10 @@ def read_lines(path: Path) -> Iterator[Line]:
                 byte = data[error.start]
                 message = f"byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8"
                 raise error_at(path, number, message) from None
-            yield Line(number, text.removesuffix("\n").removesuffix("\r"))
+            text = text.removesuffix("\n").removesuffix("\r")
+            if "\r" in text:
+                raise error_at(path, number, "has a carriage return inside; convert the ends of lines to line feeds")
+            yield Line(number, text)
 
 
 def read_json(path: Path, text: str, number: int) -> Any:

@@ -43,9 +43,11 @@ class TrainedTask:
         self._folder = files.place(run)
         self._told: set[str] = set()  # the sources whose words without vectors were counted on stderr
         written = read_config_file(self._folder)
+        if not written["config"].get("task"):
+            raise UserError(f"{run}: the run of a biLM, not of a task; expected a run of elmo-jax task train")
         self.config: TaskConfig = task_config(written["config"])
         self._task = task_of(self.config.task)
-        finished = [seed for seed in self.config.seeds if (self._folder / f"seed_{seed}" / "result.json").is_file()]
+        finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
         if not finished:
             raise UserError(f"{run}: no seed of this task is trained to its end; resume with: elmo-jax task train")
         if seeds is not None and (
@@ -57,7 +59,7 @@ class TrainedTask:
             raise UserError(f"seeds: expected a list of different whole numbers, got {seeds!r}")
         self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
         for seed in self.seeds:
-            if seed not in finished:
+            if not self._is_finished(seed):  # it may be one of an earlier launch, with other seeds
                 raise UserError(
                     f"{run}: seed {seed} is not trained to its end; finished seeds: {', '.join(map(str, finished))}"
                 )
@@ -81,6 +83,9 @@ class TrainedTask:
         self._program = make_program(task, *arguments)
         self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None)
         self._models = [self._model(seed) for seed in self.seeds]
+
+    def _is_finished(self, seed: int) -> bool:
+        return (self._folder / f"seed_{seed}" / "result.json").is_file()
 
     def _read_vocabulary(self, path: epath.Path) -> Vocabulary:
         words = json_of(path)

@@ -81,6 +81,8 @@ def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.n
     for number, line in enumerate(_lines(stream), 1):
         if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
+        if not line.strip():
+            continue
         parts = line.replace(b"\t", b" ").rstrip(b" \r\n").split(b" ")
         if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
             dim = int(parts[1])  # word2vec's header: the number of words and D

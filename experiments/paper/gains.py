@@ -24,6 +24,8 @@ from typing import Any
 
 from elmo_jax.analysis.report import table
 from elmo_jax.cli.main import main as elmo_jax
+from elmo_jax.config_file import load_file
+from elmo_jax.errors import UserError
 from elmo_jax.runs.report import picture
 from elmo_jax.tasks.report import shown
 
@@ -50,19 +52,19 @@ GIVEN = {
 }
 # Settings that dev chose for the model without ELMo, where it chose other ones for the model with ELMo.
 WITHOUT_ELMO = {
-    "task_sst.py": ["model.input_dropout=0.25"],
-    "task_snli.py": ["model.attention_dropout=0.0", "model.matrix_penalty=0.0"],
+    "sst": ["model.input_dropout=0.25"],
+    "snli": ["model.attention_dropout=0.0", "model.matrix_penalty=0.0"],
 }
 
 
-def settings_of(row: str, config: Path) -> list[str]:
-    """Returns the settings that make a row what its title says."""
-    return SETTINGS[row] + (WITHOUT_ELMO.get(config.name, []) if row == "none" else [])
+def settings_of(row: str, task: str) -> list[str]:
+    """Returns the settings that make a row of a task what its title says."""
+    return SETTINGS[row] + (WITHOUT_ELMO.get(task, []) if row == "none" else [])
 
 
 def arguments_of(row: str, options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
     """Returns the arguments of `elmo-jax` that train one row."""
-    settings = [f"bilm={options.bilm}", f"elmo.cache={options.workdir / 'layers'}", *settings_of(row, options.config)]
+    settings = [f"bilm={options.bilm}", f"elmo.cache={options.workdir / 'layers'}", *settings_of(row, options.task)]
     given = [f"--config.{setting}" for setting in settings]
     return [
         "task",
@@ -117,13 +119,17 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str
         key = override.split("=")[0].removeprefix("--config.")
         if key in GIVEN:
             parser.error(f"--config.{key}: the script sets it; {GIVEN[key]}")
+    try:
+        options.task = load_file(options.config).task
+    except (UserError, AttributeError) as error:
+        parser.error(str(error) if isinstance(error, UserError) else f"--config: {options.config} is not of a task")
     rows = options.rows.split(",")
     for row in rows:
         if row not in TITLES:
             parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
         if rows.count(row) > 1:
             parser.error(f"--rows: {row} is given twice")
-        for setting in settings_of(row, options.config):
+        for setting in settings_of(row, options.task):
             key = f"--config.{setting.split('=')[0]}"
             if any(override.startswith(f"{key}=") for override in overrides):
                 parser.error(f"{key}: the row {row} sets it; leave out the row or the setting")

@@ -54,7 +54,8 @@ def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
 
 def test_settings_without_elmo_are_those_of_the_docstrings(gains):
     """A setting that the small experiment's own config has already is not in its docstring."""
-    for name, settings in gains.WITHOUT_ELMO.items():
+    for task, settings in gains.WITHOUT_ELMO.items():
+        name = f"task_{task}.py"
         given = [f"--config.{setting}" for setting in settings]
         paper = (TASK.parent / "paper" / name).read_text().split('"""')[1]
         assert re.findall(r"`((?:--config\.model\.\S+=[\d.]+ ?)+)`", paper) == [" ".join(given)]

@@ -44,7 +44,14 @@ def test_compressed(tmp_path, suffix, compress):
 
 
 def test_only_newlines_end_a_line(tmp_path):
-    assert [line.text for line in read_lines(write(tmp_path, "a\u2028b\x85c\x0bd\re\n"))] == ["a\u2028b\x85c\x0bd\re"]
+    assert [line.text for line in read_lines(write(tmp_path, "a\u2028b\x85c\x0bd\n"))] == ["a\u2028b\x85c\x0bd"]
+
+
+def test_lines_that_end_with_a_carriage_return_alone_are_refused(tmp_path):
+    """They would be one line, and all sentences one word."""
+    for text, line in (("one\rtwo\r", 1), ("one\n\ntwo\r\r\n", 3)):
+        found = message(every_line, write(tmp_path, text))
+        assert found == f"line {line}: has a carriage return inside; convert the ends of lines to line feeds"
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):

@@ -14,8 +14,10 @@ import pytest
 from etils import epath
 
 import elmo_jax
+from elmo_jax.config import Config
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
+from elmo_jax.runs.folder import open_workdir
 from elmo_jax.runs.report import Finished
 from elmo_jax.tasks.data import TaskData
 from elmo_jax.tasks.registry import default_config, task_config
@@ -251,6 +253,24 @@ def test_stopped_between_evaluations_none_is_lost(
 def test_what_is_not_words_is_refused(run: Path, inputs: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         elmo_jax.load_task(run).predict(inputs)
+
+
+def test_a_seed_of_an_earlier_launch_is_loaded(folder: Path, tmp_path: Path) -> None:
+    settings = ("train.epochs=1",)
+    train(folder, tmp_path / "run", *settings, "seeds=(3,)")
+    train(folder, tmp_path / "run", *settings, "seeds=(5,)")
+    assert elmo_jax.load_task(tmp_path / "run").seeds == [5]
+    assert elmo_jax.load_task(tmp_path / "run", seeds=[3]).seeds == [3]
+    with pytest.raises(UserError, match="seed 4 is not trained to its end; finished seeds: 5"):
+        elmo_jax.load_task(tmp_path / "run", seeds=[4])
+
+
+def test_a_run_of_the_other_kind_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{run}: the run of a task, not of a biLM"):
+        elmo_jax.load_bilm(run)
+    open_workdir(epath.Path(tmp_path), Config(), {}, ())
+    with pytest.raises(UserError, match=f"{tmp_path}: the run of a biLM, not of a task"):
+        elmo_jax.load_task(tmp_path)
 
 
 @pytest.mark.parametrize("seeds", [[], [0, 0], 0, "0", [True], [0.0]])

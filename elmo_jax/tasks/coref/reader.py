@@ -27,7 +27,7 @@ class Document:
 
     Attributes:
       name: the name of the document.
-      part: the number of the part.
+      part: the number of the part, spelt as in the file, since the official scorer compares the spellings.
       genre: the first two letters of the name if they are one of `GENRES`, else None.
       sentences: the words of each sentence.
       speakers: the speaker of each word as in the file.
@@ -36,11 +36,16 @@ class Document:
     """
 
     name: str
-    part: int
+    part: str
     genre: str | None
     sentences: list[list[str]]
     speakers: list[list[str]]
     clusters: list[list[Mention]]
+
+    @property
+    def id(self) -> str:
+        """What names the part in a file; empty for a document without a name."""
+        return f"({self.name}); part {self.part}" if self.name else ""
 
 
 def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
@@ -67,7 +72,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
             if not match or reading:
                 expected = "#end document" if reading else "'#begin document (name); part 0'"
                 raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
-            reading = _Reading(path, match[1], int(match[2]))
+            reading = _Reading(path, match[1], match[2])
         elif line.text.startswith("#end document"):
             if not reading:
                 raise error_at(path, line.number, "#end document without a #begin document before it")
@@ -88,7 +93,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
 class _Reading:
     """A document that is being read."""
 
-    def __init__(self, path: Path, name: str, part: int) -> None:
+    def __init__(self, path: Path, name: str, part: str) -> None:
         self.path = path
         self.name = name
         self.part = part

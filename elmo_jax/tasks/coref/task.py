@@ -153,10 +153,10 @@ class Coref(NoTfds):
         for document, prediction in zip(examples, predictions, strict=True):
             cells = iter(_cells(sum(map(len, document.sentences)), prediction))
             name = document.name or "text"
-            parts.append(f"#begin document ({name}); part {document.part:03}\n")
+            parts.append(f"#begin document ({name}); part {document.part}\n")
             for words, speakers in zip(document.sentences, document.speakers, strict=True):
                 for place, (word, speaker) in enumerate(zip(words, speakers, strict=True)):
-                    row = [name, document.part, place, word, *["-"] * 5, speaker, "-", next(cells)]
+                    row = [name, int(document.part), place, word, *["-"] * 5, speaker, "-", next(cells)]
                     parts.append("\t".join(map(str, row)) + "\n")
                 parts.append("\n")
             parts.append("#end document\n")
@@ -167,7 +167,7 @@ class Coref(NoTfds):
         del labels
         sentences = [sentence for sentence in texts[0] if sentence]
         speakers = [[NO_SPEAKER] * len(sentence) for sentence in sentences]
-        return [Document("", 0, None, sentences, speakers, [])]
+        return [Document("", "000", None, sentences, speakers, [])]
 
     def as_json(self, example: Document, prediction: Prediction) -> dict[str, Any]:
         """Returns `sentences` and `clusters`; a mention has the words `start` to before `end` of the whole text."""

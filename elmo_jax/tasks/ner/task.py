@@ -107,7 +107,7 @@ class NER:
         return metric([example.tags for example in examples], predictions)
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-        """Returns lines that conlleval reads: word, gold tag (if there is one) and predicted tag, with tabs between."""
+        """Returns lines for `conlleval -d '\\t'`: the word, the gold tag if there is one, and the predicted tag."""
         return "".join(tagged_line(e.tokens, e.tags, p) for e, p in zip(examples, predictions, strict=True))
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:

@@ -109,6 +109,8 @@ class SNLI:
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
         """Returns the pair without a label."""
         del labels
+        if not texts[0] or not texts[1]:
+            raise UserError("expected a premise and a hypothesis with words, got an empty one")
         return [Example(texts[0], texts[1], "")]
 
     def as_json(self, example: Example, prediction: ClassPrediction) -> dict[str, Any]:

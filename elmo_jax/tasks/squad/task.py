@@ -159,9 +159,10 @@ class Squad:
         """
         del labels
         question, text = (" ".join(words) for words in texts)
-        if not question or not text:
+        asked, tokens = tokenise(question).words, tokenise(text)
+        if not asked or not tokens.words:
             raise UserError("expected a question and a paragraph with words, got an empty one")
-        return [Example("", Paragraph("", text, tokenise(text)), tokenise(question).words, [], (0, 0))]
+        return [Example("", Paragraph("", text, tokens), asked, [], (0, 0))]
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
         """Returns `question`, `answer`, its characters `start` to before `end` in `paragraph`, and `probability`."""

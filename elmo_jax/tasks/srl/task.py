@@ -104,7 +104,11 @@ class SRL(NoTfds):
         return metric([example.tags for example in examples], predictions)
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-        """Returns the predicted columns of brackets that srl-eval reads, without gold annotation, as it expects."""
+        """Returns the predicted frames in the columns of brackets that srl-eval reads, without gold annotation.
+
+        The first column has the predicates as words, and sentences without a predicate are left out. srl-eval compares
+        it with a file of gold frames of the same form: the result of this function for the gold tags.
+        """
         lines: list[str] = []
         rest = iter(predictions)
         for sentence in _sentences(examples):

@@ -10,6 +10,7 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
+from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.classification import ClassPrediction, class_predictions
 from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
@@ -100,6 +101,8 @@ class SST(NoTfds):
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
         """Returns the sentence without a label."""
         del labels
+        if not texts[0]:
+            raise UserError("expected a sentence with words, got an empty one")
         return [Example(texts[0], -1)]
 
     def as_json(self, example: Example, prediction: ClassPrediction) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def test_documents(tmp_path):
     assert read(write(tmp_path, text)) == [
         Document(
             name="nw/a_0001",
-            part=0,
+            part="000",
             genre="nw",
             sentences=[["He", "saw", "Bo", "Li", "."], ["Bo", "?"]],
             speakers=[["Ann"] * 5, ["Ann"] * 2],
@@ -36,7 +36,7 @@ def test_documents(tmp_path):
         ),
         Document(
             name="12_novel",
-            part=1,
+            part="001",
             genre=None,
             sentences=[["his", "dog"], ["his"]],
             speakers=[["-", "-"], ["-"]],

@@ -18,15 +18,19 @@ from elmo_jax.tasks.vocabulary import Vocabulary
 SENTENCES = [["Ada", "saw", "her", "own", "mother", "."], ["She", "waved", "."], ["Ada", "waved", "back", "."]]
 SPEAKERS = [["Bo"] * 6, ["Cy"] * 3, ["Bo"] * 4]
 CLUSTERS = [[(0, 0), (2, 2), (9, 9)], [(2, 4), (6, 6)], [(7, 7)]]
-DOCUMENT = Document("nw/a", 1, "nw", SENTENCES, SPEAKERS, CLUSTERS)
+DOCUMENT = Document("nw/a", "001", "nw", SENTENCES, SPEAKERS, CLUSTERS)
 LABELS = TASK.labels([DOCUMENT], CorefConfig())
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    other = dataclasses.replace(DOCUMENT, name="bn/b", genre="bn", part=0, clusters=[[(0, 1), (1, 1), (3, 5), (5, 5)]])
+    other = dataclasses.replace(
+        DOCUMENT, name="bn/b", genre="bn", part="0", clusters=[[(0, 1), (1, 1), (3, 5), (5, 5)]]
+    )
     path = tmp_path / "predicted"
     path.write_text(TASK.write([DOCUMENT, other], [DOCUMENT.clusters, other.clusters]))
     assert read(path) == [DOCUMENT, other]
+    assert [document.id for document in read(path)] == ["(nw/a); part 001", "(bn/b); part 0"]
+    assert "\n#begin document (bn/b); part 0\nbn/b\t0\t0\t" in path.read_text()
 
 
 def test_crossing_mentions_of_one_entity_are_told(tmp_path, capsys):

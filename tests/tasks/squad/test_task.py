@@ -129,6 +129,9 @@ def test_words_of_a_user_are_split_as_those_of_the_training_text():
     assert example.paragraph.answer(0, 3) == "well-known notes"
     with pytest.raises(UserError, match="expected a question and a paragraph with words, got an empty one"):
         TASK.from_words([["Who"], []], {})
+    for texts in ([["Who"], ["\u3000"]], [["\u3000"], ["notes"]], [["Who"], ["", ""]]):
+        with pytest.raises(UserError, match="with words, got an empty one"):
+            TASK.from_words(texts, {})
 
 
 def test_the_best_span_on_the_host_is_the_one_on_the_device():
