@@ -95,9 +95,10 @@ def _embed(options: argparse.Namespace) -> int:
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         import jax
 
-        from elmo_jax.distributed.collectives import is_first
+        from elmo_jax.distributed.collectives import fails_together, is_first
 
-        bilm = load_bilm(model_source(options), options.precision)
+        with fails_together():
+            bilm = load_bilm(model_source(options), options.precision)
         if options.words:
             if jax.process_count() > 1:
                 raise UserError("--words: a word list is embedded by one process; give --processes 1")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator
@@ -24,21 +25,25 @@ from typing import Any
 import h5py
 import jax
 import numpy as np
+from etils import epath
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
-from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.distributed.collectives import fails_together, is_first, of_each, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.embedding.output import Format, NotFinite, Settings, check_finite
-from elmo_jax.embedding.shards import VectorShards, finish_shards, write_shard
+from elmo_jax.embedding.shards import VectorShards, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
+from elmo_jax.runs.lock import LEASE, LOCK, locked
 
 LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
+_JOB_FILE = "job.json"  # the same description, in a folder
+_LAUNCH_FILE = ".launch"  # a random number by which all processes of a launch know that they share the folder
 
 
 def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
@@ -61,6 +66,43 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         numbers that the type cannot hold.
     """
     settings = settings or Settings()
+    if not out.name:
+        raise UserError(f"{out}: is a folder; give the name of the file to be made")
+    parts = out.with_name(out.name + ".parts")
+    with fails_together(), _told(out):
+        job, text = _job(bilm, sentences, settings)
+        if out.exists():
+            _check_complete(out, job, settings.format)
+    if _all_see(out):
+        if (parts / _JOB_FILE).exists() and is_first():  # the last process was killed at its end
+            shutil.rmtree(parts, ignore_errors=True)
+        return text[0]
+    with locked(epath.Path(parts)):
+        launch = str(of_first(secrets.randbits(31)))
+        with fails_together(), _told(out):
+            if is_first():
+                _begin(parts, job, launch)
+        try:
+            with fails_together(), _told(out):
+                _check_shared(parts, job, launch)
+                _write_parts(bilm, sentences, parts, settings, text[0])
+                if scan(sentences) != text:
+                    raise _Changed(f"{sentences}: was changed while its vectors were written; run the command again")
+        except (NotFinite, _Changed):
+            shutil.rmtree(parts, ignore_errors=True)  # no other call could complete them
+            raise
+        with fails_together(), _told(out):
+            if is_first():
+                _finish(sentences, parts, out, settings.format, job, text[0])
+    return text[0]
+
+
+class _Changed(UserError):
+    """The text was changed while its vectors were written."""
+
+
+def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, tuple[int, str]]:
+    """Returns the description of what is made, and the number of lines and the digest of the text."""
     settings.check(bilm.config.lstm.layers + 1)
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
@@ -72,31 +114,43 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         "dtype": settings.dtype, "state": settings.state.value, "version": 1,
         **settings_of_format,
     }, indent=1)  # fmt: skip
-    parts = out.with_name(out.name + ".parts")
-    if out.exists():
-        _check_complete(out, job, settings.format)
-        if (parts / "job.json").exists() and is_first():  # the last process was killed at its end
-            shutil.rmtree(parts)
-        return lines
-    with fails_together(), _told(out):
-        if is_first():
-            _begin(parts, job)
+    return job, (lines, digest)
+
+
+def _all_see(out: Path) -> bool:
+    """Returns whether the output is there. Raises `UserError` if only some of the processes find it."""
+    found = of_each({"out": float(out.exists())})["out"]
+    if len(set(found)) > 1:
+        raise UserError(
+            f"{out}: process {found.index(1.0)} finds it, and process {found.index(0.0)} does not; all processes must"
+            " share its folder"
+        )
+    return bool(found[0])
+
+
+def _check_shared(parts: Path, job: str, launch: str) -> None:
+    """Raises `UserError` unless this process sees the parts of process 0, which are of the same job."""
     try:
-        with fails_together(), _told(out):
-            if not parts.is_dir():
-                raise UserError(f"{parts}: process 0 has made it, and it is not here; all processes must share it")
-            _write_parts(bilm, sentences, parts, settings, lines)
-    except NotFinite:
-        shutil.rmtree(parts, ignore_errors=True)  # no other call with these settings could complete them
-        raise
-    with fails_together(), _told(out):
-        if is_first():
-            if settings.format is Format.NPY:
-                finish_shards(parts, out, (len(line.split()) for line in text_lines(sentences)))
-            else:
-                _join(parts, out, job)
-                shutil.rmtree(parts)
-    return lines
+        seen = (parts / _LAUNCH_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        seen = ""
+    if seen != launch:
+        raise UserError(f"{parts}: process 0 writes into it, but into another folder than this one; share the folder")
+    if (parts / _JOB_FILE).read_text(encoding="utf-8") != job:
+        raise UserError(f"{parts}: process 0 has another model, other sentences or other settings than this process")
+
+
+def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str, lines: int) -> None:
+    """Makes the output of all parts."""
+    if format is Format.HDF5:
+        _join(parts, out, job, lines)
+        shutil.rmtree(parts)
+        return
+    write_lengths(parts, (len(line.split()) for line in text_lines(sentences)))
+    VectorShards(parts).check()
+    for name in (_LAUNCH_FILE, LOCK, LEASE):
+        (parts / name).unlink(missing_ok=True)
+    parts.rename(out)
 
 
 @contextlib.contextmanager
@@ -119,8 +173,8 @@ def _check_complete(out: Path, job: str, format: Format) -> None:
 
 
 def _made_as(out: Path) -> str | None:
-    if (out / "job.json").is_file():
-        return (out / "job.json").read_text(encoding="utf-8")
+    if (out / _JOB_FILE).is_file():
+        return (out / _JOB_FILE).read_text(encoding="utf-8")
     try:
         with h5py.File(out, "r") as file:
             return str(file.attrs.get(_JOB))
@@ -128,16 +182,16 @@ def _made_as(out: Path) -> str | None:
         return None
 
 
-def _begin(parts: Path, job: str) -> None:
-    description = parts / "job.json"
+def _begin(parts: Path, job: str, launch: str) -> None:
+    description = parts / _JOB_FILE
     if description.exists():
         if description.read_text(encoding="utf-8") != job:
             raise UserError(f"{parts}: begun from other sentences or settings; remove it, or choose another name")
-    elif parts.exists() and any(entry.name != ".job.json.tmp" for entry in parts.iterdir()):
+    elif any(not entry.name.startswith(".") for entry in parts.iterdir()):  # others are the lock, or of a killed launch
         raise UserError(f"{parts}: holds something else; choose another name")
     else:
-        parts.mkdir(parents=True, exist_ok=True)
         write_text(description, job)
+    write_text(parts / _LAUNCH_FILE, launch)
 
 
 def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
@@ -224,16 +278,37 @@ def _carry_before(parts: Path, first: int) -> Any:
     before = [path for path in parts.glob("*.hdf5") if int(path.stem) < first]
     if not before:
         return None
-    with h5py.File(max(before), "r") as file:
+    with _opened(max(before)) as file:
         return {name: State(node["cell"][()], node["hidden"][()]) for name, node in file["carry"].items()}
 
 
-def _join(parts: Path, out: Path, job: str) -> None:
-    """Copies all parts into one file, in the order of the lines."""
+@contextlib.contextmanager
+def _opened(part: Path) -> Iterator[h5py.File]:
+    """Opens a part. Raises `UserError` if it is damaged."""
+    advice = "is damaged; remove it and run the command again"
+    try:
+        file = h5py.File(part, "r")
+    except OSError as error:
+        raise UserError(f"{part}: {advice} ({error})") from error
+    with file:
+        try:
+            yield file
+        except (KeyError, RuntimeError) as error:
+            raise UserError(f"{part}: {advice} ({error.args[0]})") from error
+
+
+def _join(parts: Path, out: Path, job: str, lines: int) -> None:
+    """Copies all parts into one file, in the order of the lines. Raises `UserError` if lines are missing."""
     layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
     with atomic_file(out) as temporary, new_hdf5(temporary, libver=layout_of_many_names) as writer:
         writer.file.attrs[_JOB] = job
+        following = 0
         for path in sorted(parts.glob("*.hdf5")):
-            with h5py.File(path, "r") as part:
+            with _opened(path) as part:
                 for name in sorted(part["lines"], key=int):
+                    if int(name) != following:
+                        break
                     writer.copy(part, f"lines/{name}", name)
+                    following += 1
+        if following != lines:
+            raise UserError(f"{parts}: the vectors of line {following + 1} are missing; run the command again")

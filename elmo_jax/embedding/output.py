@@ -60,6 +60,8 @@ class Settings:
             raise UserError(
                 "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
             )
+        if self.output is not Output.MIX and self.gamma != 1:
+            raise UserError(f"--gamma {self.gamma:g}: has an effect only with --layers mix")
         for name, number in [("--gamma", self.gamma), *(("--weights", weight) for weight in self.weights)]:
             if not math.isfinite(number):
                 raise UserError(f"{name}: expected finite numbers, got {number}")

@@ -13,6 +13,7 @@ The folder has
 from __future__ import annotations
 
 import functools
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, overload
 import numpy as np
 
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file
+from elmo_jax.files import write_bytes
 
 _LENGTHS = "lengths.npy"
 _OPEN_FILES = 64  # memory maps that are kept
@@ -30,15 +31,18 @@ _OPEN_FILES = 64  # memory maps that are kept
 def write_shard(path: Path, vectors: Sequence[np.ndarray]) -> None:
     """Writes the vectors of some lines, each [L+1, T, 2P] or [T, 2P], as a file that is complete whenever it exists."""
     by_word = [np.moveaxis(found, 0, 1) if found.ndim == 3 else found for found in vectors]
-    with atomic_file(path) as temporary, temporary.open("wb") as file:
-        np.save(file, np.concatenate(by_word))
+    _save(path, np.concatenate(by_word))
 
 
-def finish_shards(parts: Path, out: Path, lengths: Iterable[int]) -> None:
-    """Adds the lengths of the lines to a folder with all parts, and gives it its name."""
-    with atomic_file(parts / _LENGTHS) as temporary, temporary.open("wb") as file:
-        np.save(file, np.fromiter(lengths, np.int32))
-    parts.rename(out)
+def write_lengths(folder: Path, lengths: Iterable[int]) -> None:
+    """Adds the numbers of words of all lines to a folder with all files of vectors."""
+    _save(folder / _LENGTHS, np.fromiter(lengths, np.int32))
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    content = io.BytesIO()  # `np.save` into a real file does not report that the disk was full at the end
+    np.save(content, array)
+    write_bytes(path, content.getbuffer())
 
 
 class VectorShards(Sequence[np.ndarray]):

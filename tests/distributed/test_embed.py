@@ -28,11 +28,16 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     return Commands(folder)
 
 
-def launch(commands: Commands) -> list[Forked]:
+def launch(
+    commands: Commands,
+    texts: tuple[str, str] = ("sentences.txt", "sentences.txt"),
+    outs: tuple[str, str] = ("two.hdf5", "two.hdf5"),
+) -> list[Forked]:
+    """Starts two processes, which may be given other texts and outputs each."""
     coordinator = f"127.0.0.1:{free_port()}"
     return [
         commands.start(
-            *("embed", "bilm", "sentences.txt", "two.hdf5", "--heartbeat", HEARTBEAT_SECONDS),
+            *("embed", "bilm", texts[process], outs[process], "--heartbeat", HEARTBEAT_SECONDS),
             *("--coordinator", coordinator, "--processes", "2", "--process", str(process)),
             devices=2,
         )
@@ -62,3 +67,32 @@ def test_two_processes_write_the_file_of_one(commands: Commands) -> None:
         assert_allclose(found, expected, atol=1e-6)
     again = ends(launch(commands))
     assert [ended.status for ended in again] == [0, 0]
+
+
+def test_processes_that_differ_end_with_a_message(commands: Commands) -> None:
+    (commands.folder / "two.hdf5").unlink(missing_ok=True)
+    text = (commands.folder / "sentences.txt").read_text(encoding="utf-8")
+    (commands.folder / "other.txt").write_text(text.replace("one", "two"), encoding="utf-8")
+    first, second = ends(launch(commands, ("sentences.txt", "other.txt")))
+    assert [first.status, second.status] == [2, 2]
+    assert "process 1 has found a mistake" in first.stderr
+    assert "process 0 has another model, other sentences or other settings than this process" in second.stderr
+    first, second = ends(launch(commands, ("sentences.txt", "absent.txt")))
+    assert [first.status, second.status] == [2, 2] and "absent.txt: cannot be read" in second.stderr
+
+
+def test_folders_that_are_not_shared(commands: Commands) -> None:
+    """Process 1 sees parts of an earlier launch, and not those of process 0; or the output, which process 0 does not."""
+    elsewhere = commands.folder / "elsewhere"
+    parts = elsewhere / "two.hdf5.parts"
+    parts.mkdir(parents=True)
+    (parts / ".launch").write_text("1")
+    outs = "new.hdf5", "elsewhere/two.hdf5"
+    first, second = ends(launch(commands, outs=outs))
+    assert [first.status, second.status] == [2, 2]
+    assert "process 0 writes into it, but into another folder than this one" in second.stderr
+    done = commands.run("embed", "bilm", "sentences.txt", "elsewhere/two.hdf5")
+    assert done.status == 0, done.stderr
+    first, second = ends(launch(commands, outs=outs))
+    assert [first.status, second.status] == [2, 2]
+    assert "new.hdf5: process 1 finds it, and process 0 does not" in first.stderr

@@ -189,6 +189,57 @@ def test_a_killed_command_goes_on(tmp_path):
         assert_allclose(found[number], expected, atol=1e-5)
 
 
+def test_two_commands_do_not_write_one_output(bilm, text, tmp_path, monkeypatch):
+    out, real = tmp_path / "vectors.hdf5", files._write_parts
+
+    def meets_another(*arguments):
+        with pytest.raises(UserError, match=r"vectors.hdf5.parts: process \d+ on .* is writing into this folder"):
+            embed_file(bilm, text, out)
+        real(*arguments)
+
+    monkeypatch.setattr(files, "_write_parts", meets_another)
+    assert embed_file(bilm, text, out) == 7
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sentences.txt", "vectors.hdf5"]
+
+
+def test_a_text_that_changes_is_noticed(bilm, text, tmp_path, monkeypatch):
+    real = files._write_parts
+
+    def changes(*arguments):
+        real(*arguments)
+        text.write_text(text.read_text() + "more\n")
+
+    monkeypatch.setattr(files, "_write_parts", changes)
+    with pytest.raises(UserError, match="sentences.txt: was changed while its vectors were written"):
+        embed_file(bilm, text, tmp_path / "vectors.hdf5")
+    assert list(tmp_path.iterdir()) == [text]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda part: part.unlink(), r"parts: the vectors of line 3 are missing; run the command again"),
+        (lambda part: part.write_bytes(part.read_bytes()[:300]), r"000000000002.hdf5: is damaged; remove it and run"),
+        (lambda part: h5py.File(part, "w").close(), r"000000000002.hdf5: is damaged; remove it and run"),
+    ],
+)
+def test_a_part_that_is_lost_or_damaged(bilm, text, tmp_path, monkeypatch, damage, message):
+    monkeypatch.setattr(files, "LINES", 2)
+    out, real = tmp_path / "vectors.hdf5", files._write_parts
+
+    def loses(*arguments):
+        real(*arguments)
+        damage(tmp_path / "vectors.hdf5.parts" / "000000000002.hdf5")
+
+    monkeypatch.setattr(files, "_write_parts", loses)
+    with pytest.raises(UserError, match=message):
+        embed_file(bilm, text, out)
+    assert not out.exists()
+    monkeypatch.setattr(files, "_write_parts", real)
+    (tmp_path / "vectors.hdf5.parts" / "000000000002.hdf5").unlink(missing_ok=True)
+    assert embed_file(bilm, text, out) == 7 and len(read(out)) == 7
+
+
 def test_memory_is_that_of_a_window(tmp_path):
     """A long text and a line of many words among short ones are cut into windows of bounded size."""
     text = tmp_path / "text.txt"
@@ -216,6 +267,7 @@ def test_memory_is_that_of_a_window(tmp_path):
             "text.txt: line 2: a vector has NaN or a number beyond 65,504, the largest float16; take",
         ),
         (b"a\n\nb\n", ["--words"], "line 2: blank"),
+        (b"a\n", ["--gamma", "2"], "--gamma 2: has an effect only with --layers mix"),
         (b"a\n", ["--words", "--layers", "top"], "remove --layers, --weights"),
     ],
 )
@@ -227,6 +279,12 @@ def test_mistakes_are_one_line(tmp_path, capsys, content, extra, message):
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("elmo-jax: ") and message in last
     assert list(tmp_path.iterdir()) == [text]
+
+
+def test_an_output_without_a_name(bilm, text, monkeypatch):
+    monkeypatch.chdir(text.parent)
+    with pytest.raises(UserError, match="is a folder; give the name of the file to be made"):
+        embed_file(bilm, text, Path("."))
 
 
 def test_a_model_that_is_none(tmp_path, capsys):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,35 @@ def test_a_folder_that_lost_a_file_is_not_called_complete(bilm, text, tmp_path, 
     (tmp_path / "v" / lost).unlink()
     with pytest.raises(UserError, match=r"0+[024]\.npy: "):
         embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+
+
+def test_a_part_that_is_lost_is_noticed_before_the_end(bilm, text, tmp_path, monkeypatch):
+    real = files._write_parts
+
+    def loses(*arguments):
+        real(*arguments)
+        (tmp_path / "v.parts" / "000000000002.npy").unlink()
+
+    monkeypatch.setattr(files, "_write_parts", loses)
+    with pytest.raises(UserError, match=r"000000000000.npy: 4 words, expected 11"):
+        embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_full_disk_is_told(bilm, text, tmp_path):
+    """The last block of a file is written when it is closed, where `np.save` does not notice a full disk."""
+    code = (
+        "import resource, signal, sys; from pathlib import Path; import numpy as np;"
+        "from elmo_jax.embedding.shards import write_shard;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
+        "write_shard(Path(sys.argv[1]), [np.ones((3, 8, 64), np.float32)])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "0.npy")], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1 and "OSError" in ended.stderr and "File too large" in ended.stderr
+    assert not (tmp_path / "0.npy").exists()
 
 
 def test_damage_is_named(bilm, text, tmp_path):

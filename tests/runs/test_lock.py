@@ -37,7 +37,7 @@ def test_the_second_launch_is_refused_and_told_of_the_first(run: epath.Path) -> 
             with locked(run):
                 raise AssertionError("both have the lock")
         assert "\n" not in str(caught.value) and str(run) in str(caught.value)
-        with pytest.raises(UserError, match="is writing into this run"), locked_for(run / "export"):
+        with pytest.raises(UserError, match="is writing into this folder"), locked_for(run / "export"):
             raise AssertionError("both have the lock")
         assert json.loads((run / LOCK).read_text())["process"] == os.getpid()
     with locked(run):  # it was released
