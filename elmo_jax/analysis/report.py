@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from etils import epath
 from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_json
+from elmo_jax.files import one_at_a_time, write_json
 from elmo_jax.runs.report import picture
 
 BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
@@ -67,18 +68,28 @@ def digest(value: Any) -> str:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Returns a context for reading and writing files of results that several processes share."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return one_at_a_time(folder / ".lock")
+
+
 class Results:
     """A JSON file of the finished jobs of an experiment and their results."""
 
     def __init__(self, path: Path) -> None:
         """Reads the results of earlier processes. Raises `UserError` if the file is damaged."""
         self._path = path
-        self._entries: list[dict[str, Any]] = []
-        if path.is_file():
-            try:
-                self._entries = json.loads(path.read_text())["entries"]
-            except (ValueError, KeyError, TypeError):
-                raise UserError(f"{path}: not the results of an experiment; remove the file") from None
+        self._entries = self._read()
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not self._path.is_file():
+            return []
+        try:
+            entries: list[dict[str, Any]] = json.loads(self._path.read_text())["entries"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self._path}: not the results of an experiment; remove the file") from None
+        return entries
 
     def find(self, job: Mapping[str, Any]) -> Any | None:
         """Returns the result of a job; None if it is not finished."""
@@ -89,8 +100,10 @@ class Results:
         found = self.find(job)
         if found is None:
             found = compute()
-            self._entries.append({"job": dict(job), "result": found})
-            write_json(self._path, {"entries": self._entries})
+            with _writing(self._path.parent):
+                self._entries = self._read()  # another process may have added some
+                self._entries.append({"job": dict(job), "result": found})
+                write_json(self._path, {"entries": self._entries})
         return found
 
 
@@ -117,9 +130,10 @@ def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
       The path of the picture.
     """
     numbers = out / "layers.json"
-    known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}
-    known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
-    write_json(numbers, known)
+    with _writing(out):
+        known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}
+        known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
+        write_json(numbers, known)
     path = out / "layers.png"
     with picture(epath.Path(path), 4.5 * len(known), 3.8) as figure:
         for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):

@@ -19,7 +19,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
-from elmo_jax.data.prepare.sources import TextOptions
+from elmo_jax.data.prepare.sources import TextOptions, for_other_text
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
@@ -131,7 +131,7 @@ def _finetune(
     with fails_together():
         other = source.original()
         if original is not None:
-            options = dataclasses.replace(text.options, format="auto")
+            options = for_other_text(original, text.options)
             same = dataclasses.replace(
                 text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None
             )

@@ -52,7 +52,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
 
 
 def _open(path: Path) -> BinaryIO:
-    match path.suffix:
+    match path.suffix.lower():
         case ".gz":
             return cast(BinaryIO, gzip.open(path, "rb"))
         case ".xz":

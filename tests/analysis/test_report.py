@@ -45,6 +45,13 @@ def test_finished_work_is_not_done_again(tmp_path: Path) -> None:
         Results(path)
 
 
+def test_results_of_two_processes_are_all_kept(tmp_path: Path) -> None:
+    one, two = Results(tmp_path / "table.json"), Results(tmp_path / "table.json")
+    assert one.get({"seed": 0}, lambda: 1) == 1
+    assert two.get({"seed": 1}, lambda: 2) == 2
+    assert [Results(tmp_path / "table.json").find({"seed": seed}) for seed in (0, 1)] == [1, 2]
+
+
 def test_digests_differ_with_the_data() -> None:
     assert digest([("a", "b")]) == digest([("a", "b")]) != digest([("a b",)])
 

@@ -82,7 +82,7 @@ def test_processes_that_differ_end_with_a_message(commands: Commands) -> None:
 
 
 def test_folders_that_are_not_shared(commands: Commands) -> None:
-    """Process 1 sees parts of an earlier launch, and not those of process 0; or the output, which process 0 does not."""
+    """Process 1 sees parts of an earlier launch, and not those of process 0; later, it alone sees the output."""
     elsewhere = commands.folder / "elsewhere"
     parts = elsewhere / "two.hdf5.parts"
     parts.mkdir(parents=True)

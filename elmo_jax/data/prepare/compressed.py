@@ -11,6 +11,8 @@ import zstandard
 
 from elmo_jax.errors import UserError
 
+SUFFIXES = (".gz", ".xz", ".zst")
+
 _READ_BYTES = 1 << 16
 # The bytes that are decompressed in one call. A call returns everything that they hold, and Zstandard can pack 128 KiB
 # into 4 bytes, so that this bounds the memory of a call to 8 MiB.
@@ -19,7 +21,7 @@ _STEP_BYTES = 1 << 8
 
 def open_text(path: Path) -> io.BufferedIOBase:
     """Opens a file for reading, and decompresses it as its suffix tells."""
-    match path.suffix:
+    match path.suffix.lower():
         case ".gz":
             return gzip.open(path, "rb")
         case ".xz":
@@ -28,6 +30,11 @@ def open_text(path: Path) -> io.BufferedIOBase:
             return io.BufferedReader(_ZstdReader(path.open("rb")))
         case _:
             return path.open("rb")
+
+
+def without_suffix(path: Path) -> Path:
+    """Returns the path that a file would have if it were not compressed."""
+    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
 class _ZstdReader(io.RawIOBase):

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, with_checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
-from elmo_jax.data.prepare.sources import Files, Source, TextOptions, check_read_once, open_sources, say_formats
+from elmo_jax.data.prepare.sources import (
+    Files,
+    Source,
+    TextOptions,
+    check_field,
+    check_read_once,
+    open_sources,
+    say_formats,
+)
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import encode
 from elmo_jax.environment import available_cores
@@ -74,6 +82,7 @@ def prepare(
     if min_count is None and vocabulary_file is None:
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
     words = _vocabularies(vocabulary_file, base_vocabulary_file, vocabulary_size)
+    _check_outside(Path(out), [*sources, *(heldout_sources or [])])
     text, heldout_text = _open(sources, heldout_sources or [], options, progress)
     settings = {
         "vocabulary_size": vocabulary_size,
@@ -134,6 +143,7 @@ def _open(
     heldout_text = open_sources(heldout_sources, options) if heldout_sources else []
     text = [_without(source, heldout_text) for source in open_sources(sources, options)]
     check_read_once([*text, *heldout_text])
+    check_field([*text, *heldout_text], options)
     say_formats((*text, *heldout_text), progress)
     return text, heldout_text
 
@@ -197,6 +207,14 @@ def _check(
             f"the held-out fraction is {heldout_fraction:g}; expected {LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or"
             " 1 for all"
         )
+
+
+def _check_outside(out: Path, sources: Sequence[str]) -> None:
+    """Raises `UserError` if the corpus would be in a folder of text, which would then hold more than that text."""
+    for name in sources:
+        folder = Path(name).expanduser()
+        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{out}: is inside {name}, whose text is to be read; name a folder outside of it")
 
 
 def _digest(words: list[str] | None) -> str | None:

@@ -6,22 +6,26 @@ A source is a text file, a folder (read recursively) or a glob, plain or compres
 formats.
 """
 
+import codecs
 import dataclasses
 import glob
 import hashlib
+import itertools
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from elmo_jax.data.corpus import LEXICON, REPORT
-from elmo_jax.data.prepare.compressed import open_text, reading
+from elmo_jax.data.prepare.compressed import open_text, reading, without_suffix
 from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import json_pieces, parquet_pieces
 from elmo_jax.data.prepare.text import Errors, Format, Piece
+from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
@@ -30,7 +34,6 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _RECORDS = (Format.JSONL, Format.PARQUET)
-_COMPRESSED = (".gz", ".xz", ".zst")
 
 
 class Source(Protocol):
@@ -114,8 +117,8 @@ class Files:
         Raises:
           UserError: no file is left.
         """
-        taken = {path.resolve() for path in others.paths}
-        paths = tuple(path for path in self.paths if path.resolve() not in taken)
+        taken = {place for path in others.paths for place in _places(path)}
+        paths = tuple(path for path in self.paths if not taken.intersection(_places(path)))
         if not paths:
             raise UserError(f"{self.name}: all of it is held out by --heldout; nothing is left to train on")
         return dataclasses.replace(self, paths=paths)
@@ -168,20 +171,46 @@ def check_read_once(sources: Sequence[Source]) -> None:
     """Raises `UserError` if a text would be read twice.
 
     Its words would count twice, and it might be trained on and held out. Files are the same if links lead to the same
-    place; other sources, if their names are equal.
+    place, or if they differ in a suffix of compression only; other sources, if their names are equal or if they are
+    splits of one dataset that share examples.
     """
-    seen: dict[Path | str, tuple[Path | str, str]] = {}  # for each text, how it was reached, and by which source
+    seen: dict[Hashable, tuple[Path | str, str]] = {}  # for each text, how it was reached, and by which source
     for source in sources:
-        paths = source.paths if isinstance(source, Files) else (source.name,)
+        paths: Sequence[Path | str] = source.paths if isinstance(source, Files) else (source.name,)
         for path in paths:
-            place = path.resolve() if isinstance(path, Path) else path
-            if place in seen:
-                before, name = seen[place]
-                same = f"for {name}" if before == path else f"as {before} for {name}"
+            places: set[Hashable] = _places(path) if isinstance(path, Path) else {path}
+            if same := places & seen.keys():
+                before, name = seen[same.pop()]
+                other = f"for {name}" if before == path else f"as {before} for {name}"
                 raise UserError(
-                    f"{path}: would be read twice, for {source.name} and {same}; name it once, without links"
+                    f"{path}: would be read twice, for {source.name} and {other}; name it once, without links"
                 )
-            seen[place] = path, source.name
+            seen |= dict.fromkeys(places, (path, source.name))
+    for one, two in itertools.combinations((source for source in sources if isinstance(source, TfdsText)), 2):
+        if one.overlaps(two):
+            raise UserError(f"{two.name}: shares examples with {one.name}; name splits that do not overlap")
+
+
+def _places(path: Path) -> set[Hashable]:
+    """Returns what identifies a file: where it is on the disk, and the resolved path that it has if not compressed."""
+    status = path.stat()
+    return {(status.st_dev, status.st_ino), without_suffix(path.resolve())}
+
+
+def check_field(sources: Sequence[Source], options: TextOptions) -> None:
+    """Raises `UserError` if a field is named, and none of the sources has fields."""
+    if options.field != TextOptions.field and not any(source.format in _RECORDS for source in sources):
+        raise UserError(
+            f"--field {options.field}: {sources[0].name} is read as {sources[0].format}, which has no fields; leave it"
+            f" out, or name the format with --format ({' or '.join(_RECORDS)})"
+        )
+
+
+def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
+    """Returns the options for a further text beside the one that they were given for, whose format may differ."""
+    options = dataclasses.replace(options, format="auto")
+    records = any(source.format in _RECORDS for source in open_sources(names, options))
+    return options if records else dataclasses.replace(options, field=TextOptions.field)
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:
@@ -197,8 +226,6 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     if name == "licenses":
         return open_licenses(format)
     if name.startswith("tfds:"):
-        from elmo_jax.data.prepare.tfds_text import open_tfds  # imported here, since importing TFDS takes half a second
-
         return open_tfds(name, format)
     paths = _find_files(name)
     if format:
@@ -210,12 +237,12 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     if kind is not None:
         reason = f"its name ends in {_suffix(paths[0])}"
         return Files(name, paths, kind, reason, options.field, Errors(options.errors))
-    return Files(name, paths, *_guess_format(paths[0]))
+    return Files(name, paths, *_guess_format(paths[0]), options.field, Errors(options.errors))
 
 
 def _suffix(path: Path) -> str:
-    """Returns the suffix that tells the contents of a file, which precedes that of a compression."""
-    return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix
+    """Returns the suffix that tells the contents of a file, which precedes that of a compression, in small letters."""
+    return without_suffix(path).suffix.lower()
 
 
 def _find_files(name: str) -> tuple[Path, ...]:
@@ -263,16 +290,34 @@ def _files_below(folder: Path) -> Iterator[Path]:
         yield from (place / name for name in names if not name.startswith("."))
 
 
+def _begins_with_object(sample: bytes) -> bool:
+    """Returns whether the first line that is not blank is a whole JSON object."""
+    line = sample.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+    try:
+        return line.startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _guess_format(path: Path) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
-    The text is tokenised if its commas, or full stops where there are no commas, are words of their own; full stops
+    A file whose first line is a JSON object is JSON lines.
+
+    Other text is tokenised if its commas, or full stops where there are no commas, are words of their own; full stops
     count only if there are a quarter as many as lines, since abbreviations have some too. Otherwise it is running text,
     and it has one paragraph per line if most of the text is in adjacent lines that are too long to have been wrapped,
     or that end where sentences do.
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
+    if _begins_with_object(sample):
+        return Format.JSONL, "its first line is a JSON object"
+    if _suffix(path) == ".json":
+        raise UserError(
+            f"{path}: its first line is not a whole JSON object; write one object per line (of an array,"
+            " jq -c '.[]' makes them), or name the format with --format"
+        )
     words, lines = sample.split(), sum(not line.isspace() for line in sample.splitlines() if line)
     for mark, fewest in ((b",", 1), (b".", max(1, lines / 4))):
         alone = words.count(mark)

@@ -28,6 +28,9 @@ class TfdsText:
     split: str
     feature: str  # the name of the text feature
     examples: Any  # the split's examples with random access, as dicts of features
+    ranges: tuple[
+        tuple[str, int, int], ...
+    ]  # the parts of the split: a name, the first example, the one after the last
     reason: str = ""
 
     @property
@@ -38,6 +41,14 @@ class TfdsText:
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the text: the dataset with its version, which TFDS never changes, and the split."""
         return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
+
+    def overlaps(self, other: "TfdsText") -> bool:
+        """Returns whether both have an example in common."""
+        return self.dataset == other.dataset and any(
+            name == other_name and first < other_last and other_first < last
+            for name, first, last in self.ranges
+            for other_name, other_first, other_last in other.ranges
+        )
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the examples in the order of the dataset's files."""
@@ -64,10 +75,22 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
         builder = prepared_builder(name, dataset)
         feature = _text_feature(name, builder.info.features)
         examples = read_split(name, builder, split)
+        ranges = _ranges(builder, split)
     if not len(examples):
         raise UserError(f"{name}: the split {split!r} has no examples")
     layout = format or (Format.LINES if builder.name == "lm1b" else Format.RAW)
-    return TfdsText(name, layout, builder.info.full_name, split, feature, examples)
+    return TfdsText(name, layout, builder.info.full_name, split, feature, examples, ranges)
+
+
+def _ranges(builder: Any, split: str) -> tuple[tuple[str, int, int], ...]:
+    """Returns `TfdsText.ranges` of a split, which may be a slice or a sum of splits."""
+    import tensorflow_datasets as tfds
+
+    splits = builder.info.splits
+    return tuple(
+        (part.splitname, part.from_ or 0, splits[part.splitname].num_examples if part.to is None else part.to)
+        for part in tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
+    )
 
 
 def split_name(name: str) -> tuple[str, str]:

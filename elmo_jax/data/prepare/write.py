@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from elmo_jax.characters import MARKS
 from elmo_jax.data.blocks import cut_blocks, write_blocks
 from elmo_jax.data.corpus import BLOCKS, LEXICON, VOCABULARY
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID, Lexicon, build_lexicon
@@ -63,6 +64,8 @@ def encode(
     uses = counts["train"].copy()
     uses[[BEGIN_SENTENCE_ID, END_SENTENCE_ID]] = train.sentences
     lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count, base)
+    if vocabulary is None and base is None and lexicon.vocabulary_size == len(MARKS):
+        raise UserError(f"the minimal count is {min_count}, and no word is used so often; choose a smaller one")
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
     with Progress("writing the blocks", progress, total=sum(words.values())) as bar:

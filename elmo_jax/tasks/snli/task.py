@@ -123,7 +123,7 @@ class SNLI:
 
 
 def _pairs(path: Path, quoting: Quoting) -> Pairs:
-    if ".jsonl" in path.suffixes:
+    if ".jsonl" in map(str.lower, path.suffixes):
         return read_jsonl(path)
     if path.name.startswith(_PARALLEL):
         part = path.name.removeprefix(_PARALLEL)

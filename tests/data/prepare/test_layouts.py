@@ -276,3 +276,38 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     whole.write_bytes(whole.read_bytes()[:-20])
     assert "the Parquet file is damaged" in refusal(tmp_path / "p", whole)
     assert "holds files of records (.jsonl, .parquet) and others" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
+
+
+def test_json_is_recognised_by_its_contents(tmp_path: Path) -> None:
+    path = tmp_path / "text.json"
+    lines = [json.dumps({"body": paragraph(i, 0)}) for i in range(20)]
+    path.write_text("\n".join(lines))
+    assert open_sources([str(path)], TextOptions(field="body"))[0].format is Format.JSONL
+    assert len(read(make(tmp_path / "lines", path, field="body"), "train")) == 19
+    path.rename(tmp_path / "text.txt")
+    assert open_sources([str(tmp_path / "text.txt")], TextOptions())[0].format is Format.JSONL
+    path.write_text(json.dumps([{"body": paragraph(i, 0)} for i in range(20)], indent=1))
+    assert "text.json: its first line is not a whole JSON object; write one" in refusal(tmp_path / "out", path)
+    assert open_sources([str(path)], TextOptions("raw"))[0].format is Format.RAW
+
+
+def test_a_field_of_text_without_fields_is_refused(tmp_path: Path) -> None:
+    path = documents(tmp_path, "documents")
+    expected = f"--field body: {path} is read as"
+    assert expected in refusal(tmp_path / "out", path, field="body")
+    (tmp_path / "more.jsonl").write_text(json.dumps({"body": LONG}) + "\n")
+    make(tmp_path / "out", path, tmp_path / "more.jsonl", field="body")
+
+
+def test_suffixes_in_capitals(tmp_path: Path) -> None:
+    expected = read(make(tmp_path / "small", documents(tmp_path, "jsonl")), "train")
+    path = tmp_path / "TEXT.JSONL.GZ"
+    path.write_bytes(gzip.compress((tmp_path / "text.jsonl").read_bytes()))
+    assert read(make(tmp_path / "capitals", path), "train") == expected
+
+
+def test_a_minimal_count_that_no_word_has_is_refused(tmp_path: Path) -> None:
+    path = documents(tmp_path, "documents")
+    expected = "the minimal count is 1000, and no word is used so often; choose a smaller one"
+    assert expected in refusal(tmp_path / "out", path, min_count=1000)
+    assert not (tmp_path / "out").exists()

@@ -63,7 +63,7 @@ def test_empty_documents_are_no_documents(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     for i, text in enumerate(["one\n", "\n\n", "two\n", "\n", "three\n", "four\n"]):
         (tmp_path / "text" / f"{i}.txt").write_text(text)
-    corpus = make(tmp_path / "out", tmp_path / "text", heldout_fraction=0.5)
+    corpus = make(tmp_path / "out", tmp_path / "text", heldout_fraction=0.5, min_count=1)
     assert read(corpus, "train") == ["one", "three"] and read(corpus, "heldout") == ["two", "four"]
     assert corpus.report["text"]["empty_lines"] == 3
 

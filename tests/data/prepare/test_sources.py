@@ -1,5 +1,6 @@
 """Tests which files a source has: links, files that are read twice, pipes, and what else is in a folder."""
 
+import gzip
 import os
 import threading
 from pathlib import Path
@@ -31,6 +32,18 @@ def test_a_link_to_a_file_of_the_same_folder_is_refused(texts: Path) -> None:
     (texts / "00_again.txt").symlink_to("19.txt")
     expected = f"{texts / '19.txt'}: would be read twice, for {texts} and as {texts / '00_again.txt'} for {texts}"
     assert expected in refusal(texts.parent / "out", texts)
+
+
+def test_a_compressed_copy_and_a_hard_link_are_the_same_text(texts: Path) -> None:
+    copy = texts.parent / "19.txt"
+    os.link(texts / "19.txt", copy)
+    assert "19.txt: would be read twice, for" in refusal(texts.parent / "out", texts, copy)
+    copy.unlink()
+    (texts / "19.txt.GZ").write_bytes(gzip.compress((texts / "19.txt").read_bytes()))
+    expected = f"{texts / '19.txt.GZ'}: would be read twice, for {texts} and as {texts / '19.txt'} for {texts}"
+    assert expected in refusal(texts.parent / "out", texts)
+    corpus = make(texts.parent / "out", texts, heldout_sources=[str(texts / "19.txt.GZ")])
+    assert read(corpus, "heldout") == ["the only words of document d19"] and len(read(corpus, "train")) == 19
 
 
 def test_a_source_that_is_no_file_is_read_once(texts: Path) -> None:
@@ -71,7 +84,9 @@ def test_hidden_files_and_folders_are_left_out(texts: Path) -> None:
 
 
 def test_a_corpus_inside_a_folder_is_no_text(texts: Path) -> None:
-    make(texts / "corpus", texts)
+    expected = f"{texts / 'corpus'}: is inside {texts}, whose text is to be read; name a folder outside of it"
+    assert expected in refusal(texts / "corpus", texts)
+    make(texts.parent / "corpus", texts).path.rename(texts / "corpus")
     assert f"{texts / 'corpus'}: a prepared corpus, and not text" in refusal(texts.parent / "out", texts)
 
 

@@ -56,6 +56,18 @@ assert "tensorflow" not in sys.modules
 """
 
 
+OPEN = """
+import sys
+from elmo_jax.data.prepare.sources import TextOptions, check_read_once, open_sources
+from elmo_jax.errors import UserError
+
+try:
+    check_read_once(open_sources(sys.argv[1:], TextOptions()))
+except UserError as error:
+    print(error)
+"""
+
+
 @pytest.fixture(scope="module")
 def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tfds")
@@ -88,6 +100,23 @@ def test_tfds(tfds_folder: Path, name: str, expected: str) -> None:
     done = run(tfds_folder, "-c", READ, name)
     assert expected in done.stdout and done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "shared"),
+    [
+        ("train", "train[:10%]", True),
+        ("train[:10%]", "train[10%:]", False),
+        ("train[:20]", "test+train[19:]", True),
+        ("train", "test", False),
+        ("train", "all", True),
+    ],
+)
+def test_examples_are_not_read_twice(tfds_folder: Path, one: str, two: str, shared: bool) -> None:
+    names = [f"tfds:tiny_text/one:{split}" for split in (one, two)]
+    done = run(tfds_folder, "-c", OPEN, *names)
+    expected = f"{names[1]}: shares examples with {names[0]}; name splits that do not overlap"
+    assert done.stdout.strip() == (expected if shared else "")
 
 
 def test_tfds_prepared_for_tensorflow_says_what_to_do(tfds_folder: Path, tmp_path: Path) -> None:
