@@ -23,7 +23,7 @@ _GROUPS = 5  # of four rounds each
 def bernoulli(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.Array:
     """Returns the array of `jax.random.bernoulli(key, probability, shape)`, bit for bit.
 
-    For keys that are not of JAX's default kind, it is made by that function.
+    For keys that are not of JAX's default kind, and with 64-bit types enabled, it is made by that function.
 
     Args:
       key: the random key.
@@ -33,7 +33,7 @@ def bernoulli(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.A
     is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     settings: Any = jax.config
     kind = str(jax.random.key_impl(key)) if is_typed else settings.jax_default_prng_impl
-    if kind != "threefry2x32" or not settings.jax_threefry_partitionable:
+    if kind != "threefry2x32" or not settings.jax_threefry_partitionable or settings.jax_enable_x64:
         return jax.random.bernoulli(key, probability, shape)
     high, low = _threefry(jax.random.key_data(key) if is_typed else key, _places(shape))
     # 23 random bits as the fraction of a number from 1 to 2, as in `jax.random.uniform`.

@@ -45,7 +45,7 @@ def preferred_encoder_chunk(mesh: Mesh) -> int:
 
 
 def model_for(config: Config, mesh: Mesh) -> BiLM:
-    """The biLM of an experiment, without softmax, as these devices run it best."""
+    """Returns the biLM of an experiment, without softmax, in the form that is fastest on these devices."""
     return BiLM(
         config.model,
         precision=Precision(config.train.precision),

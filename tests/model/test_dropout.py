@@ -90,3 +90,8 @@ def test_the_numbers_are_made_without_a_loop():
     inputs = jnp.ones((8, 100))
     ours = jax.jit(lambda x, key: dropped(x, 0.3, key)).lower(inputs, KEY).compile().as_text()
     assert " while(" not in ours
+
+
+def test_64_bit_types():
+    with jax.enable_x64(True):
+        assert np.array_equal(bernoulli(KEY, 0.4, (99,)), jax.random.bernoulli(KEY, 0.4, (99,)))

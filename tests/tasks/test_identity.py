@@ -26,7 +26,7 @@ def contents(run: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(run)): path.read_bytes()
         for path in run.rglob("*")
-        if path.is_file() and path.name != "run.lock"
+        if path.is_file() and path.name != ".lock"
     }
 
 

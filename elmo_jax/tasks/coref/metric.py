@@ -102,7 +102,7 @@ def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str,
 
 def as_printed(fraction: float) -> float:
     """Returns a fraction in percent as the reference scorer prints it: cut off after two decimals, not rounded."""
-    return int(fraction * 10000) / 100  # A single product by 10000, since other orders round differently.
+    return int(fraction * 10000) / 100  # one product by 10,000, since two products by 100 would round differently
 
 
 def muc(gold: Clusters, predicted: Clusters) -> Fractions:

@@ -12,9 +12,7 @@ Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or the t
 
 _UPOS, _XPOS, _COLUMNS = 3, 4, 10
 _WORD_NUMBER = re.compile(r"[1-9][0-9]*")
-_RANGE = re.compile(
-    r"[1-9][0-9]*-[1-9][0-9]*"
-)  # a token of several words, such as 3-4 for "don't" before "do" and "n't"
+_RANGE = re.compile(r"[1-9][0-9]*-[1-9][0-9]*")  # a token of several words: 3-4 for "don't", before "do" and "n't"
 _EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*")  # a word that is implied but not in the text, such as 8.1
 _STORY = re.compile(r"={10,}\s*")
 _CLOSERS = frozenset(["''/''", ")/)"])
@@ -37,7 +35,7 @@ def read_conllu(path: Path, column: Column) -> list[Example]:
     """Reads a CoNLL-U file (Universal Dependencies, version 2).
 
     Words are syntactic words: the words of a multiword token are read instead of the token, and empty nodes are left
-      out.
+    out.
 
     Args:
       path: the file, decompressed by its suffix.

@@ -37,12 +37,12 @@ def best_spans(start: jax.Array, end: jax.Array, longest: int) -> tuple[jax.Arra
 
 
 def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[int, int, float]:
-    """The span with the largest product of two probabilities, on the host; ties are broken as by `best_spans`.
+    """Returns the span with the largest product of two probabilities, on the host; ties are broken as by `best_spans`.
 
     Args:
-      start: [T], of a span that begins at a word.
-      end: [T], of a span that ends at a word.
-      longest: words of the longest span, at least 1.
+      start: [T], the probability of each word to be the first of the answer.
+      end: [T], the probability of each word to be the last of the answer.
+      longest: the number of words of the longest span, at least 1.
 
     Returns:
       The first and the last word, both inclusive, and the product; it is taken in float64, where it cannot underflow.
