@@ -205,6 +205,23 @@ def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path) -> None:
     assert found["dev"]["mean"] > 80  # an untrained model has less
 
 
+def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From step 10 on the loss is maximised, so that the evaluations at steps 15 and 20 are worse."""
+    rate = Training._rate
+
+    def reversed_later(self: Training[Any, Any], step: int, history: Any) -> float:
+        return rate(self, step, history) * (1 if step < 10 else -3)
+
+    monkeypatch.setattr(Training, "_rate", reversed_later)
+    found = train(folder, tmp_path, "train.evaluate_every=5")["seeds"][0]
+    accuracies = dict(zip(curve(tmp_path, "step"), curve(tmp_path, "dev/accuracy"), strict=True))
+    assert accuracies[20] < accuracies[10] - 10
+    assert found["step"] == 10 and found["epoch"] == 2 and found["dev"]["accuracy"] == accuracies[10]
+    loaded = elmo_jax.load_task(tmp_path)
+    again = loaded.evaluate(str(folder / "dev.conllu"))
+    assert again["accuracy"] == pytest.approx(accuracies[10])
+
+
 def test_stopped_between_evaluations_none_is_lost(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

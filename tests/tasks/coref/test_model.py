@@ -1,5 +1,6 @@
 """The coreference model: its size, its first loss, and what it must not depend on."""
 
+import dataclasses
 import itertools
 from functools import cache, partial
 
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.tasks.coref.model import Coref, CorefModel
 from elmo_jax.tasks.coref.spans import keep_spans
 from elmo_jax.tasks.embedded import Embedded
+from tests.tasks import checks
 
 LENGTHS = (4, 6, 3)
 CONFIG = CorefModel(units=3, hidden=5, feature_dim=2, widest=4, antecedents=3)
@@ -80,13 +82,12 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
         assert np.all(np.isfinite(leaf)) and np.any(leaf), path
 
 
-def test_dropout_acts_only_in_training():
-    params, document = small()
-    apply = jax.jit(partial(Coref(CONFIG).apply, deterministic=False))
-    one, two, again = (
-        apply({"params": params}, *document, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
-    )
-    assert one != two and one == again
+@pytest.mark.parametrize("on", ["lexical_dropout", "lstm_dropout", "dropout"])
+def test_each_dropout_acts_in_training_only(on):
+    rates = {"lexical_dropout": 0.0, "lstm_dropout": 0.0, "dropout": 0.0, on: 0.5}
+    _, (text, arrays) = small()
+    problem = jax.tree.map(jnp.asarray, ((text,), arrays))
+    checks.dropout_acts_in_training_only(Coref(dataclasses.replace(CONFIG, **rates)), problem)
 
 
 @pytest.mark.parametrize("crossing", ["forbidden", "allowed"])

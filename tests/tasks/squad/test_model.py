@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.embedded import Embedded
 from elmo_jax.tasks.squad.model import Squad, SquadModel
+from tests.tasks import checks
 from tests.tasks.oracle_cases import read_case
 from tests.tasks.squad import from_document_qa
 from tests.tasks.squad.test_parts import fast_spans
@@ -151,13 +152,9 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
         assert np.all(np.isfinite(leaf)) and np.any(leaf), path
 
 
-def test_dropout_acts_only_in_training():
-    model, params, batch = small()
-    apply = jax.jit(partial(model.apply, deterministic=False))
-    one, two, again = (
-        apply({"params": params}, *batch, rngs={"dropout": jax.random.key(seed)}).loss for seed in (1, 2, 1)
-    )
-    assert one != two and one == again
+def test_dropout_acts_in_training_only():
+    model, _, (context, question, arrays) = small()
+    checks.dropout_acts_in_training_only(model, ((context, question), arrays))
 
 
 @pytest.mark.parametrize(("inputs", "elmo", "millions"), [(400, 0, 1.03), (1424, 1024, 2.32)])
