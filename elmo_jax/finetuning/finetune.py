@@ -15,7 +15,7 @@ from etils import epath
 
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM
-from elmo_jax.config import Config
+from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
@@ -173,6 +173,8 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     """Returns the corpus of the domain, whose vocabulary is the model's or, if it is extended, begins with it."""
     vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
     prepared = prepared_corpus(text.sources)
+    if prepared is not None or (vocabulary is not None and not extends):
+        _check_chosen(config.finetune)
     if prepared is not None:
         _check_unused(text)
         words = prepared.vocabulary()
@@ -191,6 +193,16 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
         if extends:
             return text.prepare(out, base_vocabulary_file=file, **chosen)
         return text.prepare(out, vocabulary_file=file)
+
+
+def _check_chosen(settings: FinetuneConfig) -> None:
+    """Raises `UserError` for settings that choose words, where no words are chosen."""
+    for name in ("min_count", "vocabulary_size"):
+        if getattr(settings, name) != getattr(FinetuneConfig(), name):
+            raise UserError(
+                f"config.finetune.{name}: has no effect, since the softmax has the words of the model or of a prepared"
+                " corpus; leave it out, or give the text itself with config.finetune.vocabulary=extend"
+            )
 
 
 def _check_unused(text: Text) -> None:

@@ -60,6 +60,8 @@ def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, 
         ("model.lstm.cells=64", "config.model.lstm.cells: 64, but the model in whole has 32"),
         ("finetune.trainable=some", "finetune.trainable: expected 'all'"),
         ("finetune.vocabulary=new", "finetune.vocabulary: expected 'keep'"),
+        ("finetune.min_count=3", "config.finetune.min_count: has no effect, since the softmax has the words of the model"),
+        ("finetune.vocabulary_size=900", "config.finetune.vocabulary_size: has no effect"),
         ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
     ],
 )
