@@ -30,6 +30,7 @@ from elmo_jax.checkpoints.export_folder import (
     replacing,
 )
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
+from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
@@ -74,9 +75,13 @@ class PretrainedBiLM:
 
 def _told(info: Mapping[str, Any]) -> Iterator[str]:
     """Yields what the provenance says, as far as it is of the form that a training writes; a user may write others."""
-    steps, tokens = info.get("steps"), info.get("tokens_seen", 0)
-    if isinstance(steps, int) and isinstance(tokens, int):
-        yield f"trained in the run {info.get('experiment')!r}: {steps:,} steps, {tokens:,} tokens"
+    stage: Any = info
+    trained = "trained"
+    while isinstance(stage, Mapping):
+        steps, tokens = stage.get("steps"), stage.get("tokens_seen", 0)
+        if isinstance(steps, int) and isinstance(tokens, int):
+            yield f"{trained} in the run {stage.get('experiment')!r}: {steps:,} steps, {tokens:,} tokens"
+        stage, trained = stage.get(FINETUNED_FROM), "before that"
     heldout = info.get("heldout_perplexity")
     if isinstance(heldout, dict) and isinstance(heldout.get("average"), float):
         yield f"held-out perplexity {heldout['average']:,.1f}"
