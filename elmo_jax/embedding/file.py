@@ -43,7 +43,9 @@ LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
 _JOB_FILE = "job.json"  # the same description, in a folder
-_LAUNCH_FILE = ".launch"  # a random number by which all processes of a launch know that they share the folder
+# The job again, in a file whose name ends in a random number, by which all processes know that they share the folder. A
+# shared file system may show a file that is replaced as it was, but not one whose name is new.
+_LAUNCH = ".launch-"
 
 
 def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
@@ -131,12 +133,12 @@ def _all_see(out: Path) -> bool:
 def _check_shared(parts: Path, job: str, launch: str) -> None:
     """Raises `UserError` unless this process sees the parts of process 0, which are of the same job."""
     try:
-        seen = (parts / _LAUNCH_FILE).read_text(encoding="utf-8")
+        seen = (parts / f"{_LAUNCH}{launch}").read_text(encoding="utf-8")
     except FileNotFoundError:
-        seen = ""
-    if seen != launch:
-        raise UserError(f"{parts}: process 0 writes into it, but into another folder than this one; share the folder")
-    if (parts / _JOB_FILE).read_text(encoding="utf-8") != job:
+        raise UserError(
+            f"{parts}: is not the folder that process 0 writes into; all processes must share the folder of the output"
+        ) from None
+    if seen != job:
         raise UserError(f"{parts}: process 0 has another model, other sentences or other settings than this process")
 
 
@@ -148,8 +150,8 @@ def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str, l
         return
     write_lengths(parts, (len(line.split()) for line in text_lines(sentences)))
     VectorShards(parts).check()
-    for name in (_LAUNCH_FILE, LOCK, LEASE):
-        (parts / name).unlink(missing_ok=True)
+    for file in (*parts.glob(f"{_LAUNCH}*"), parts / LOCK, parts / LEASE):
+        file.unlink(missing_ok=True)
     parts.rename(out)
 
 
@@ -191,7 +193,9 @@ def _begin(parts: Path, job: str, launch: str) -> None:
         raise UserError(f"{parts}: holds something else; choose another name")
     else:
         write_text(description, job)
-    write_text(parts / _LAUNCH_FILE, launch)
+    for file in parts.glob(f"{_LAUNCH}*"):  # of a launch that was killed
+        file.unlink()
+    write_text(parts / f"{_LAUNCH}{launch}", job)
 
 
 def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
@@ -217,7 +221,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
     with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, **hidden) as bar:
         for number, (first, window) in enumerate(_windows(sentences)):
             part = parts / f"{first:012}.{settings.format.value}"
-            if part.exists() or number % jax.process_count() != jax.process_index():
+            if number % jax.process_count() != jax.process_index() or part.exists():
                 if not bar.disable:
                     bar.initial += len(window)  # not written by this process, so excluded from the speed
                     bar.n += len(window)

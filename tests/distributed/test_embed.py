@@ -86,11 +86,11 @@ def test_folders_that_are_not_shared(commands: Commands) -> None:
     elsewhere = commands.folder / "elsewhere"
     parts = elsewhere / "two.hdf5.parts"
     parts.mkdir(parents=True)
-    (parts / ".launch").write_text("1")
+    (parts / ".launch-1").write_text("{}")
     outs = "new.hdf5", "elsewhere/two.hdf5"
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
-    assert "process 0 writes into it, but into another folder than this one" in second.stderr
+    assert "is not the folder that process 0 writes into" in second.stderr
     done = commands.run("embed", "bilm", "sentences.txt", "elsewhere/two.hdf5")
     assert done.status == 0, done.stderr
     first, second = ends(launch(commands, outs=outs))
