@@ -19,19 +19,19 @@ ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
 _TINY = 1e-30  # the smallest constant that keeps a divisor above 0; float32 has no numbers far below it
 _HUGE = 1e9  # the largest bound on numbers that are themselves far smaller; float32 can compute with it
-_WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
+WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
 @dataclasses.dataclass(frozen=True)
 class CharCNNConfig:
     """The token encoder: a character CNN, highway layers and a projection (paper, section 3.4)."""
 
-    embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=_WIDEST)
+    embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=WIDEST)
     filters: tuple[tuple[int, int], ...] = setting(
         ORIGINAL_FILTERS,
         "Pairs (width, number): the filters' width in characters, and the number of such filters.",
         least=1,
-        most=_WIDEST,
+        most=WIDEST,
     )
     highways: int = setting(2, "The number of highway layers after the convolutions.", least=0, most=_MOST_LAYERS)
     activation: Literal["relu", "tanh"] = setting(
@@ -51,12 +51,12 @@ class CharCNNConfig:
 class LSTMConfig:
     """The stack of LSTM layers with projections, the same for each direction."""
 
-    cells: int = setting(4096, "The number of cells per layer.", least=1, most=_WIDEST)
+    cells: int = setting(4096, "The number of cells per layer.", least=1, most=WIDEST)
     projection: int = setting(
         512,
         "The dimension of a layer's output; if it equals `cells`, the layers have no projection.",
         least=1,
-        most=_WIDEST,
+        most=WIDEST,
     )
     layers: int = setting(2, "The number of layers per direction.", least=1, most=_MOST_LAYERS)
     cell_clip: float = setting(3.0, "The bound on a cell's absolute value; 0 means no bound.", least=0, most=_HUGE)

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
 from elmo_jax import files
 from elmo_jax.checkpoints import failures, manifest, trees
+from elmo_jax.distributed.collectives import is_first, of_first
 from elmo_jax.errors import UserError
 
 _log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Checkpoints:
         step = self._newest()
         if step is None:
             return None
-        if jax.process_index() == 0:
+        if is_first():
             for damaged in [other for other in self.steps() if other > step]:
                 folder = self._directory / str(damaged)
                 aside = self._directory / f"{damaged}{_ASIDE}"
@@ -229,14 +229,12 @@ class Checkpoints:
         if score is None or isinstance(found, str) or found.score == score:
             return
         self._scores[step] = score
-        if jax.process_index() == 0:
+        if is_first():
             manifest.write(folder, manifest.Manifest(step, score, found.files))
 
     def _newest(self) -> int | None:
         """Returns the newest step that is intact, the same on all processes, or None if there is no checkpoint."""
-        found = self._verified() if jax.process_index() == 0 else _NONE
-        if jax.process_count() > 1:
-            found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
+        found = of_first(self._verified() if is_first() else _NONE)
         if found == _ALL_DAMAGED:
             raise UserError(
                 f"{self._directory}: every checkpoint is damaged, so the run cannot go on;"
@@ -276,7 +274,7 @@ class Checkpoints:
         self._saving = None
         self._scores.pop(step, None)
         self._failed.add(step)
-        if jax.process_index() == 0:
+        if is_first():
             failures.remove_while_written(self._directory, f"{step}{_TEMPORARY}")
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
@@ -286,7 +284,7 @@ class Checkpoints:
         """Deletes damaged checkpoints whose steps training has reached again."""
         for name in _names(self._directory):
             stem = name.removesuffix(_ASIDE)
-            if jax.process_index() == 0 and stem != name and stem.isdecimal() and int(stem) <= step:
+            if is_first() and stem != name and stem.isdecimal() and int(stem) <= step:
                 (self._directory / name).rmtree()
 
 

@@ -29,8 +29,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.tasks.layers.dropout import variational_mask
-from elmo_jax.tasks.layers.highway_recurrence import FORGET_BIAS, Direction, HighwaySettings, State, run, run_written
+from elmo_jax.tasks.layers.highway_recurrence import FORGET_BIAS, HighwaySettings, State, run, run_written
 from elmo_jax.tasks.layers.initial_values import block_orthogonal
+from elmo_jax.tasks.layers.lstm import Direction
 from elmo_jax.types import Tree
 
 Bias = Literal["all", "gates"]

@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.tasks.layers.lstm import Direction
+
 FORGET_BIAS = 1.0
 
 Form = Literal["original", "allennlp"]
-Direction = Literal["forward", "backward"]
 
 ORDERS = {"original": "iforj", "allennlp": "ifjor"}  # the orders of the blocks that read the state; k follows them
 

@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from elmo_jax.config import WIDEST
 from elmo_jax.settings import setting
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
 from elmo_jax.tasks.layers.attention import attend, dot_product_scores, masked_softmax
@@ -23,19 +24,16 @@ from elmo_jax.tasks.layers.lstm import BiLSTM
 from elmo_jax.tasks.layers.pooling import masked_max, masked_mean
 
 CLASSES = 3
-_WIDEST = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class SNLIModel:
     """The sizes and the dropout of ESIM; the defaults are the paper's with ELMo (its supplement)."""
 
-    encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=_WIDEST)
-    projection: int = setting(300, "The number of units of the dense layer after the attention.", least=1, most=_WIDEST)
-    composition: int = setting(
-        300, "The number of units per direction of the composition layer.", least=1, most=_WIDEST
-    )
-    output: int = setting(300, "The number of units of the dense layer after the pooling.", least=1, most=_WIDEST)
+    encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=WIDEST)
+    projection: int = setting(300, "The number of units of the dense layer after the attention.", least=1, most=WIDEST)
+    composition: int = setting(300, "The number of units per direction of the composition layer.", least=1, most=WIDEST)
+    output: int = setting(300, "The number of units of the dense layer after the pooling.", least=1, most=WIDEST)
     dropout: float = setting(
         0.5,
         "The fraction of units dropped at the input of both LSTMs, with one mask per row, and around the output layer.",

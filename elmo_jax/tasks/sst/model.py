@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from elmo_jax.config import WIDEST
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
@@ -26,7 +27,6 @@ from elmo_jax.tasks.layers.maxout import Maxout
 from elmo_jax.tasks.layers.pooling import SelfAttentivePooling, masked_max, masked_mean, masked_min
 
 CLASSES = 5
-_WIDEST = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +36,18 @@ class SSTModel:
     input_dropout: float = setting(
         0.5, "The fraction of the input's units dropped; AllenNLP has 0.5 with ELMo and 0.25 without.", least=0, below=1
     )
-    pre_encoder: int = setting(300, "The number of units of the lowest dense layer.", least=1, most=_WIDEST)
+    pre_encoder: int = setting(300, "The number of units of the lowest dense layer.", least=1, most=WIDEST)
     pre_encoder_dropout: float = setting(
         0.25, "The fraction of the lowest dense layer's units dropped.", least=0, below=1
     )
-    encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=_WIDEST)
-    integrator: int = setting(300, "The number of units per direction of the integrator.", least=1, most=_WIDEST)
+    encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=WIDEST)
+    integrator: int = setting(300, "The number of units per direction of the integrator.", least=1, most=WIDEST)
     pooled_dropout: float = setting(0.1, "The fraction of the pooled units dropped.", least=0, below=1)
     output: Literal["feedforward", "maxout"] = setting(
         "feedforward", "The layers after the pooling: dense layers with ReLU as in the paper, or maxout as in AllenNLP."
     )
     output_layers: tuple[int, ...] = setting(
-        (1200, 600), "The number of units of each output layer below that of the classes.", least=1, most=_WIDEST
+        (1200, 600), "The number of units of each output layer below that of the classes.", least=1, most=WIDEST
     )
     output_dropout: tuple[float, ...] = setting(
         (0.2, 0.3), "The fraction of units dropped in each output layer.", least=0, below=1
