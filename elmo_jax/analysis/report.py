@@ -102,8 +102,9 @@ class Results:
             found = compute()
             with _writing(self._path.parent):
                 self._entries = self._read()  # another process may have added some
-                self._entries.append({"job": dict(job), "result": found})
-                write_json(self._path, {"entries": self._entries})
+                if self.find(job) is None:
+                    self._entries.append({"job": dict(job), "result": found})
+                    write_json(self._path, {"entries": self._entries})
         return found
 
 
@@ -134,10 +135,10 @@ def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
         known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}
         known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
         write_json(numbers, known)
-    path = out / "layers.png"
-    with picture(epath.Path(path), 4.5 * len(known), 3.8) as figure:
-        for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):
-            _draw_panel(axes, title, known[title])
+        path = out / "layers.png"
+        with picture(epath.Path(path), 4.5 * len(known), 3.8) as figure:
+            for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):
+                _draw_panel(axes, title, known[title])
     return path
 
 

@@ -81,7 +81,7 @@ def _told(info: Mapping[str, Any]) -> Iterator[str]:
         steps, tokens = stage.get("steps"), stage.get("tokens_seen", 0)
         if isinstance(steps, int) and isinstance(tokens, int):
             yield f"{trained} in the run {stage.get('experiment')!r}: {steps:,} steps, {tokens:,} tokens"
-        stage, trained = stage.get(FINETUNED_FROM), "before that"
+        stage, trained = stage.get(FINETUNED_FROM), "before that, trained"
     heldout = info.get("heldout_perplexity")
     if isinstance(heldout, dict) and isinstance(heldout.get("average"), float):
         yield f"held-out perplexity {heldout['average']:,.1f}"

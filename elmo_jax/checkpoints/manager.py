@@ -168,6 +168,8 @@ class Checkpoints:
     def restore_params(self, step: int | None = None, name: str = "params") -> tuple[dict[str, Any], int]:
         """Restores only one subtree of a saved state, and changes nothing in the folder.
 
+        Unlike the other methods, this one exchanges nothing with other processes.
+
         Args:
           step: the step to restore; None for the newest that is intact.
           name: the key of the subtree in the state.
@@ -180,7 +182,7 @@ class Checkpoints:
         """
         self.wait()
         if step is None:
-            step = self._newest()
+            step = self._checked(self._verified())
         else:
             self._check(step)
         if step is None:
@@ -234,7 +236,10 @@ class Checkpoints:
 
     def _newest(self) -> int | None:
         """Returns the newest step that is intact, the same on all processes, or None if there is no checkpoint."""
-        found = of_first(self._verified() if is_first() else _NONE)
+        return self._checked(of_first(self._verified() if is_first() else _NONE))
+
+    def _checked(self, found: int) -> int | None:
+        """Returns the step that `_verified` has found, or None. Raises `UserError` if all checkpoints are damaged."""
         if found == _ALL_DAMAGED:
             raise UserError(
                 f"{self._directory}: every checkpoint is damaged, so the run cannot go on;"

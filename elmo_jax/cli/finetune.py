@@ -78,7 +78,7 @@ def _finetune(options: argparse.Namespace) -> int:
     if options.config is not None:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
-        from elmo_jax.distributed.collectives import fails_together
+        from elmo_jax.distributed.collectives import check_equal, fails_together
         from elmo_jax.distributed.processors import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.report import table
@@ -90,6 +90,7 @@ def _finetune(options: argparse.Namespace) -> int:
             if config is None:
                 config = load_config(None, options.overrides, source.settings())
             _check_together(options, config)
+        check_equal(source.bilm.fingerprint, "parameters of the model")
         if options.epochs is not None:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)

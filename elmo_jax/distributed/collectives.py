@@ -78,6 +78,19 @@ def fails_together() -> Iterator[None]:
         raise UserError(f"process {failed.index(1.0)} has found a mistake; its own log says which")
 
 
+def check_equal(digest: str, what: str) -> None:
+    """Raises `UserError` on all processes unless they have the same digest.
+
+    Args:
+      digest: a hexadecimal digest, of which 48 bits are compared.
+      what: what the digest is of, for the message.
+    """
+    found = of_each({"digest": float(int(digest[:12], 16))})["digest"]  # a float64 has 53 bits
+    for process, value in enumerate(found):
+        if value != found[0]:
+            raise UserError(f"process {process} has {what} that differ from those of process 0; give all the same")
+
+
 class StopAgreement:
     """Agrees on the step after which all processes stop when one of them has received a signal.
 

@@ -14,7 +14,9 @@ turns at the windows; when all parts are written, process 0 puts them together.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -29,7 +31,7 @@ from etils import epath
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
-from elmo_jax.distributed.collectives import fails_together, is_first, of_each, of_first
+from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_each, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.lines import scan, text_lines
@@ -43,8 +45,8 @@ LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
 _JOB_FILE = "job.json"  # the same description, in a folder
-# The job again, in a file whose name ends in a random number, by which all processes know that they share the folder. A
-# shared file system may show a file that is replaced as it was, but not one whose name is new.
+# A file whose name ends in a random number, by which all processes know that they share the folder. A shared file
+# system may still show the old content of a file that was replaced, but a name that is new has none.
 _LAUNCH = ".launch-"
 
 
@@ -68,28 +70,29 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         numbers that the type cannot hold.
     """
     settings = settings or Settings()
-    if not out.name:
-        raise UserError(f"{out}: is a folder; give the name of the file to be made")
-    parts = out.with_name(out.name + ".parts")
     with fails_together(), _told(out):
+        if not out.name:
+            raise UserError(f"{out}: is a folder; give the name of the file to be made")
+        out = Path(os.path.realpath(out))  # a link stays, and what it names is made
         job, text = _job(bilm, sentences, settings)
-        if out.exists():
-            _check_complete(out, job, settings.format)
-    if _all_see(out):
+    check_equal(hashlib.sha256(job.encode()).hexdigest(), "a model, sentences or settings")
+    parts = out.with_name(out.name + ".parts")
+    if _is_there(out, job, settings.format):
         if (parts / _JOB_FILE).exists() and is_first():  # the last process was killed at its end
             shutil.rmtree(parts, ignore_errors=True)
         return text[0]
     with locked(epath.Path(parts)):
+        if _is_there(out, job, settings.format):  # another launch has made it in the meantime
+            return text[0]
         launch = str(of_first(secrets.randbits(31)))
         with fails_together(), _told(out):
             if is_first():
                 _begin(parts, job, launch)
+        with fails_together(), _told(out):
+            _check_shared(parts, launch)
         try:
-            with fails_together(), _told(out):
-                _check_shared(parts, job, launch)
+            with fails_together(), _told(out), _unchanged(sentences, text):
                 _write_parts(bilm, sentences, parts, settings, text[0])
-                if scan(sentences) != text:
-                    raise _Changed(f"{sentences}: was changed while its vectors were written; run the command again")
         except (NotFinite, _Changed):
             shutil.rmtree(parts, ignore_errors=True)  # no other call could complete them
             raise
@@ -101,6 +104,18 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
 class _Changed(UserError):
     """The text was changed while its vectors were written."""
+
+
+@contextlib.contextmanager
+def _unchanged(sentences: Path, text: tuple[int, str]) -> Iterator[None]:
+    """A context that raises `_Changed` if a file has other lines at its end than `scan` found before."""
+    message = f"{sentences}: was changed while its vectors were written; run the command again"
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise _Changed(message) from None
+    if scan(sentences) != text:
+        raise _Changed(message)
 
 
 def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, tuple[int, str]]:
@@ -119,38 +134,45 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     return job, (lines, digest)
 
 
-def _all_see(out: Path) -> bool:
-    """Returns whether the output is there. Raises `UserError` if only some of the processes find it."""
-    found = of_each({"out": float(out.exists())})["out"]
+def _is_there(out: Path, job: str, format: Format) -> bool:
+    """Returns whether the output is there and complete.
+
+    Raises:
+      UserError: it is the result of another job, or only some of the processes see it.
+    """
+    with fails_together(), _told(out):
+        there = out.exists()
+        if there:
+            _check_complete(out, job, format)
+    found = of_each({"there": float(there)})["there"]
     if len(set(found)) > 1:
         raise UserError(
-            f"{out}: process {found.index(1.0)} finds it, and process {found.index(0.0)} does not; all processes must"
-            " share its folder"
+            f"{out}: process {found.index(1.0)} sees this output, and process {found.index(0.0)} does not; all"
+            " processes must share its folder"
         )
-    return bool(found[0])
+    return there
 
 
-def _check_shared(parts: Path, job: str, launch: str) -> None:
-    """Raises `UserError` unless this process sees the parts of process 0, which are of the same job."""
-    try:
-        seen = (parts / f"{_LAUNCH}{launch}").read_text(encoding="utf-8")
-    except FileNotFoundError:
+def _check_shared(parts: Path, launch: str) -> None:
+    """Raises `UserError` unless this process sees the folder of process 0."""
+    if not (parts / f"{_LAUNCH}{launch}").exists():
         raise UserError(
             f"{parts}: is not the folder that process 0 writes into; all processes must share the folder of the output"
-        ) from None
-    if seen != job:
-        raise UserError(f"{parts}: process 0 has another model, other sentences or other settings than this process")
+        )
 
 
 def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str, lines: int) -> None:
     """Makes the output of all parts."""
     if format is Format.HDF5:
         _join(parts, out, job, lines)
-        shutil.rmtree(parts)
+        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
     write_lengths(parts, (len(line.split()) for line in text_lines(sentences)))
-    VectorShards(parts).check()
-    for file in (*parts.glob(f"{_LAUNCH}*"), parts / LOCK, parts / LEASE):
+    try:
+        VectorShards(parts).check()
+    except UserError as error:
+        raise UserError(f"{error}; remove that file and run the command again") from None
+    for file in (*parts.glob(f"*{_LAUNCH}*"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
 
@@ -171,7 +193,10 @@ def _check_complete(out: Path, job: str, format: Format) -> None:
             f"{out}: exists, and was not made from these sentences with these settings; choose another name"
         )
     if format is Format.NPY:
-        VectorShards(out).check()  # files of the folder may have been lost
+        try:
+            VectorShards(out).check()  # files of the folder may have been lost
+        except UserError as error:
+            raise UserError(f"{error}; remove the folder {out} and run the command again") from None
 
 
 def _made_as(out: Path) -> str | None:
@@ -189,13 +214,18 @@ def _begin(parts: Path, job: str, launch: str) -> None:
     if description.exists():
         if description.read_text(encoding="utf-8") != job:
             raise UserError(f"{parts}: begun from other sentences or settings; remove it, or choose another name")
-    elif any(not entry.name.startswith(".") for entry in parts.iterdir()):  # others are the lock, or of a killed launch
+    elif any(not _is_ours(entry.name) for entry in parts.iterdir()):
         raise UserError(f"{parts}: holds something else; choose another name")
     else:
         write_text(description, job)
-    for file in parts.glob(f"{_LAUNCH}*"):  # of a launch that was killed
+    for file in parts.glob(f"*{_LAUNCH}*"):  # of a launch that was killed
         file.unlink()
-    write_text(parts / f"{_LAUNCH}{launch}", job)
+    write_text(parts / f"{_LAUNCH}{launch}", "")
+
+
+def _is_ours(name: str) -> bool:
+    """Returns whether a hidden file is the lock, or may be left by a launch that was killed before its first part."""
+    return name in (LOCK, LEASE, f".{_JOB_FILE}.tmp") or _LAUNCH in name
 
 
 def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:

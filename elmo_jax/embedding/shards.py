@@ -65,7 +65,7 @@ class VectorShards(Sequence[np.ndarray]):
         self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
         self._rows = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])  # the first word of each line
         if not isinstance(self.made_from, dict) or self.made_from.get("lines") != len(self.lengths):
-            raise UserError(f"{self.path / _LENGTHS}: is not of the lines of job.json")
+            raise UserError(f"{self.path / _LENGTHS}: has another number of lines than job.json says")
         self._open = functools.lru_cache(_OPEN_FILES)(self._opened)
 
     def __len__(self) -> int:
@@ -125,5 +125,7 @@ class VectorShards(Sequence[np.ndarray]):
             raise UserError(f"{file}: not a whole NumPy file ({error})") from error
         expected = self._rows[ends[number]] - self._rows[self._firsts[number]]
         if len(words) != expected:
-            raise UserError(f"{file}: {len(words):,} words, expected {expected:,}; embed the text again")
+            raise UserError(
+                f"{file}: {len(words):,} words, expected {expected:,}; it is damaged, or the file after it is missing"
+            )
         return words

@@ -26,7 +26,7 @@ from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
 from elmo_jax.finetuning.resume import ORIGINAL, check_model, check_original
 from elmo_jax.finetuning.softmax_init import unigram_softmax
-from elmo_jax.finetuning.source import SourceModel, with_architecture
+from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.report import Finished
@@ -131,11 +131,7 @@ def _finetune(
     with fails_together():
         other = source.original()
         if original is not None:
-            options = for_other_text(original, text.options)
-            same = dataclasses.replace(
-                text, sources=original, options=options, heldout_fraction=1.0, heldout_sources=None
-            )
-            other = _original(same, workdir, corpus)
+            other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
         check_model(workdir, source.bilm.fingerprint, source.name)  # another model has another original text, too
         check_original(workdir, other)
     if isinstance(other, str):
@@ -197,7 +193,7 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
 
 def _check_chosen(settings: FinetuneConfig) -> None:
     """Raises `UserError` for settings that choose words, where no words are chosen."""
-    for name in ("min_count", "vocabulary_size"):
+    for name in CHOOSE_WORDS:
         if getattr(settings, name) != getattr(FinetuneConfig(), name):
             raise UserError(
                 f"config.finetune.{name}: has no effect, since the softmax has the words of the model or of a prepared"
@@ -254,8 +250,10 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
     prepared = prepared_corpus(text.sources)
     if prepared is not None:
         return prepared
+    options = for_other_text(text.sources, text.options)
+    whole = dataclasses.replace(text, options=options, heldout_fraction=1.0, heldout_sources=None)
     with _vocabulary_file(corpus.vocabulary()) as file:
-        return text.prepare(workdir / "original", vocabulary_file=file)
+        return whole.prepare(workdir / "original", vocabulary_file=file)
 
 
 def _launch(

@@ -11,10 +11,12 @@ from elmo_jax import files
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, corpus_of, open_bilm, run_of
 from elmo_jax.checkpoints.provenance import predecessor
-from elmo_jax.config import Config, ModelConfig
+from elmo_jax.config import Config, FinetuneConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict
+
+CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConfig` that choose words of the softmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,9 @@ class SourceModel:
                 f"{self.name}: its training settings cannot be used here ({error}); give --config"
             ) from None
         train = dataclasses.replace(config.train, epochs=1.0, steps=0)
-        return dataclasses.replace(config, train=train)
+        # The words of that training were chosen by these, and it is for the user to choose those of the next.
+        chosen = {name: getattr(FinetuneConfig(), name) for name in CHOOSE_WORDS}
+        return dataclasses.replace(config, train=train, finetune=dataclasses.replace(config.finetune, **chosen))
 
     def original(self) -> Corpus | str:
         """Returns the corpus that the model was trained on, or the reason why it is not available."""

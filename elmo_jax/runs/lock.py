@@ -113,7 +113,7 @@ def _make_folder(workdir: epath.Path) -> list[str]:
 
 
 def _unwritable(workdir: epath.Path, error: OSError) -> UserError:
-    return UserError(f"{workdir}: cannot be written ({error.strerror}); choose another folder for the run")
+    return UserError(f"{workdir}: cannot be written ({error.strerror}); choose another place")
 
 
 def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
@@ -139,6 +139,7 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
     waited_until = time.monotonic() + OTHER_HOST_SECONDS
     while True:
         try:
+            os.makedirs(workdir, exist_ok=True)  # a launch that has just ended may have removed it
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise _unwritable(workdir, error) from None

@@ -221,7 +221,10 @@ def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
         assert part in shown
     later = {"experiment": "tuned", "steps": 5, "tokens_seen": 60, "finetuned_from": {"fingerprint": "0", **info}}
     shown = repr(PretrainedBiLM(MODEL, params, words, later, "0" * 64))
-    stages = "trained in the run 'tuned': 5 steps, 60 tokens", "before that in the run 'mine': 12 steps, 3,456 tokens"
+    stages = (
+        "trained in the run 'tuned': 5 steps, 60 tokens",
+        "before that, trained in the run 'mine': 12 steps, 3,456 tokens",
+    )
     assert "\n  ".join(stages) in shown
 
 

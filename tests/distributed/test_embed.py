@@ -75,8 +75,9 @@ def test_processes_that_differ_end_with_a_message(commands: Commands) -> None:
     (commands.folder / "other.txt").write_text(text.replace("one", "two"), encoding="utf-8")
     first, second = ends(launch(commands, ("sentences.txt", "other.txt")))
     assert [first.status, second.status] == [2, 2]
-    assert "process 1 has found a mistake" in first.stderr
-    assert "process 0 has another model, other sentences or other settings than this process" in second.stderr
+    expected = "process 1 has a model, sentences or settings that differ from those of process 0; give all the same"
+    assert expected in first.stderr and expected in second.stderr
+    assert not (commands.folder / "two.hdf5.parts").exists()
     first, second = ends(launch(commands, ("sentences.txt", "absent.txt")))
     assert [first.status, second.status] == [2, 2] and "absent.txt: cannot be read" in second.stderr
 
@@ -91,8 +92,9 @@ def test_folders_that_are_not_shared(commands: Commands) -> None:
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
     assert "is not the folder that process 0 writes into" in second.stderr
+    assert not list(commands.folder.glob("new.hdf5.parts/*.hdf5")), "vectors were computed before the mistake was told"
     done = commands.run("embed", "bilm", "sentences.txt", "elsewhere/two.hdf5")
     assert done.status == 0, done.stderr
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
-    assert "new.hdf5: process 1 finds it, and process 0 does not" in first.stderr
+    assert "new.hdf5: process 1 sees this output, and process 0 does not" in first.stderr

@@ -11,12 +11,15 @@ from tests.end_to_end.commands import files
 
 def test_a_model_that_one_process_does_not_find(commands: Commands, two: tuple[Path, list[Ended]]) -> None:
     coordinator = f"127.0.0.1:{free_port()}"
+    (two[0].parent / "newest").mkdir()  # a run without export, whose newest checkpoint is looked for
+    shutil.copytree(two[0] / "checkpoints", two[0].parent / "newest" / "checkpoints")
+    shutil.copy(two[0] / "config.json", two[0].parent / "newest")
     launched = [
         commands.start(
             *("finetune", "--from", model, "--data", "corpus", "--workdir", "tuned", "--heartbeat", HEARTBEAT_SECONDS),
             *("--coordinator", coordinator, "--processes", "2", "--process", str(process)),
         )
-        for process, model in enumerate((two[0].name, "nowhere"))
+        for process, model in enumerate(("newest", "nowhere"))
     ]
     first, second = ends(launched)
     assert [first.status, second.status] == [2, 2]

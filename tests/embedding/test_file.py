@@ -202,12 +202,37 @@ def test_two_commands_do_not_write_one_output(bilm, text, tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sentences.txt", "vectors.hdf5"]
 
 
-def test_a_text_that_changes_is_noticed(bilm, text, tmp_path, monkeypatch):
+def test_an_output_that_another_command_has_just_made_is_kept(bilm, text, tmp_path, monkeypatch):
+    out, real = tmp_path / "vectors.hdf5", files.locked
+
+    def made_before(folder):
+        monkeypatch.setattr(files, "locked", real)
+        embed_file(bilm, text, out, Settings(Output.TOP))
+        return real(folder)
+
+    monkeypatch.setattr(files, "locked", made_before)
+    with pytest.raises(UserError, match="was not made from these sentences with these settings"):
+        embed_file(bilm, text, out, Settings(Output.AVERAGE))
+    assert embed_file(bilm, text, out, Settings(Output.TOP)) == 7
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sentences.txt", "vectors.hdf5"]
+
+
+def test_hidden_files_of_the_user_are_kept(bilm, text, tmp_path):
+    mine = tmp_path / "vectors.hdf5.parts" / ".mine"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(UserError, match="holds something else; choose another name"):
+        embed_file(bilm, text, tmp_path / "vectors.hdf5")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("more", [b"more\n", b"\xff\n"])
+def test_a_text_that_changes_is_noticed(bilm, text, tmp_path, monkeypatch, more):
     real = files._write_parts
 
     def changes(*arguments):
+        text.write_bytes(text.read_bytes() + more)
         real(*arguments)
-        text.write_text(text.read_text() + "more\n")
 
     monkeypatch.setattr(files, "_write_parts", changes)
     with pytest.raises(UserError, match="sentences.txt: was changed while its vectors were written"):

@@ -94,9 +94,15 @@ def test_a_part_that_is_lost_is_noticed_before_the_end(bilm, text, tmp_path, mon
         (tmp_path / "v.parts" / "000000000002.npy").unlink()
 
     monkeypatch.setattr(files, "_write_parts", loses)
-    with pytest.raises(UserError, match=r"000000000000.npy: 4 words, expected 11"):
+    expected = (
+        "000000000000.npy: 4 words, expected 11; it is damaged, or the file after it is missing; remove that file"
+    )
+    with pytest.raises(UserError, match=expected):
         embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
     assert not (tmp_path / "v").exists()
+    monkeypatch.setattr(files, "_write_parts", real)
+    (tmp_path / "v.parts" / "000000000000.npy").unlink()
+    assert embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY)) == len(LINES)
 
 
 def test_a_full_disk_is_told(bilm, text, tmp_path):

@@ -7,13 +7,15 @@ import jax
 import pytest
 from etils import epath
 
-from elmo_jax.config import Config
+from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import Text
 from elmo_jax.finetuning.resume import ORIGINAL, check_original
+from elmo_jax.finetuning.source import SourceModel
+from elmo_jax.settings import to_dict
 
 
 @pytest.mark.parametrize(("folder", "processes"), [("gs://bucket/run/corpus", 1), ("run/corpus", 2)])
@@ -43,6 +45,22 @@ def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, setti
     with pytest.raises(UserError, match=f"corpus: a prepared corpus, on which {unused} no effect; leave that out"):
         finetune._corpus(Text(given, **settings), epath.Path(tmp_path), source, Config())
     assert finetune._corpus(Text(given, workers=1), epath.Path(tmp_path), source, Config()).path == corpus.path
+
+
+def test_the_original_text_may_be_a_prepared_corpus(tmp_path):
+    (tmp_path / "text.txt").write_text("a house\n" * 200)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1)
+    options = TextOptions("jsonl", "body")  # those of the domain's text
+    found = finetune._original(Text([str(corpus.path)], options), epath.Path(tmp_path), corpus)
+    assert found.path == corpus.path
+    found = finetune._original(Text([str(tmp_path / "text.txt")], options, workers=1), epath.Path(tmp_path), corpus)
+    assert found.report["splits"]["heldout"]["sentences"] == 200
+
+
+def test_settings_that_choose_words_are_not_inherited():
+    settings = to_dict(Config(finetune=FinetuneConfig(min_count=3, vocabulary_size=500, patience=7)))
+    bilm = SimpleNamespace(info={"settings": settings}, config=Config().model)
+    assert SourceModel(bilm, "model", None).settings().finetune == FinetuneConfig(patience=7)
 
 
 def test_what_is_forgotten_is_measured_on_one_text(tmp_path):

@@ -16,6 +16,7 @@ from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, with_checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import (
+    SAMPLES,
     Files,
     Source,
     TextOptions,
@@ -210,10 +211,13 @@ def _check(
 
 
 def _check_outside(out: Path, sources: Sequence[str]) -> None:
-    """Raises `UserError` if the corpus would be in a folder of text, which would then hold more than that text."""
+    """Raises `UserError` if the corpus would be in a folder of text, where it would be read as text the next time."""
     for name in sources:
         folder = Path(name).expanduser()
-        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+        if name in SAMPLES or not folder.is_dir() or not out.resolve().is_relative_to(folder.resolve()):
+            continue
+        below = out.resolve().relative_to(folder.resolve())
+        if not any(part.startswith(".") for part in below.parts):  # what is hidden is not read
             raise UserError(f"{out}: is inside {name}, whose text is to be read; name a folder outside of it")
 
 

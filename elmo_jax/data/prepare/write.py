@@ -65,7 +65,7 @@ def encode(
     uses[[BEGIN_SENTENCE_ID, END_SENTENCE_ID]] = train.sentences
     lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count, base)
     if vocabulary is None and base is None and lexicon.vocabulary_size == len(MARKS):
-        raise UserError(f"the minimal count is {min_count}, and no word is used so often; choose a smaller one")
+        raise UserError(f"the minimal count is {min_count}, and no word is used that often; choose a smaller one")
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
     with Progress("writing the blocks", progress, total=sum(words.values())) as bar:

@@ -275,7 +275,7 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     assert "the column 'id' holds int64; expected texts" in refusal(tmp_path / "p", whole, field="id")
     whole.write_bytes(whole.read_bytes()[:-20])
     assert "the Parquet file is damaged" in refusal(tmp_path / "p", whole)
-    assert "holds files of records (.jsonl, .parquet) and others" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
+    assert "holds files of records (.jsonl, .json, .parquet) and others" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
 
 
 def test_json_is_recognised_by_its_contents(tmp_path: Path) -> None:
@@ -289,6 +289,15 @@ def test_json_is_recognised_by_its_contents(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"body": paragraph(i, 0)} for i in range(20)], indent=1))
     assert "text.json: its first line is not a whole JSON object; write one" in refusal(tmp_path / "out", path)
     assert open_sources([str(path)], TextOptions("raw"))[0].format is Format.RAW
+
+
+def test_a_first_record_that_is_long_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "text.json"
+    path.write_text("".join(json.dumps({"text": LONG * 500}) + "\n" for _ in range(2)))
+    assert open_sources([str(path)], TextOptions())[0].format is Format.JSONL
+    (tmp_path / "other.txt").write_text(LONG)
+    with pytest.raises(UserError, match="holds files of records .* and others; name each kind by its own glob"):
+        open_sources([str(tmp_path)], TextOptions())
 
 
 def test_a_field_of_text_without_fields_is_refused(tmp_path: Path) -> None:
@@ -308,6 +317,6 @@ def test_suffixes_in_capitals(tmp_path: Path) -> None:
 
 def test_a_minimal_count_that_no_word_has_is_refused(tmp_path: Path) -> None:
     path = documents(tmp_path, "documents")
-    expected = "the minimal count is 1000, and no word is used so often; choose a smaller one"
+    expected = "the minimal count is 1000, and no word is used that often; choose a smaller one"
     assert expected in refusal(tmp_path / "out", path, min_count=1000)
     assert not (tmp_path / "out").exists()

@@ -102,6 +102,11 @@ def test_tfds(tfds_folder: Path, name: str, expected: str) -> None:
     assert done.stderr == ""
 
 
+def test_a_split_that_names_examples_twice_is_refused(tfds_folder: Path) -> None:
+    done = run(tfds_folder, "-c", OPEN, "tfds:tiny_text/one:train+train[:10%]")
+    assert "train+train[:10%]: names some examples twice; name splits that do not overlap" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("one", "two", "shared"),
     [
