@@ -6,6 +6,7 @@ from typing import Any
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.report import FinetuningReport
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
@@ -31,9 +32,10 @@ def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, origina
     evaluators: list[TextEvaluator] = []
     if original is not None:
         text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
+        blocks = spread_blocks(text.blocks, config.evaluation.tokens)
         before = "perplexity of the original text before training"
         evaluators.append(
-            TextEvaluator("original", before, lambda p, now: p.perplexity(now, text.blocks, text.spellings), after=True)
+            TextEvaluator("original", before, lambda p, now: p.perplexity(now, blocks, text.spellings), after=True)
         )
     size = len(source.bilm.vocabulary)
     if len(words) > size:

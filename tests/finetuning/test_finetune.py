@@ -7,12 +7,13 @@ import jax
 import pytest
 from etils import epath
 
-from elmo_jax.config import Config, FinetuneConfig
+from elmo_jax.config import Config, EvaluationConfig, FinetuneConfig
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import Text
+from elmo_jax.finetuning.plan import plan_for_corpus
 from elmo_jax.finetuning.resume import ORIGINAL, check_original
 from elmo_jax.finetuning.source import SourceModel
 from elmo_jax.settings import to_dict
@@ -55,6 +56,19 @@ def test_the_original_text_may_be_a_prepared_corpus(tmp_path):
     assert found.path == corpus.path
     found = finetune._original(Text([str(tmp_path / "text.txt")], options, workers=1), epath.Path(tmp_path), corpus)
     assert found.report["splits"]["heldout"]["sentences"] == 200
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 8), (5000, 4)])
+def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
+    (tmp_path / "text.txt").write_text("a house\n" * 4000)  # 12,000 tokens
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1, heldout_fraction=1)
+    bilm = SimpleNamespace(vocabulary=corpus.vocabulary(), params={}, config=Config().model)
+    config = Config(evaluation=EvaluationConfig(tokens=tokens))
+    plan = plan_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)
+    seen = []
+    program = SimpleNamespace(perplexity=lambda now, blocks, spellings: seen.append(len(blocks)))
+    plan.evaluators[0].measure(program, None)
+    assert seen == [blocks]
 
 
 def test_settings_that_choose_words_are_not_inherited():
