@@ -15,8 +15,9 @@ time      4 minutes per biLM of the packaged size, of which 188 s embed SemCor's
           beside another job
 expected  a first-sense baseline of 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), which does not
           depend on the biLM; the second layer above the first, and both above the token layer
-measured  with the biLM after 12.7 M tokens: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.2, first layer 61.6,
-          second layer 62.9, which is 1.27 (95% interval 0.71 to 1.82) above the first. The paper has 67.4 and 69.0
+measured  with the biLM after 12.7 M tokens: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.2, first
+          layer 61.6, second layer 62.9, which is 1.27 (95% interval 0.71 to 1.82) above the first. The paper has 67.4
+          and 69.0
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ hardware  2 CPU cores
 time      2 minutes to embed 248,593 words with the packaged biLM, and about a minute per row and column of tags, beside
           other jobs
 expected  the first layer above the second, and both above the token layer
-measured  with the biLM after 12.7 M tokens, test accuracy of UPOS 88.06, 92.96 and 92.87 for the token layer and the LSTM
-          layers, of XPOS 86.13, 92.34 and 92.44; the first LSTM layer leads on UPOS (dev +0.20 ± 0.06), the second on
-          XPOS (dev +0.10 ± 0.04). With --more, XPOS 92.86 for the mix and 93.26 for all layers side by side, which took
+measured  with the biLM after 12.7 M tokens, test accuracy of UPOS 88.06, 92.96 and 92.87 for the token layer and the
+          LSTM layers, of XPOS 86.13, 92.34 and 92.44; the first LSTM layer leads on UPOS (dev +0.20 ± 0.06), the second
+          on XPOS (dev +0.10 ± 0.04). With --more, XPOS 92.86 for the mix and 93.26 for all layers side by side, in
           seven and eight minutes beside other jobs
 
 Shapes: N words, M layers that are mixed, F numbers per layer.

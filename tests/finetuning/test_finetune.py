@@ -61,7 +61,9 @@ def test_the_original_text_may_be_a_prepared_corpus(tmp_path):
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 8), (5000, 4)])
 def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
     (tmp_path / "text.txt").write_text("a house\n" * 4000)  # 12,000 tokens
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1, heldout_fraction=1)
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\na\nhouse\n")
+    settings = {"vocabulary_file": tmp_path / "words.txt", "heldout_fraction": 1, "workers": 1, "progress": False}
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **settings)
     bilm = SimpleNamespace(vocabulary=corpus.vocabulary(), params={}, config=Config().model)
     config = Config(evaluation=EvaluationConfig(tokens=tokens))
     plan = plan_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)
