@@ -33,7 +33,11 @@ SIZES = {
     "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
 }
 # The experiment whose model is fine-tuned, with its architecture and vocabulary, by fine-tuning.
-FINETUNED = {"finetune_legal": "pretrain_sotu_tiny", "finetune_biomedical": "pretrain_fiction"}
+FINETUNED = {
+    "finetune_legal": "pretrain_sotu_tiny",
+    "finetune_biomedical": "pretrain_fiction",
+    "finetune_english": "pretrain_english",
+}
 
 
 # The command in the docstring of each experiment.
