@@ -17,7 +17,6 @@ from elmo_jax.settings import setting
 from elmo_jax.tasks.embedded import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
-from elmo_jax.tasks.squad.decode import best_spans
 from elmo_jax.tasks.squad.gru import BiGRU
 
 
@@ -54,8 +53,7 @@ class Squad(nn.Module):
           deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          The loss and the predictions: `start_logits` and `end_logits` [B, T], -1e29 at padding; `spans` int32 [B, 2],
-          the first and the last word of the best answer; and `scores` [B], the scores of these answers.
+          The loss and the predictions: `start_logits` and `end_logits` [B, T], -1e29 at padding.
         """
         units, mask = self.config.units, context.mask
         encoder = BiGRU(units, name="encoder")
@@ -68,9 +66,9 @@ class Squad(nn.Module):
         last = BiGRU(units, name="end")(jnp.concatenate([hidden, first], axis=-1), mask)
         start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
         end = jnp.where(mask, self._dense(1, "end_logits")(last)[..., 0], MASKED)
-        spans, scores = best_spans(start, end, self.config.longest_answer)
-        predictions = {"start_logits": start, "end_logits": end, "spans": spans, "scores": scores}
-        return TaskOutput(answer_loss(start, end, arrays["answers"], mask), predictions)
+        return TaskOutput(
+            answer_loss(start, end, arrays["answers"], mask), {"start_logits": start, "end_logits": end}
+        )
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
         """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""

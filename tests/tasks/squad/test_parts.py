@@ -10,13 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.model.scalar_mix import ScalarMix
 from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_null
-from elmo_jax.tasks.squad.decode import best_spans
+from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.gru import bidirectional_gru
 from tests.tasks.oracle_cases import read_case
 from tests.tasks.squad.from_document_qa import gru
-
-fast_spans = jax.jit(best_spans, static_argnums=2)
-
+from tests.tasks.squad.spans import spans_of_scores
 
 def test_gru():
     case = read_case("squad.npz", "gru")
@@ -40,18 +38,24 @@ def test_elmo_mix():
 def test_best_spans(name):
     case = read_case("squad.npz", name)
     given = case["input"]
-    spans, scores = fast_spans(given["start_logits"], given["end_logits"], int(given["bound"]))
+    spans, scores = spans_of_scores(given["start_logits"], given["end_logits"], int(given["bound"]))
     assert_array_equal(spans, case["output"]["span"])
     assert_allclose(scores, case["output"]["score"], rtol=0, atol=1e-5)
 
 
 def test_ties_go_to_the_shorter_then_the_earlier_span():
     zeros = np.zeros((1, 4), np.float32)
-    assert_array_equal(fast_spans(zeros, zeros, 3)[0], [[0, 0]])
+    assert_array_equal(spans_of_scores(zeros, zeros, 3)[0], [[0, 0]])
     start, end = np.array([[1.0, 1, 0, 0]]), np.array([[0.0, 0, 1, 0]])
-    assert_array_equal(fast_spans(start, end, 3)[0], [[1, 2]])
-    assert_array_equal(fast_spans(start, end, 30)[0], [[1, 2]])  # a bound beyond the context
-    assert_array_equal(fast_spans(start, end, 1)[0], [[0, 0]])
+    assert_array_equal(spans_of_scores(start, end, 3)[0], [[1, 2]])
+    assert_array_equal(spans_of_scores(start, end, 30)[0], [[1, 2]])  # a bound beyond the context
+    assert_array_equal(spans_of_scores(start, end, 1)[0], [[0, 0]])
+
+
+def test_products_of_small_probabilities_do_not_underflow():
+    start, end = np.array([1e-30, 2e-30, 1e-30], np.float32), np.array([1e-30, 1e-30, 3e-30], np.float32)
+    first, last, product = most_probable_span(start, end, 2)
+    assert (first, last) == (1, 2) and product == pytest.approx(6e-60)
 
 
 def test_softmax_with_null_is_stable_and_counts_the_null():

@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.sources import read_part
-from elmo_jax.tasks.squad.decode import best_spans, most_probable_span
 from elmo_jax.tasks.squad.reader import split_selection
 from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
 from tests.tasks import checks
@@ -132,17 +131,6 @@ def test_words_of_a_user_are_split_as_those_of_the_training_text():
     for texts in ([["Who"], ["\u3000"]], [["\u3000"], ["notes"]], [["Who"], ["", ""]]):
         with pytest.raises(UserError, match="with words, got an empty one"):
             TASK.from_words(texts, {})
-
-
-def test_the_best_span_on_the_host_is_the_one_on_the_device():
-    random = np.random.default_rng(0)
-    scores = random.integers(-2, 3, (2, 20, 9)).astype(
-        np.float32
-    )  # sums and products of powers of two are exact, so there are many ties
-    spans, best = jax.jit(best_spans, static_argnums=2)(*scores, 4)
-    found = [most_probable_span(start, end, 4) for start, end in zip(*2**scores, strict=True)]
-    assert found == [(*span, 2**score) for span, score in zip(spans.tolist(), best.tolist(), strict=True)]
-    assert most_probable_span(np.ones(3), np.ones(3), 2) == (0, 0, 1.0)
 
 
 def test_the_question_comes_first_and_padding_has_no_probability():
