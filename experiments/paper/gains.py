@@ -7,7 +7,8 @@ r"""Measures what ELMo gains on a task, as Tables 1, 2 and 3 of the paper do: on
 The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layers mixed; and all layers mixed at the
 `input`, at the `output`, or at `both`. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
 `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in a folder of its own below
-the workdir: if the command is stopped, run it again to resume.
+the workdir: if the command is stopped, run it again to resume. The table is printed, `gains.png` shows it, and
+`gains.json` has the figures of every seed; those of the README's tables are `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
 time      see the table of the task in the README
@@ -26,6 +27,7 @@ from elmo_jax.analysis.report import table
 from elmo_jax.cli.main import main as elmo_jax
 from elmo_jax.config_file import load_file
 from elmo_jax.errors import UserError
+from elmo_jax.files import write_json
 from elmo_jax.runs.report import picture
 from elmo_jax.tasks.report import shown
 
@@ -45,6 +47,9 @@ SETTINGS = {
     "output": ["elmo.layers=all", "elmo.where=output"],
     "both": ["elmo.layers=all", "elmo.where=both"],
 }
+# What `gains.json` has of the results of a row and of its seeds; `bilm` is the fingerprint of the biLM.
+KEPT = ("task", "metric", "bilm", "examples", "dev", "test", "ensemble")
+KEPT_OF_SEEDS = ("seed", "epoch", "dev", "test", "elmo")
 # Settings of all rows, and what to do instead of setting them.
 GIVEN = {
     "bilm": "give the biLM of the rows with ELMo with --bilm",
@@ -85,6 +90,17 @@ def report(found: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [[f"{first['task']}, {first['metric']}", *parts]]
     rows += [[TITLES[row], *(shown(result[part]) for part in parts)] for row, result in found.items()]
     return table(rows)
+
+
+def figures(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what `gains.json` says of each row: the biLM, and the figures of every seed and of their ensemble."""
+    return {
+        row: {
+            **{key: result[key] for key in KEPT if key in result},
+            "seeds": [{key: seed[key] for key in KEPT_OF_SEEDS if key in seed} for seed in result["seeds"]],
+        }
+        for row, result in found.items()
+    }
 
 
 def draw(path: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
@@ -145,8 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status:
             return status
         found[row] = json.loads((options.workdir / row / "result.json").read_text(encoding="utf-8"))
+    write_json(options.workdir / "gains.json", figures(found))
     draw(options.workdir / "gains.png", found)
-    print(f"\n{report(found)}\n\npicture  {options.workdir / 'gains.png'}")
+    print(f"\n{report(found)}\n\nfigures  {options.workdir / 'gains.json'}\npicture  {options.workdir / 'gains.png'}")
     return 0
 
 

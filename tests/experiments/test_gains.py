@@ -34,6 +34,7 @@ def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
     command = ["--config", str(TASK), "--bilm", str(tmp_path / "bilm"), "--workdir", str(workdir), *given]
     assert gains.main([*command, "--rows", "none,top,input"]) == 0
     printed = capsys.readouterr().out
+    written = json.loads((workdir / "gains.json").read_text())
     configs = {
         row: json.loads((workdir / row / "config.json").read_text())["config"] for row in ("none", "top", "input")
     }
@@ -44,6 +45,11 @@ def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
         result = json.loads((workdir / row / "result.json").read_text())
         line = next(line for line in printed.splitlines()[::-1] if line.startswith(title))
         assert f"{result['test']['mean']:.2f} ± {result['test']['sd']:.2f} (n = 2)" in line
+        figures = written[row]
+        assert (figures["bilm"] is None) == (row == "none") and figures["test"] == result["test"]
+        assert [seed["test"]["accuracy"] for seed in figures["seeds"]] == [
+            seed["test"]["accuracy"] for seed in result["seeds"]
+        ]
     assert (workdir / "gains.png").read_bytes().startswith(b"\x89PNG")
     trainings = sorted(workdir.glob("*/seed_*/metrics.jsonl"))
     assert len(trainings) == 6
