@@ -66,9 +66,7 @@ class Squad(nn.Module):
         last = BiGRU(units, name="end")(jnp.concatenate([hidden, first], axis=-1), mask)
         start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
         end = jnp.where(mask, self._dense(1, "end_logits")(last)[..., 0], MASKED)
-        return TaskOutput(
-            answer_loss(start, end, arrays["answers"], mask), {"start_logits": start, "end_logits": end}
-        )
+        return TaskOutput(answer_loss(start, end, arrays["answers"], mask), {"start_logits": start, "end_logits": end})
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
         """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""

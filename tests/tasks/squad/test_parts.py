@@ -16,6 +16,7 @@ from tests.tasks.oracle_cases import read_case
 from tests.tasks.squad.from_document_qa import gru
 from tests.tasks.squad.spans import spans_of_scores
 
+
 def test_gru():
     case = read_case("squad.npz", "gru")
     inputs, length = case["input"]["x"], case["input"]["length"]
