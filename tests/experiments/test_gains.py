@@ -10,10 +10,13 @@ from types import ModuleType
 
 import pytest
 
+import elmo_jax
+from elmo_jax.tasks.report import statistics
 from tests.tasks.tagging import overrides, write_problem
 
 FILE = Path(__file__).parents[2] / "experiments" / "paper" / "gains.py"
 TASK = FILE.parents[1] / "task_pos.py"
+README = FILE.parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,33 @@ def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
     before = [path.read_bytes() for path in trainings]
     assert gains.main([*command, "--rows", "none,top,input"]) == 0
     assert before == [path.read_bytes() for path in trainings]  # nothing was trained again
+
+
+def table_above(picture: str) -> dict[str, str]:
+    """Returns the rows of the README's table above a picture, by their first cell."""
+    above = README.read_text().split(f"](experiments/paper/{picture})")[0]
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", above.rpartition("\n|---")[2], re.MULTILINE)
+    return dict(rows)
+
+
+@pytest.mark.parametrize("path", sorted(FILE.parent.glob("gains_*.json")), ids=lambda path: path.stem)
+def test_the_readme_has_the_figures_of_every_seed(gains, path):
+    """The tables are of these runs, all of them with the biLM that is in the package."""
+    rows = table_above(path.with_suffix(".png").name)
+    fingerprint = elmo_jax.load_bilm("english").fingerprint
+    for name, row in json.loads(path.read_text()).items():
+        assert row["bilm"] == (None if name == "none" else fingerprint)
+        found = {}
+        for part in ("test", "dev"):
+            for metric in row["seeds"][0][part]:
+                values = statistics([seed[part][metric] for seed in row["seeds"]])
+                found[part, metric] = f"{values['mean']:.2f} ± {values['sd']:.2f}"
+            assert row[part] == statistics([seed[part][row["metric"]] for seed in row["seeds"]])
+        together = [f"{value:.2f}" for value in row["ensemble"]["test"].values()] if "ensemble" in row else []
+        cells = rows[gains.TITLES[name]].split(" | ")
+        assert {found["test", row["metric"]], found["dev", row["metric"]]} <= set(cells)
+        for cell in cells:
+            assert cell in found.values() or set(cell.split(", ")) <= set(together) or "%" in cell or not cell.strip()
 
 
 def test_settings_without_elmo_are_those_of_the_docstrings(gains):
