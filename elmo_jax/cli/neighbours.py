@@ -25,8 +25,11 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--word", required=True, metavar="WORD", help="the word, spelled as in the text")
     parser.add_argument(
         "--sentence",
+        action="append",
+        default=[],
         metavar="TEXT",
-        help="a tokenized sentence; its first occurrence of the word is taken (default: sentences of the text)",
+        help="a tokenized sentence, or several, each with this option; the first occurrence of the word in it is taken"
+        " (default: sentences of the text)",
     )
     parser.add_argument(
         "--among",
@@ -78,9 +81,8 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.embedding.bilm import load_bilm
 
     sentences = read_text(options.text, text_options(options))
-    if options.sentence is not None:
-        queries = [occurrence_in(tuple(options.sentence.split()), options.word)]
-    else:
+    queries = [occurrence_in(tuple(sentence.split()), options.word) for sentence in options.sentence]
+    if not queries:
         queries = occurrences(sentences, options.word)[: options.occurrences]
         if not queries:
             raise UserError(f"{options.text}: the word {options.word!r} is not in the text; give a --sentence with it")

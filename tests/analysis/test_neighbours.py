@@ -152,6 +152,10 @@ def test_the_command(
     assert list((tmp_path / "cache").glob("*.layers"))
     assert run(*files, "--word", "play", "--sentence", "a play by her", "--number", "1") == 0
     assert capsys.readouterr().out.startswith("\na [play] by her\n  ")
+    both = ["--sentence", "a play by her", "--sentence", "they play"]
+    assert run(*files, "--word", "play", *both, "--number", "1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[n] for n in (0, 1, 3, 4)] == ["", "a [play] by her", "", "they [play]"] and len(lines) == 6
     (tmp_path / "one.txt").write_text("a play by her\n")
     for among, what in (("words", "no word"), ("uses", "no use of the word")):
         assert run(files[0], tmp_path / "one.txt", "--word", "play", "--format", "lines", "--among", among) == 0
