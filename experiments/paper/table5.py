@@ -11,13 +11,13 @@ data      SemCor 3.0, from the page of Rada Mihalcea; the five all-words sets, f
           Framework of Raganato et al. (2017), whose version of SemCor is read too; index.sense, in the folder dict of
           WordNet 3.0, from Princeton
 hardware  2 CPU cores
-time      4 minutes per biLM of the packaged size, of which 188 s embed SemCor's 820,000 words (4,365 per second),
+time      4 minutes per biLM of the packaged size, of which 163 s embed SemCor's 820,000 words (5,038 per second),
           beside another job
 expected  a first-sense baseline of 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), which does not
           depend on the biLM; the second layer above the first, and both above the token layer
-measured  with the biLM after 12.7 M tokens: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.2, first
-          layer 61.6, second layer 62.9, which is 1.27 (95% interval 0.71 to 1.82) above the first. The paper has 67.4
-          and 69.0
+measured  with the packaged biLM: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.4, first layer
+          62.5, second layer 63.7, which is 1.25 (95% interval 0.62 to 1.88) above the first. The paper has 67.4 and
+          69.0
 """
 
 from __future__ import annotations
