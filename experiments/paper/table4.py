@@ -13,9 +13,9 @@ data      SemCor 3.0, from the page of Rada Mihalcea; GloVe's vectors, from the 
 hardware  2 CPU cores
 time      3 minutes for SemCor's 820,000 words with the packaged biLM, 20 s once they are embedded
 expected  the neighbours have the sense of the query: sport near sport, the theatre near the theatre
-measured  the biLM after 12.7 M tokens does not: both lists mix sport and theatre ("made a play for that money", "a
-          Broadway play", "a fast double play"), and the nearest neighbours share the form of the sentence ("made a",
-          "signed to do a") rather than its subject. The uses of "bank" in the README do come apart
+measured  the packaged biLM does not: both lists mix sport and theatre ("made a play for that money", "a Broadway
+          play", "a fast double play"), and many neighbours share the form of the sentence ("made a", "signed to do a")
+          rather than its subject. The uses of "bank" in the README do come apart
 """
 
 from __future__ import annotations
