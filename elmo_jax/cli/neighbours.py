@@ -45,13 +45,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="N",
         help="without --sentence: number of occurrences of the word in the text (default: %(default)s)",
     )
-    parser.add_argument(
-        "--number",
-        type=whole(1),
-        default=10,
-        metavar="N",
-        help="number of neighbours per occurrence (default: %(default)s)",
-    )
+    number = "number of neighbours per occurrence (default: %(default)s)"
+    parser.add_argument("--number", type=whole(1), default=10, metavar="N", help=number)
     parser.add_argument(
         "--layer",
         type=whole(0),

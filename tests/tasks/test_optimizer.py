@@ -38,7 +38,7 @@ def test_warmup_and_cosine() -> None:
 
 
 def test_plateau() -> None:
-    """As in AllenNLP, `patience` bad evaluations are tolerated; the next one decays the rate, and counting restarts."""
+    """The rate decays after more than `patience` bad evaluations, as in AllenNLP, and counting restarts."""
 
     def rate(metrics: list[float], patience: int = 1) -> float:
         config = TaskOptimizerConfig(learning_rate=8.0, schedule="plateau", decay=0.5, plateau_patience=patience)
