@@ -129,12 +129,12 @@ class TaskRun:
         chosen = training_share(splits["train"], config)
         self._labels: Labels = task.labels(chosen, config)
         self._vocabulary, self._table = words
-        self._layers = layers_of(task, config, bilm, {**splits, "train": chosen}, workdir)
+        fitting = short_enough(task, chosen, config)
+        self._layers = layers_of(task, config, bilm, {**splits, "train": fitting}, workdir)
         self._program = make_program(task, config, self._labels, self._vocabulary, self._table, bilm, mesh)
         encoder = TextEncoder(config, self._vocabulary, bilm, self._layers)
         devices = mesh.size if task.rows_are_examples else 1
         settings = (self._labels, encoder, config.train.batch_size, devices, config.train.shapes)
-        fitting = short_enough(task, chosen, config)
         train = TaskData(task, fitting, *settings, max_sentences=config.train.max_sentences)
         known = train.groups.shapes
         self._data = {"train": train, **{n: TaskData(task, splits[n], *settings, known) for n in ("dev", "test")}}

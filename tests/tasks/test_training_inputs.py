@@ -1,6 +1,7 @@
 """Tests what the training of a task refuses, and what it does with words that are rare or have no vector."""
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,21 @@ def test_a_disk_without_room_for_the_layers_is_told(
     with pytest.raises(UserError, match=r"\.layers: cannot be written \(No space left on device\)"):
         train(folder, tmp_path / "run", *elmo)
     assert not list((tmp_path / "layers").glob("[!.]*"))
+
+
+def distinct_sentences(path: Path) -> set[tuple[str, ...]]:
+    blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
+    return {tuple(line.split("\t")[1] for line in block.splitlines()) for block in blocks}
+
+
+def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(folder: Path, tmp_path: Path) -> None:
+    elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
+    train(folder, tmp_path / "run", *elmo, "train.max_length=3", "train.epochs=1")
+    found = [json.loads(path.read_text())["sentences"] for path in (tmp_path / "layers").glob("*.json")]
+    sentences = {name: distinct_sentences(folder / f"{name}.conllu") for name in ("train", "dev", "test")}
+    short = {sentence for sentence in sentences["train"] if len(sentence) <= 3}
+    assert 0 < len(short) < len(sentences["train"])
+    assert sorted(found) == sorted(map(len, (short, sentences["dev"], sentences["test"])))
 
 
 def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:
