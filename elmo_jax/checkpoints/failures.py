@@ -15,6 +15,8 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
+from elmo_jax.errors import PeerLost
+
 _NUMBER = re.compile(r"os_error_code='(\d+)'")  # the operating system's error number in messages of TensorStore
 
 
@@ -56,7 +58,8 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
     """Returns the barrier at which Orbax's threads of all processes wait for each other, or None for one process.
 
     Orbax enters its own barrier even if this process could not write its part, and reports the failure only when the
-    barrier times out after ten minutes. With this barrier it reports the failure at once.
+    barrier times out after ten minutes. With this barrier it reports the failure at once. Orbax also calls every failure
+    of the barrier a timeout; this barrier raises `PeerLost`, since another process has not written its part.
     """
     if jax.process_count() == 1:
         return None
@@ -66,7 +69,14 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
         error = sys.exc_info()[1]  # the failure that the thread is handling
         if error is not None:
             raise error
-        meet(key=key, timeout_ms=timeout_ms)
+        try:
+            meet(key=key, timeout_ms=timeout_ms)
+        except jax.errors.JaxRuntimeError as lost:
+            why = " ".join(str(lost).split())[:200]
+            raise PeerLost(
+                f"another process has not written its part of a checkpoint ({why});"
+                " the same launch resumes from the last checkpoint"
+            ) from lost
 
     return meet_unless_failed
 

@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from elmo_jax import files
 from elmo_jax.checkpoints import failures, manifest, trees
 from elmo_jax.distributed.collectives import is_first, of_first
-from elmo_jax.errors import UserError
+from elmo_jax.errors import PeerLost, UserError
 
 _log = logging.getLogger(__name__)
 _ASIDE = ".damaged"
@@ -97,11 +97,15 @@ class Checkpoints:
 
         Raises:
           UserError: the save failed; the message names the step, the reason and the last good checkpoint.
+          PeerLost: another process has not written its part.
         """
         if self._saving is None or self._manager is None:
             return
         try:
             self._manager.wait_until_finished()
+        except PeerLost:
+            self._saving = None
+            raise
         except Exception as error:  # the writing threads may raise any exception, which is kept as the cause
             raise self._failure(error) from error
         self._known.add(self._saving[0])

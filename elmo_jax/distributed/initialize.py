@@ -5,8 +5,8 @@ variables. Anywhere else three options describe them. Without either, the proces
 
 JAX's own heartbeat detects a process that dies, or that is suspended or unreachable for `HEARTBEAT_SECONDS`, and aborts
 all others (status 134, SIGABRT, after JAX's own error messages). If the collectives meet a closed connection first, as
-Gloo does between CPUs, the process ends with status 75 and a line that says so. In either case the same launch resumes
-from the last checkpoint.
+Gloo does between CPUs, or the barrier of a checkpoint fails first, the process ends with status 75 and a line that says
+so. In either case the same launch resumes from the last checkpoint.
 """
 
 from __future__ import annotations
