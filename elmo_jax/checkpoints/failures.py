@@ -58,8 +58,8 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
     """Returns the barrier at which Orbax's threads of all processes wait for each other, or None for one process.
 
     Orbax enters its own barrier even if this process could not write its part, and reports the failure only when the
-    barrier times out after ten minutes. With this barrier it reports the failure at once. Orbax also calls every failure
-    of the barrier a timeout; this barrier raises `PeerLost`, since another process has not written its part.
+    barrier times out after ten minutes. With this barrier it reports the failure at once. Orbax also calls every
+    failure of the barrier a timeout; this barrier raises `PeerLost`, since another process has not written its part.
     """
     if jax.process_count() == 1:
         return None
