@@ -14,7 +14,7 @@ _RUNS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-
 _LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
 _SENTENCE_END = re.compile(rb"[.!?][\"')]?\s*$")
 _FEWEST_LINES = 20  # that say where lines end
-_LONGEST_WORDS = 6  # the mean number of letters per run above which runs are clauses rather than words
+_LONGEST_WORDS = 6  # the mean number of letters between blanks above which they are clauses rather than words
 
 
 def is_unspaced(text: str, are_words: bool) -> bool:
@@ -22,14 +22,14 @@ def is_unspaced(text: str, are_words: bool) -> bool:
 
     Args:
       text: the text.
-      are_words: whether the text should be words separated by blanks. If so, it counts as not split only if the runs of
-        such letters are as long as clauses; otherwise it always does.
+      are_words: whether the text should be words separated by blanks. If so, it counts as not split only if there are
+        as many such letters between two blanks as clauses have; otherwise it always does.
     """
-    runs = _RUNS.findall(text)
-    letters = sum(map(len, runs))
-    if not runs or 2 * letters < sum(map(str.isalpha, text)):
+    letters = sum(map(len, _RUNS.findall(text)))
+    if not letters or 2 * letters < sum(map(str.isalpha, text)):
         return False
-    return not are_words or letters > _LONGEST_WORDS * len(runs)
+    words = sum(_RUNS.search(word) is not None for word in text.split())
+    return not are_words or letters > _LONGEST_WORDS * words
 
 
 def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:

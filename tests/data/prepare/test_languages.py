@@ -69,6 +69,19 @@ def test_text_without_blanks_is_refused_with_advice(tmp_path: Path, format: str)
     assert "text.txt, line 1" in str(error.value) and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("format", ["auto", "lines"])
+def test_short_clauses_are_not_taken_for_words(tmp_path: Path, format: str) -> None:
+    """Marks between clauses separate no words; the same text with a blank after every word or two is split."""
+    clauses = "我坐在河边。银行借给我钱。今天天气很好，我们去散步，然后去银行取钱，再回家吃饭，看书，睡觉。\n" * 20
+    (tmp_path / "text.txt").write_text(clauses, encoding="utf-8")
+    with pytest.raises(UserError, match=r"text.txt, line 1: .* without blanks between words"):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
+    split = "我 坐 在 河边 。 银行 借给 我 钱 。 今天 天气 很 好 ， 我们 去 散步 。\n" * 20
+    (tmp_path / "split.txt").write_text(split, encoding="utf-8")
+    corpus = prepare([str(tmp_path / "split.txt")], tmp_path / "split", TextOptions(format), progress=False, workers=1)
+    assert corpus.report["splits"]["train"]["words"] > 300
+
+
 def test_a_document_without_blanks_among_others_is_left_out(tmp_path: Path) -> None:
     english = [f"It rained all day in town {number}. We stayed at home.\n\n" for number in range(40)]
     prepared = []
