@@ -30,9 +30,9 @@ def test_every_setting_has_a_line_with_its_default_and_range(capsys: pytest.Capt
 
 def test_what_a_file_and_the_command_line_change(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(ROOT / "experiments" / "pretrain_sotu_tiny.py")
-    lines = listed(capsys, file, "--config.train.batch_size=32")
+    lines = listed(capsys, file, "--config.train.batch_size=16")
     assert lines["model.lstm.cells"].startswith("256  (default 4096; a number of at least 1")
-    assert lines["train.batch_size"].startswith("32  (default 384; ")
+    assert lines["train.batch_size"].startswith("16  (default 384; ")
 
 
 @pytest.mark.parametrize("task", NAMES)
