@@ -47,18 +47,19 @@ are not part of the final held-out text) on 2 CPU cores:
 
 Doubling the number of updates gains most; at this length, a wider projection gains more than more cells.
 
-Runs over 0.5, 1 and 2% of the text with the settings below, a warm-up of a tenth of the steps and the learning rate at 0 at
-the end say what more text and more parameters give (average perplexity on 40,000 held-out tokens, 100,000 words):
+Runs over 0.5, 1 and 2% of the text with the settings below, a warm-up of a tenth of the steps and the learning rate
+at 0 at the end say what more text and more parameters give (average perplexity on 40,000 held-out tokens, 100,000
+words):
 
     cells  projection  parameters  0.21 M tokens  0.42 M  0.84 M
       256          64       1.2 M          823.4   486.3   324.6
       512         128       3.0 M          763.5   453.4   296.5
       512         256       5.4 M          766.4   428.8   282.8
 
-Twice the tokens multiply the perplexity of the largest by 0.56 and then by 0.66. Later they gain less: between 4.8 M and
-12.7 M tokens (164.9 and 128.7, above) twice as many multiply it by 0.84. If that went on, a whole epoch of 42.5 M tokens
-would end at about 95. Twice the parameters, at 0.84 M tokens, multiply it by 0.94. So of more compute, all should go
-into more text first.
+Twice the tokens multiply the perplexity of the largest by 0.56 and then by 0.66. Later they gain less: between 4.8 M
+and 12.7 M tokens (164.9 and 128.7, above) twice as many multiply it by 0.84. If that went on, a whole epoch of 42.5 M
+tokens would end at about 95. Twice the parameters, at 0.84 M tokens, multiply it by 0.94. So of more compute, all
+should go into more text first.
 """
 
 from ml_collections import ConfigDict
