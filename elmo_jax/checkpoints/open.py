@@ -7,6 +7,7 @@ export, the model is its newest checkpoint that is intact.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pathlib
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM, is_export, read_export
 from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.checkpoints.manifest import scores
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
 from elmo_jax.checkpoints.safetensors import SUFFIX, is_safetensors, read_safetensors
 from elmo_jax.checkpoints.softmax_layout import from_lanes, stored_rows
@@ -25,7 +27,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.folder import read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.perplexity import of_record
+from elmo_jax.runs.perplexity import geometric_mean, has_perplexities, of_record
 from elmo_jax.runs.report import read_result
 
 if TYPE_CHECKING:  # not imported otherwise, since an export can be opened without the data packages
@@ -137,11 +139,34 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     if len(params["softmax"]["bias"]) != stored_rows(corpus.vocabulary_size):
         raise UserError(f"{run}: step {made} has the softmax layout of another version of elmo_jax; use that version")
     params = from_lanes(params, corpus.vocabulary_size)
-    records = read_records(folder / "metrics.jsonl")
-    measured = [r for r in records if r["step"] == made and "heldout/perplexity/average" in r]
-    heldout = of_record(measured[-1] if measured else None, "heldout")
+    heldout = _heldout_of_step(folder, made)
     info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
     return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
+
+
+def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
+    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured.
+
+    Raises:
+      UserError: the metrics contradict themselves or the checkpoint, whose manifest has the average and a checksum.
+    """
+    path = run / "metrics.jsonl"
+    records = [record for record in read_records(path) if record["step"] == step]
+    found = next((of_record(r, "heldout") for r in reversed(records) if has_perplexities(r, "heldout")), None)
+    score = scores(run / "checkpoints", [step]).get(step)
+    if found is None:
+        is_intact = score is None or not path.exists()
+    else:
+        is_intact = min(found.values()) > 0
+        is_intact = is_intact and found["average"] == geometric_mean(found["forward"], found["backward"])
+        # The record may be of an earlier launch on other devices, whose results are equal only up to rounding.
+        is_intact = is_intact and (score is None or math.isclose(found["average"], score, rel_tol=1e-3))
+    if not is_intact:
+        raise UserError(
+            f"{path}: damaged: the held-out perplexity of step {step} is not that of its checkpoint; restore the file"
+            " from a copy, or move it away to load the biLM without its perplexities"
+        )
+    return found
 
 
 def _chosen_step(run: Path, checkpoints: Checkpoints, step: str) -> int | None:

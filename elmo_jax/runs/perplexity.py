@@ -29,7 +29,7 @@ class Perplexity:
     @property
     def average(self) -> float:
         """The geometric mean of both, which is exp of the mean of both losses, as in the original."""
-        return math.sqrt(self.forward) * math.sqrt(self.backward)
+        return geometric_mean(self.forward, self.backward)
 
     def as_dict(self) -> dict[str, float]:
         """Returns a dict with the keys `forward`, `backward` and `average`."""
@@ -41,6 +41,16 @@ class Perplexity:
 
     def __str__(self) -> str:
         return f"forward {self.forward:,.1f} · backward {self.backward:,.1f} · average {self.average:,.1f}"
+
+
+def geometric_mean(forward: float, backward: float) -> float:
+    """Returns the geometric mean of two perplexities, whose product may be too large for a float."""
+    return math.sqrt(forward) * math.sqrt(backward)
+
+
+def has_perplexities(record: Mapping[str, Any], text: str) -> bool:
+    """Returns whether a record of `metrics.jsonl` has the perplexities of a text."""
+    return all(f"{text}/perplexity/{name}" in record for name in PERPLEXITIES)
 
 
 def of_record(record: Mapping[str, Any] | None, text: str) -> dict[str, float] | None:
