@@ -40,8 +40,14 @@ def preferred_form(mesh: Mesh) -> LSTMForm:
 
 
 def preferred_encoder_chunk(mesh: Mesh) -> int:
-    """Returns the number of distinct words to encode at a time; accelerators need larger products to be efficient."""
-    return 256 if mesh.devices.flat[0].platform == "cpu" else 1024
+    """Returns the number of distinct words to encode at a time.
+
+    Products must be large to be efficient on an accelerator, or on all cores of a CPU together. Where each core is a
+    device, it has few words, and a large last chunk would be mostly padding.
+    """
+    if mesh.devices.flat[0].platform != "cpu":
+        return 1024
+    return 256 if mesh.size == 1 else 64
 
 
 def model_for(config: Config, mesh: Mesh) -> BiLM:

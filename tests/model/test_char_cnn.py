@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from elmo_jax.characters import PADDING
 from elmo_jax.config import CharCNNConfig
 from elmo_jax.model import reference
-from elmo_jax.model.char_cnn import EncoderSettings, encode_words
+from elmo_jax.model.char_cnn import EncoderSettings, add_one_by_one, add_product, add_rows, encode_words
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
 
@@ -122,3 +122,17 @@ def test_initial_values_are_those_of_the_original():
     tanh = TokenEncoder(CharCNNConfig(16, ((7, 1024),), 0, "tanh", POSITIONS), 512)
     kernel = jax.jit(tanh.init)(jax.random.key(0), jnp.zeros((1, POSITIONS), jnp.int32))["params"]["filter_0"]["kernel"]
     assert np.std(kernel) == pytest.approx((7 * 16) ** -0.5, rel=0.01)
+
+
+def test_rows_are_added_the_same_on_a_cpu_and_on_an_accelerator():
+    rng = np.random.default_rng(3)
+    table, ids = rng.normal(size=(7, 4)).astype(np.float32), rng.integers(0, 9, 200)  # 7 and 8 are left out
+    vectors = rng.normal(size=(200, 4)).astype(np.float32)
+    expected = table.astype(np.float64)
+    for row, vector in zip(ids, vectors, strict=True):
+        if row < 7:
+            expected[row] += vector
+    for add in (add_one_by_one, add_product):
+        assert_allclose(add(jnp.asarray(table), jnp.asarray(ids), jnp.asarray(vectors)), expected, atol=2e-5)
+    shaped = add_rows(jnp.asarray(table), jnp.asarray(ids).reshape(20, 10), jnp.asarray(vectors).reshape(20, 40))
+    assert_allclose(shaped, expected, atol=2e-5)
