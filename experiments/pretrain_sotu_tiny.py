@@ -4,9 +4,9 @@
     elmo-jax pretrain --config experiments/pretrain_sotu_tiny.py --workdir runs/sotu_tiny
 
 hardware  2 CPU cores
-time      3 min 20 s at 8,400 tokens/s, 4 min 9 s with the installation, in an hour in which the earlier settings
-          (64 rows, 2,048 negatives) ran at 9,000 to 9,500 tokens/s
-result    106.7 held-out perplexity (forward 107.2, backward 106.2; full softmax over 21,644 words); before training
+time      2 min 51 s at 10,200 tokens/s, 3 min 43 s with the installation, in an hour in which the code before, with
+          the earlier settings (64 rows, 2,048 negatives), ran at 9,500 to 10,300 tokens/s
+result    106.3 held-out perplexity (forward 107.1, backward 105.5; full softmax over 21,644 words); before training
           21,554
 measured  the time and the result. Five runs on these held-out speeches chose the earlier settings, with which a whole
           epoch ended at 108.6. Runs on another division, whose held-out speeches are 5% of the training text, chose

@@ -31,12 +31,14 @@ from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.distributed.processors import FEWEST_ROWS
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.environment import available_cores
-from elmo_jax.model import lstm, reference
+from elmo_jax.model import char_cnn, lstm, reference
 from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
 from elmo_jax.model.precision import Precision
+from elmo_jax.training import partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows
 
 STEPS = 20
@@ -109,6 +111,11 @@ def encoder_levers(batch: Batch, turns: int) -> None:
     unsorted = batch.encoder(mixed, len(mixed))
     compare("short words first", ("as they come", unsorted), ("sorted", batch.encoder(batch.words, len(mixed))), turns)
 
+    product = batch.encoder(batch.words, batch.count)
+    with mock.patch.object(char_cnn, "add_rows", _add_by_product):
+        product()  # compiles
+    compare("characters' gradients, on a CPU", ("one-hot product", product), ("row by row", cut), turns)
+
     config, projection = batch.size.model.char_cnn, batch.size.model.lstm.projection
     lengths = np.sum(np.asarray(batch.words) != PADDING, 1)
     widest = max(width for width, _ in config.filters)
@@ -134,6 +141,10 @@ def encoder_levers(batch: Batch, turns: int) -> None:
         (f"own, {positions} positions", lambda: own(encoder, characters)),
         max(1, turns // 2),
     )
+
+
+def _add_by_product(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
+    return char_cnn.add_product(table, ids.reshape(-1), vectors.reshape(-1, table.shape[1]))
 
 
 def lstm_levers(batch: Batch, turns: int) -> None:
@@ -240,7 +251,7 @@ def softmax_levers(batch: Batch, turns: int, vocabulary_size: int) -> None:
 
 
 def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
-    """Measures whole training steps with one device per core."""
+    """Measures whole training steps with one device per core, and with how many words such a device encodes at once."""
     size, devices, steps = SIZES[name], jax.devices(), 4 if name == "tiny" else 1
     one, all_devices = (
         Training(size, corpus, make_mesh(devices[:number]), size.rows, Precision.FLOAT32)
@@ -252,6 +263,17 @@ def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
         (f"{len(devices)} devices", lambda: all_devices.run(steps)),
         turns,
     )
+    if name == "tiny":
+        mesh, rows = make_mesh(devices), FEWEST_ROWS * len(devices)
+        with mock.patch.object(partitioning, "preferred_encoder_chunk", return_value=256):
+            large = Training(size, corpus, mesh, rows, Precision.FLOAT32)
+        small = Training(size, corpus, mesh, rows, Precision.FLOAT32)
+        compare(
+            f"step of {rows} rows: words per chunk",
+            (f"256 on {len(devices)} devices", lambda: large.run(2 * steps)),
+            (f"{partitioning.preferred_encoder_chunk(mesh)}", lambda: small.run(2 * steps)),
+            turns,
+        )
 
 
 def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
