@@ -1,35 +1,69 @@
 """Tests what a process asks of the C library."""
 
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
 
-# Counts the page faults of forty pieces of 100 MB, allocated one after the other in a thread, as XLA does.
+from elmo_jax.training.partitioning import LARGEST_BLOCK
+
+# Counts the page faults of a program with ten temporary arrays of 10 MB per device, which XLA runs on its own threads.
 CODE = """
-import ctypes, resource, sys, threading
+import hashlib, resource, sys
 from elmo_jax.environment import keep_freed_memory
-if sys.argv[1] == "kept":
-    keep_freed_memory()
-library = ctypes.CDLL(None)
-library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-def pieces():
-    for _ in range(40):
-        piece = library.malloc(100_000_000)
-        library.memset(piece, 1, 100_000_000)
-        library.free(piece)
-thread = threading.Thread(target=pieces)
-thread.start()
-thread.join()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+memory, block, dispatch = sys.argv[1:]
+if memory != "returned":
+    keep_freed_memory(per_thread=memory == "per_thread")
+import jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_cpu_enable_async_dispatch", dispatch == "asynchronous")
+def program(x):
+    parts = jax.lax.optimization_barrier([x * i for i in range(10)])
+    return sum(part @ part.T for part in parts)
+devices = jax.devices()
+mesh = jax.sharding.Mesh(np.array(devices), "d")
+rows = jax.sharding.PartitionSpec("d")
+mapped = jax.shard_map(program, mesh=mesh, in_specs=rows, out_specs=rows)
+run = jax.jit(mapped, compiler_options={"xla_multiheap_size_constraint_per_heap": int(block)})
+x = jax.device_put(np.random.default_rng(0).normal(size=(200 * len(devices), 12_500)).astype(np.float32))
+for _ in range(5):
+    y = jax.block_until_ready(run(x))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    y = jax.block_until_ready(run(x))
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults, hashlib.sha256(np.asarray(y).tobytes()).hexdigest())
 """
+NO_LIMIT = -1
+
+
+def measured(memory: str, block: int, devices: int, dispatch: str = "asynchronous") -> tuple[int, str]:
+    """Returns the number of page faults and the digest of the result."""
+    settings = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    command = [sys.executable, "-c", CODE, memory, str(block), dispatch]
+    ran = subprocess.run(command, env=environment | settings, capture_output=True, text=True, check=True)
+    assert not ran.stderr
+    faults, digest = ran.stdout.split()
+    return int(faults), digest
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_freed_memory_is_used_again():
-    def faults(how: str) -> int:
-        return int(subprocess.run([sys.executable, "-c", CODE, how], capture_output=True, check=True).stdout)
+    returned, digest = measured("returned", NO_LIMIT, 1)
+    shared, of_shared = measured("shared", NO_LIMIT, 1)
+    per_thread, of_per_thread = measured("per_thread", NO_LIMIT, 1, dispatch="inline")
+    assert max(shared, per_thread) < returned / 4
+    assert digest == of_shared == of_per_thread
 
-    assert faults("kept") < faults("given back") / 4
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_threads_of_several_devices_keep_blocks_of_limited_size():
+    one_block, digest = measured("per_thread", NO_LIMIT, 2)
+    several, of_several = measured("per_thread", LARGEST_BLOCK, 2)
+    assert several < one_block / 4
+    assert digest == of_several

@@ -1,8 +1,9 @@
 """Measures the gain of each optimisation for speed alone: `python -m tools.levers data/sotu` (or `make levers`).
 
-Each optimisation is run in turns with its plain form, which is equal to it by the tests, in one process, so that the
-other load of the machine affects both. In training, the forward and the backward pass are timed. The table has the
-medians of the wall time and of the processor time of all cores, which other processes disturb less.
+Each optimisation is run in turns with its plain form, which is equal to it by the tests, in one process (in several
+where the settings of the C library differ), so that the other load of the machine affects both. In training, the
+forward and the backward pass are timed. The table has the medians of the wall time and of the processor time of all
+cores, which other processes disturb less.
 
 Shapes: U distinct words, W characters, T steps, B rows, P dimension of the projection, C cells, V words of the
 vocabulary.
@@ -11,9 +12,14 @@ vocabulary.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,10 +37,9 @@ from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.distributed.processors import FEWEST_ROWS
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.environment import available_cores
+from elmo_jax.environment import available_cores, keep_freed_memory
 from elmo_jax.model import char_cnn, lstm, reference
 from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
 from elmo_jax.model.precision import Precision
@@ -42,18 +47,31 @@ from elmo_jax.training import partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows
 
 STEPS = 20
+ROWS_OF_A_DEVICE = 16  # in `make pretrain` on 2 cores
 Form = Callable[[], Any]
+TimedForm = Callable[[], tuple[float, float]]
 
 
 def compare(title: str, plain: tuple[str, Form], lever: tuple[str, Form], turns: int) -> None:
     """Runs both forms in turns and prints one line."""
+    compare_timed(title, (plain[0], partial(_timed, plain[1])), (lever[0], partial(_timed, lever[1])), turns)
+
+
+def _timed(form: Form) -> tuple[float, float]:
+    """Runs a form and returns its seconds and its processor seconds."""
+    wall, processor = time.perf_counter(), time.process_time()
+    jax.block_until_ready(form())
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def compare_timed(title: str, plain: tuple[str, TimedForm], lever: tuple[str, TimedForm], turns: int) -> None:
+    """Runs both forms in turns, which return their seconds and their processor seconds, and prints one line."""
     found: dict[str, list[tuple[float, float]]] = {"plain": [], "lever": []}
     for turn in range(turns + 1):
         for name, (_, form) in (("plain", plain), ("lever", lever)):
-            wall, processor = time.perf_counter(), time.process_time()
-            jax.block_until_ready(form())
+            times = form()
             if turn:  # the first turn compiles
-                found[name].append((time.perf_counter() - wall, time.process_time() - processor))
+                found[name].append(times)
     wall, processor = (
         [statistics.median(times[kind] for times in found[name]) for name in ("plain", "lever")] for kind in (0, 1)
     )
@@ -264,7 +282,7 @@ def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
         turns,
     )
     if name == "tiny":
-        mesh, rows = make_mesh(devices), FEWEST_ROWS * len(devices)
+        mesh, rows = make_mesh(devices), ROWS_OF_A_DEVICE * len(devices)
         with mock.patch.object(partitioning, "preferred_encoder_chunk", return_value=256):
             large = Training(size, corpus, mesh, rows, Precision.FLOAT32)
         small = Training(size, corpus, mesh, rows, Precision.FLOAT32)
@@ -274,6 +292,31 @@ def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
             (f"{partitioning.preferred_encoder_chunk(mesh)}", lambda: small.run(2 * steps)),
             turns,
         )
+
+
+def memory_lever(name: str, corpus: Path, turns: int, environment: dict[str, str]) -> None:
+    """Measures training steps as `pretrain` makes them, without and with both forms of `keep_freed_memory`."""
+    steps = 4 if name == "tiny" else 1
+    command = [sys.executable, "-m", "tools.steps", str(corpus), name, f"--steps={steps}"]
+    with contextlib.ExitStack() as stack:
+
+        def form(memory: str) -> TimedForm:
+            process = subprocess.Popen(
+                [*command, memory], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            questions, answers = stack.enter_context(process).stdin, process.stdout
+            assert questions is not None and answers is not None
+
+            def once() -> tuple[float, float]:
+                print(file=questions, flush=True)
+                wall, processor = map(float, answers.readline().split())
+                return wall, processor
+
+            return once
+
+        returned, shared, per_thread = form("returned"), form("shared"), form("per_thread")
+        compare_timed("step: freed memory kept", ("returned", returned), ("shared by the threads", shared), turns)
+        compare_timed("step: memory per thread", ("shared", shared), ("per thread", per_thread), turns)
 
 
 def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
@@ -318,6 +361,8 @@ def main() -> None:
         "--turns", type=int, default=8, help="number of times that each form is timed (default: %(default)s)"
     )
     options = parser.parse_args()
+    environment = dict(os.environ)
+    keep_freed_memory()  # as the commands do
     corpus = Corpus.open(options.corpus)
     jax.config.update("jax_num_cpu_devices", min(2, available_cores()))  # all but `devices_lever` use the first one
     for name in options.sizes.split(","):
@@ -327,6 +372,7 @@ def main() -> None:
         lstm_levers(batch, options.turns)
         directions_lever(batch, options.turns)
         devices_lever(name, corpus, options.turns)
+        memory_lever(name, options.corpus, options.turns, environment)
         softmax_levers(batch, options.turns, batch.size.vocabulary_size)
         if name == "small":
             softmax_levers(batch, max(1, options.turns // 3), 793_471)

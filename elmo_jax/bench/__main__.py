@@ -26,8 +26,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
-    keep_freed_memory()  # as the commands do
     part, size = options.name.split("/")
+    keep_freed_memory(per_thread=part == "train")  # as the commands do
     try:
         corpus = Corpus.open(options.corpus)
         if part == "train":  # as `pretrain` does

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _options(arguments)
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
-        keep_freed_memory()
+        keep_freed_memory(per_thread=getattr(options, "divides_cpu", False))
         status: int = options.run(options)
         return status
     except (UserError, PeerLost, KeyboardInterrupt) as error:

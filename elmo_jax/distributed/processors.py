@@ -17,7 +17,12 @@ from elmo_jax.environment import available_cores
 
 # Measured on 2 cores: one layer's kernel of 131,000 weights gains from two devices, and one of 1,049,000 loses.
 LARGEST_KERNEL = 1 << 18
-FEWEST_ROWS = 16  # per device, since every device encodes the distinct words of its own rows
+FEWEST_ROWS = 8  # per device, since every device encodes the distinct words of its own rows
+
+
+def is_small(config: LSTMConfig) -> bool:
+    """Returns whether a biLM is so small that more devices make its training faster than more cores per product."""
+    return 2 * config.projection * 4 * config.cells <= LARGEST_KERNEL
 
 
 def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
@@ -28,7 +33,7 @@ def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
       rows: the number of rows of a batch, which the devices divide equally.
       cores: the number of cores.
     """
-    if 2 * config.projection * 4 * config.cells > LARGEST_KERNEL:
+    if not is_small(config):
         return 1
     devices = 1
     while 2 * devices <= cores and rows % (2 * devices) == 0 and rows >= 2 * devices * FEWEST_ROWS:
@@ -39,6 +44,9 @@ def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
 def divide_cpu(config: LSTMConfig, rows: int) -> None:
     """Makes as many CPU devices as `devices_for` says.
 
+    Programs of one device run in the thread that calls them. That is the first thread, for which the C library keeps
+    blocks of any size (`environment.keep_freed_memory`).
+
     The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
     processes, or if there are arrays on the devices already. It has no effect on a machine with accelerators, whose
     devices JAX prefers.
@@ -47,6 +55,7 @@ def divide_cpu(config: LSTMConfig, rows: int) -> None:
     if is_set or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     number = devices_for(config, rows, available_cores())
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
         jax.config.update("jax_num_cpu_devices", number)
     except RuntimeError:  # there are devices, since a biLM was read from a checkpoint or this is one of many processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -107,3 +108,6 @@ def use_compilation_cache(workdir: epath.Path) -> None:
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,
+    # since JAX cannot keep it (0.10.2).
+    warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)

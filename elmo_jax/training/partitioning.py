@@ -16,12 +16,16 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
+from elmo_jax.distributed.processors import is_small
+from elmo_jax.environment import HEAP
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.softmax_sharding import Placement, choose_placement
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import TrainStep
 from elmo_jax.types import Tree
+
+LARGEST_BLOCK = HEAP - 2**22  # in bytes; leaves room for small blocks beside it
 
 WINDOW_SPECS = Window(
     words=ROWS,
@@ -98,7 +102,26 @@ def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapp
     mapped = jax.shard_map(
         step, mesh=mesh, in_specs=(specs, BATCH_SPECS, REPLICATED), out_specs=(specs, REPLICATED), check_vma=False
     )
-    return jax.jit(mapped, donate_argnums=0)
+    return jax.jit(mapped, donate_argnums=0, compiler_options=step_options(step, mesh))
+
+
+def step_options(step: TrainStep, mesh: Mesh) -> dict[str, int] | None:
+    """Returns the compiler's options for the training step: the size of its largest block of temporary memory.
+
+    XLA allocates the temporary arrays of a program as one block. The threads of CPU devices keep a freed block only if
+    it fits into a heap of the C library, so that those of a small biLM are put into several blocks where one would be
+    larger. Larger blocks are allowed where an array needs one, of which XLA would warn.
+    """
+    model, train = step.model.config, step.config
+    if mesh.devices.flat[0].platform != "cpu" or not is_small(model.lstm):
+        return None
+    tokens = train.batch_size // mesh.size * train.unroll_steps
+    logits = tokens * (train.negatives or step.vocabulary_size)
+    softmax = 0 if train.negatives else step.vocabulary_size * model.lstm.projection
+    gates = tokens * 4 * model.lstm.cells
+    positions = preferred_encoder_chunk(mesh) * model.char_cnn.max_characters
+    filters = positions * max(number for _, number in model.char_cnn.filters)
+    return {"xla_multiheap_size_constraint_per_heap": max(LARGEST_BLOCK, 4 * max(logits, softmax, gates, filters))}
 
 
 def place_params(params: Tree, placement: Placement, mesh: Mesh) -> Tree:

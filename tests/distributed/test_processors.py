@@ -19,9 +19,10 @@ SMALL, LARGE = LSTMConfig(cells=256, projection=64), LSTMConfig(cells=512, proje
     [
         (SMALL, 64, 2, 2),
         (SMALL, 64, 1, 1),
-        (SMALL, 64, 16, 4),  # 16 rows per device
+        (SMALL, 64, 16, 8),  # 8 rows per device
         (SMALL, 32, 2, 2),
-        (SMALL, 16, 2, 1),
+        (SMALL, 16, 2, 2),
+        (SMALL, 8, 2, 1),
         (SMALL, 1024, 16, 16),
         (SMALL, 1024, 6, 4),
         (SMALL, 63, 2, 1),

@@ -12,11 +12,12 @@ from jax.sharding import PartitionSpec
 from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.softmax_layout import from_lanes
-from elmo_jax.config import OptimizerConfig
+from elmo_jax.config import LSTMConfig, OptimizerConfig
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
+from elmo_jax.training import partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
-from elmo_jax.training.partitioning import BATCH_SPECS, state_specs
+from elmo_jax.training.partitioning import BATCH_SPECS, LARGEST_BLOCK, state_specs, step_options
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
 from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, small_config, with_dropout
@@ -240,3 +241,38 @@ def test_every_step_and_every_device_drops_other_numbers():
         same_devices = np.array_equal(carries[0][:, : ROWS // 2], carries[0][:, ROWS // 2 :])
         assert np.array_equal(found[0], found[1]) == (rate == 0)
         assert same_devices == (rate == 0)
+
+
+def test_several_blocks_of_temporary_memory_give_the_same_numbers(monkeypatch):
+    one_block, several_blocks = {}, {"xla_multiheap_size_constraint_per_heap": 4096}
+    states = []
+    for options in (one_block, several_blocks):
+        monkeypatch.setattr(partitioning, "step_options", lambda step, mesh, options=options: options)
+        training = SmallTraining(with_dropout(small_config(), 0.1), devices=2)
+        if options is several_blocks:
+            with pytest.warns(UserWarning, match="Multiple temp buffer allocations"):  # JAX cannot keep the program
+                states.append(training.run(3)[0])
+        else:
+            states.append(training.run(3)[0])
+    for one, several in zip(*map(jax.tree.leaves, states), strict=True):
+        np.testing.assert_array_equal(one, several)
+
+
+def test_largest_array_decides_the_limit_of_a_block():
+    def limit(**train):
+        config = small_config()
+        training = SmallTraining(dataclasses.replace(config, train=dataclasses.replace(config.train, **train)), 2)
+        return step_options(training.step, training.mesh)["xla_multiheap_size_constraint_per_heap"]
+
+    config = small_config()
+    tokens = config.train.batch_size // 2 * config.train.unroll_steps
+    assert limit() == LARGEST_BLOCK
+    assert limit(negatives=2**20) == 4 * tokens * 2**20
+    assert limit(batch_size=2**20) > LARGEST_BLOCK
+
+
+def test_large_models_have_one_block():
+    training = SmallTraining(small_config(), 2)
+    large = dataclasses.replace(training.model.config, lstm=LSTMConfig())
+    step = dataclasses.replace(training.step, model=training.model.clone(config=large))
+    assert step_options(step, training.mesh) is None
