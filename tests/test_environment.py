@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from elmo_jax.cli import main as main_module
 from elmo_jax.training.partitioning import LARGEST_BLOCK
 
 # Counts the page faults of a program with ten temporary arrays of 10 MB per device, which XLA runs on its own threads.
@@ -67,3 +68,19 @@ def test_threads_of_several_devices_keep_blocks_of_limited_size():
     several, of_several = measured("per_thread", LARGEST_BLOCK, 2)
     assert several < one_block / 4
     assert digest == of_several
+
+
+@pytest.mark.parametrize(
+    ("command", "per_thread"),
+    [
+        (["pretrain", "--config", "missing.py"], True),
+        (["finetune", "--from", "missing", "--data", "missing", "--workdir", "new", "--config", "missing.py"], True),
+        (["settings", "missing.py"], False),
+    ],
+)
+def test_only_trainings_of_a_bilm_keep_memory_per_thread(monkeypatch, tmp_path, command, per_thread):
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main_module, "keep_freed_memory", lambda per_thread: asked.append(per_thread))
+    assert main_module.main(command) == 2  # the file is missing
+    assert asked == [per_thread]

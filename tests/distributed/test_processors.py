@@ -44,7 +44,7 @@ from elmo_jax.config import LSTMConfig
 from elmo_jax.distributed.processors import divide_cpu
 {before}
 divide_cpu(LSTMConfig(cells=256, projection=64), 64)
-print(jax.device_count())
+print(jax.device_count(), jax.config.values["jax_cpu_enable_async_dispatch"])
 """
 
 
@@ -52,7 +52,12 @@ def devices_after(settings, before=""):
     clean = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
     command = [sys.executable, "-c", PROGRAM.format(before=before)]
     environment = clean | {"JAX_PLATFORMS": "cpu"} | settings
-    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    devices, asynchronous = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+    is_set = "JAX_NUM_CPU_DEVICES" in settings or "XLA_FLAGS" in settings
+    assert asynchronous == str(is_set)  # programs run in the first thread, unless the user has chosen the devices
+    return int(devices)
 
 
 @pytest.mark.parametrize(
