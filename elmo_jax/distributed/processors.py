@@ -44,18 +44,18 @@ def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
 def divide_cpu(config: LSTMConfig, rows: int) -> None:
     """Makes as many CPU devices as `devices_for` says.
 
-    Programs of one device run in the thread that calls them. That is the first thread, for which the C library keeps
+    In any case, programs of one device run in the thread that calls them. That is the first thread, for which the C library keeps
     blocks of any size (`environment.keep_freed_memory`).
 
     The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
     processes, or if there are arrays on the devices already. It has no effect on a machine with accelerators, whose
     devices JAX prefers.
     """
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     is_set = jax.config.values["jax_num_cpu_devices"] != -1
     if is_set or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     number = devices_for(config, rows, available_cores())
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
         jax.config.update("jax_num_cpu_devices", number)
     except RuntimeError:  # there are devices, since a biLM was read from a checkpoint or this is one of many processes

@@ -55,8 +55,7 @@ def devices_after(settings, before=""):
     devices, asynchronous = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
     ).stdout.split()
-    is_set = "JAX_NUM_CPU_DEVICES" in settings or "XLA_FLAGS" in settings
-    assert asynchronous == str(is_set)  # programs run in the first thread, unless the user has chosen the devices
+    assert asynchronous == "False"  # programs of one device run in the first thread
     return int(devices)
 
 

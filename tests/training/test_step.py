@@ -243,17 +243,12 @@ def test_every_step_and_every_device_drops_other_numbers():
         assert same_devices == (rate == 0)
 
 
+@pytest.mark.filterwarnings("ignore:Error writing persistent compilation cache")  # JAX 0.10.2 cannot keep it
 def test_several_blocks_of_temporary_memory_give_the_same_numbers(monkeypatch):
-    one_block, several_blocks = {}, {"xla_multiheap_size_constraint_per_heap": 4096}
     states = []
-    for options in (one_block, several_blocks):
+    for options in ({}, {"xla_multiheap_size_constraint_per_heap": 4096}):
         monkeypatch.setattr(partitioning, "step_options", lambda step, mesh, options=options: options)
-        training = SmallTraining(with_dropout(small_config(), 0.1), devices=2)
-        if options is several_blocks:
-            with pytest.warns(UserWarning, match="Multiple temp buffer allocations"):  # JAX cannot keep the program
-                states.append(training.run(3)[0])
-        else:
-            states.append(training.run(3)[0])
+        states.append(SmallTraining(with_dropout(small_config(), 0.1), devices=2).run(3)[0])
     for one, several in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_array_equal(one, several)
 
