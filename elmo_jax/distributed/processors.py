@@ -44,8 +44,8 @@ def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
 def divide_cpu(config: LSTMConfig, rows: int) -> None:
     """Makes as many CPU devices as `devices_for` says.
 
-    In any case, programs of one device run in the thread that calls them. That is the first thread, for which the C library keeps
-    blocks of any size (`environment.keep_freed_memory`).
+    In any case, programs of one device run in the thread that calls them. That is the first thread, for which the C
+    library keeps blocks of any size (`environment.keep_freed_memory`).
 
     The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
     processes, or if there are arrays on the devices already. It has no effect on a machine with accelerators, whose
