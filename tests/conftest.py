@@ -1,48 +1,69 @@
-"""Sets eight CPU devices for JAX, quick compilation shared by all processes, and Ctrl-C as a terminal has it.
+"""Sets CPU devices for JAX, one cache of compiled programs for all processes, the workers, and Ctrl-C as in a terminal.
 
-Most of what the tests take is compiling. So XLA is asked for code that is compiled sooner and runs slower, and all
-processes of a run of the suite, pytest's workers and the commands that tests start, share compiled programs in a
-folder that is removed at the end.
+Most of the time of the tests goes into compilation. So XLA is asked for code that is compiled sooner and runs slower
+(`tests/environment.py`), and every process of the suite, pytest's workers and the commands that tests start, keeps
+its compiled programs in the checkout's `.cache/`, where the next run of the suite finds them.
 """
 
 import os
-import shutil
 import signal
-import tempfile
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.environment import xla_flags
+from elmo_jax.environment import available_cores
+from tests.environment import compilation_cache, xla_flags
+
+ROOT = Path(__file__).parents[1]
+WORKER = "PYTEST_XDIST_WORKER" in os.environ  # not the process that the user has started
+MEMORY_PER_WORKER = 4e9  # bytes, for a worker and the processes that its tests start
+# The files that take longest, longest first: none of them should be left over for the end.
+LONGEST = (
+    "distributed/test_pods.py",
+    "model/test_elmo.py",
+    "tasks/test_command.py",
+    "end_to_end/test_finetune.py",
+    "end_to_end/test_resume.py",
+    "training/test_step.py",
+    "tasks/test_training.py",
+    "end_to_end/test_evaluate_export.py",
+    "end_to_end/test_readme.py",
+    "data/prepare/test_prepare_interrupted.py",
+    "aot/test_cache.py",
+    "checkpoints/test_manager_failures.py",
+)
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = xla_flags(8)
-
-WORKER = "PYTEST_XDIST_WORKER" in os.environ  # then the process that started this one has made the folder
-if not WORKER:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="elmo-jax-compiled-")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache(ROOT / ".cache"))
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # A shell starts its background jobs with SIGINT ignored, which the processes of the tests would inherit.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class ByFixtures(LoadScopeScheduling):
-    """Keeps on one worker what shares costly fixtures: the folder end_to_end, and every other file by itself."""
+class ByFile(LoadScopeScheduling):
+    """Keeps the tests of a file on one worker, since they share fixtures."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "end_to_end" if file.startswith("tests/end_to_end/") else file
+        return nodeid.partition("::")[0]
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtures:
-    """Returns the scheduler of the workers; it starts with the largest group."""
-    return ByFixtures(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    """Returns the scheduler of the workers."""
+    return ByFile(config, log)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Removes the compiled programs, once all workers have ended."""
-    if not WORKER:
-        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Returns the number of workers: one per core, as far as there is memory for them."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(available_cores(), int(memory / MEMORY_PER_WORKER)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files that take longest first; the workers begin with the first ones."""
+    order = {str(ROOT / "tests" / name): place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(str(item.path), len(order)))

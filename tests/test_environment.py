@@ -53,6 +53,7 @@ def measured(memory: str, block: int, devices: int, dispatch: str = "asynchronou
     return int(faults), digest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_freed_memory_is_used_again():
     returned, digest = measured("returned", NO_LIMIT, 1)
@@ -62,6 +63,7 @@ def test_freed_memory_is_used_again():
     assert digest == of_shared == of_per_thread
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_threads_of_several_devices_keep_blocks_of_limited_size():
     one_block, digest = measured("per_thread", NO_LIMIT, 2)

@@ -1,4 +1,4 @@
-"""Fixtures of tests with several processes: a corpus, and one run by 1, 2 and 4 processes with 4 devices in all."""
+"""Fixtures of tests with several processes: a corpus, and runs of 1, 2 and 4 processes with 4 devices in total."""
 
 import shutil
 import signal
@@ -30,9 +30,11 @@ def two(commands: Commands) -> tuple[Path, list[Ended]]:
     return commands.folder / "two", launch(commands, commands.folder / "two", 2, 2, EVERY_STEP)
 
 
-@pytest.fixture(scope="session")
-def four(commands: Commands) -> tuple[Path, list[Ended]]:
-    """The run of four processes with a device each."""
+@pytest.fixture(scope="session", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def together(request: pytest.FixtureRequest, commands: Commands) -> tuple[Path, list[Ended]]:
+    """The run of two processes, and in the slow tests that of four with one device each."""
+    if request.param == 2:
+        return request.getfixturevalue("two")
     return commands.folder / "four", launch(commands, commands.folder / "four", 4, 1, EVERY_STEP)
 
 

@@ -39,38 +39,32 @@ def assert_same_training(run: Path, alone: Path, *, first: int = 1) -> None:
     assert shapes[0] == shapes[1]
 
 
-def test_two_processes(two: tuple[Path, list[Ended]], alone: Path) -> None:
-    assert_same_training(two[0], alone)
+def test_processes_train_as_one(together: tuple[Path, list[Ended]], alone: Path) -> None:
+    assert_same_training(together[0], alone)
 
 
-def test_four_processes(four: tuple[Path, list[Ended]], alone: Path) -> None:
-    assert_same_training(four[0], alone)
-
-
-def test_each_process_reads_its_own_rows(
-    alone: Path, two: tuple[Path, list[Ended]], four: tuple[Path, list[Ended]]
-) -> None:
+def test_each_process_reads_its_own_rows(together: tuple[Path, list[Ended]], alone: Path) -> None:
     (in_all,) = records(alone)[-2]["processes/blocks_read"]
-    for run, processes in ((two[0], 2), (four[0], 4)):
-        read = records(run)[-2]["processes/blocks_read"]
-        assert len(read) == processes and sum(read) == in_all
-        assert all(8 // processes <= number < in_all for number in read)  # each of 8 rows has read a part of a block
+    run, ended = together
+    read = records(run)[-2]["processes/blocks_read"]
+    assert len(read) == len(ended) and sum(read) == in_all
+    assert all(8 // len(ended) <= number < in_all for number in read)  # each of 8 rows has read a part of a block
 
 
-def test_times_of_each_process(four: tuple[Path, list[Ended]]) -> None:
-    trained = [record for record in records(four[0]) if "train/loss/forward" in record]
+def test_times_of_each_process(together: tuple[Path, list[Ended]]) -> None:
+    run, ended = together
+    trained = [record for record in records(run) if "train/loss/forward" in record]
     assert len(trained) == STEPS
     for record in trained:
         wait, work = record["processes/data_wait"], record["processes/host_seconds"]
-        assert len(wait) == len(work) == 4
+        assert len(wait) == len(work) == len(ended)
         assert all(0 <= share < 1 for share in wait) and all(seconds > 0 for seconds in work)
 
 
-def test_only_process_0_speaks(two: tuple[Path, list[Ended]], four: tuple[Path, list[Ended]]) -> None:
-    for _, ended in (two, four):
-        assert any("held-out perplexity after training" in line for line in said(ended[0]))
-        for other in ended[1:]:
-            assert said(other) == []
+def test_only_process_0_speaks(together: tuple[Path, list[Ended]]) -> None:
+    first, *others = together[1]
+    assert any("held-out perplexity after training" in line for line in said(first))
+    assert [said(other) for other in others] == [[]] * len(others)
 
 
 def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
@@ -82,7 +76,7 @@ def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
     assert said(ended[1]) == []
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(1, 4), (4, 1)])
+@pytest.mark.parametrize(("processes", "devices"), [(1, 4), pytest.param(4, 1, marks=pytest.mark.slow)])
 def test_goes_on_with_another_number(
     commands: Commands, stopped: tuple[Path, list[Ended]], alone: Path, tmp_path: Path, processes: int, devices: int
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
+import io
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -22,6 +25,7 @@ from etils import epath
 
 from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.checkpoints.trees import saved_tree
+from elmo_jax.cli import main as main_module
 from tests.end_to_end.forked import SERVER, Forked
 from tests.environment import xla_flags
 
@@ -102,9 +106,25 @@ class Commands:
         """Runs the command to its end; `options` are those of `start`."""
         return wait(self.start(*arguments, **options))
 
+    def inside(self, *arguments: str | Path) -> Ended:
+        """Runs the command in this process, which is quicker and enough for what it refuses."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.object(main_module, "keep_freed_memory"),  # which nothing undoes
+        ):
+            status = main_module.main([*map(str, arguments)])
+        return Ended(status, out.getvalue(), err.getvalue())
+
     def pretrain(self, workdir: Path, *overrides: str, **options: Any) -> Ended:
         """Launches or resumes a run of the small experiment."""
         return self.run(*pretrain_arguments(workdir, *overrides), **options)
+
+    def refuse_pretrain(self, workdir: Path, *overrides: str) -> str:
+        """Launches a run in this process, in vain; returns the complaint."""
+        return self.inside(*pretrain_arguments(workdir, *overrides), "--processes", "1").complaint
 
 
 def small_experiment(folder: Path, steps: int = STEPS) -> Commands:

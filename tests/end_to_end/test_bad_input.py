@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import pytest
 
 from tests.end_to_end.commands import Commands, files
@@ -9,14 +10,14 @@ from tests.end_to_end.commands import Commands, files
 
 def prepare(commands: Commands, tmp_path: Path, *arguments: str | Path) -> str:
     """Prepares a corpus in vain; returns the complaint."""
-    complaint = commands.run("prepare", *arguments, "--out", tmp_path / "out", "--workers", "1").complaint
+    complaint = commands.inside("prepare", *arguments, "--out", tmp_path / "out", "--workers", "1").complaint
     assert not (tmp_path / "out").exists() and not (tmp_path / ".out.partial").exists()
     return complaint
 
 
-def pretrain(commands: Commands, tmp_path: Path, *overrides: str, devices: int = 1) -> str:
+def pretrain(commands: Commands, tmp_path: Path, *overrides: str) -> str:
     """Pretrains in vain; returns the complaint. No folder is made."""
-    complaint = commands.pretrain(tmp_path / "run", *overrides, devices=devices).complaint
+    complaint = commands.refuse_pretrain(tmp_path / "run", *overrides)
     assert not (tmp_path / "run").exists()
     return complaint
 
@@ -54,7 +55,7 @@ def test_not_utf8(commands: Commands, tmp_path: Path, latin: Path) -> None:
 
 
 def test_not_utf8_replaced(commands: Commands, tmp_path: Path, latin: Path) -> None:
-    ended = commands.run("prepare", latin, "--out", tmp_path / "out", "--errors", "replace", "--min-count", "1")
+    ended = commands.inside("prepare", latin, "--out", tmp_path / "out", "--errors", "replace", "--min-count", "1")
     assert ended.status == 0, ended.stderr
     assert "1 (replaced)" in ended.stdout
     assert "caf\N{REPLACEMENT CHARACTER}\t" in (tmp_path / "out" / "lexicon.tsv").read_text()
@@ -79,14 +80,14 @@ def test_vocabulary(commands: Commands, tmp_path: Path, words: list[str], expect
 def test_corpus_that_is_something_else(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear diary")
-    complaint = commands.run("prepare", "text", "--out", tmp_path / "mine").complaint
+    complaint = commands.inside("prepare", "text", "--out", tmp_path / "mine").complaint
     assert f"{tmp_path / 'mine'}: holds something that is no corpus" in complaint
     assert files(tmp_path / "mine") == {"diary.txt": b"dear diary"}
 
 
 def test_corpus_made_otherwise(commands: Commands, corpus: Path) -> None:
     before = files(corpus)
-    complaint = commands.run("prepare", "text", "--out", corpus, "--vocab-size", "500").complaint
+    complaint = commands.inside("prepare", "text", "--out", corpus, "--vocab-size", "500").complaint
     assert f"{corpus}: holds a corpus made otherwise" in complaint and "500 now" in complaint
     assert files(corpus) == before
 
@@ -103,8 +104,10 @@ def test_more_negatives_than_words(commands: Commands, corpus: Path, tmp_path: P
 
 
 def test_batch_that_the_devices_do_not_divide(commands: Commands, corpus: Path, tmp_path: Path) -> None:
-    complaint = pretrain(commands, tmp_path, "--config.train.batch_size=20", devices=8)
-    for words in ("config.train.batch_size: 20 rows", "8 devices", "multiple of 8"):
+    devices = jax.device_count()
+    rows = devices * 5 // 2
+    complaint = pretrain(commands, tmp_path, f"--config.train.batch_size={rows}")
+    for words in (f"config.train.batch_size: {rows} rows", f"{devices} devices", f"multiple of {devices}"):
         assert words in complaint
 
 
@@ -114,7 +117,7 @@ def test_fewer_tokens_than_a_batch(commands: Commands, corpus: Path, tmp_path: P
 
 
 def test_corpus_without_heldout_text(commands: Commands, corpus: Path, tmp_path: Path) -> None:
-    made = commands.run("prepare", "text", "--out", tmp_path / "all", "--heldout-fraction", "0", "--workers", "1")
+    made = commands.inside("prepare", "text", "--out", tmp_path / "all", "--heldout-fraction", "0", "--workers", "1")
     assert made.status == 0
     complaint = pretrain(commands, tmp_path, f"--config.data.corpus={tmp_path / 'all'}")
     assert "no held-out text" in complaint and "--heldout" in complaint
@@ -123,14 +126,14 @@ def test_corpus_without_heldout_text(commands: Commands, corpus: Path, tmp_path:
 def test_workdir_that_holds_something_else(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("once")
-    complaint = commands.pretrain(tmp_path / "thesis").complaint
+    complaint = commands.refuse_pretrain(tmp_path / "thesis")
     assert f"{tmp_path / 'thesis'}: holds something that is not a run" in complaint and "--workdir" in complaint
     assert files(tmp_path / "thesis") == {"chapter.tex": b"once"}
 
 
 def test_workdir_that_is_a_file(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("once")
-    assert f"{tmp_path / 'notes'}: " in commands.pretrain(tmp_path / "notes").complaint
+    assert f"{tmp_path / 'notes'}: " in commands.refuse_pretrain(tmp_path / "notes")
     assert (tmp_path / "notes").read_text() == "once"
 
 
@@ -157,8 +160,7 @@ def test_overrides(commands: Commands, tmp_path: Path, override: str, expected: 
 
 @pytest.mark.parametrize("argument", ["--bogus=1", "--workdri=x", "extra"])
 def test_arguments_that_nobody_knows(commands: Commands, tmp_path: Path, argument: str) -> None:
-    ended = commands.pretrain(tmp_path / "run", argument)
-    assert ended.status == 2 and argument in ended.stderr.splitlines()[-1] and "Traceback" not in ended.stderr
+    assert argument in commands.refuse_pretrain(tmp_path / "run", argument)
     assert not (tmp_path / "run").exists()
 
 
@@ -176,7 +178,7 @@ def test_arguments_that_nobody_knows(commands: Commands, tmp_path: Path, argumen
 def test_experiment_file_with_an_error(commands: Commands, tmp_path: Path, text: str, expected: str) -> None:
     experiment = tmp_path / "mine.py"
     experiment.write_text(text)
-    assert expected in commands.run("pretrain", "--config", experiment, "--workdir", tmp_path / "run").complaint
+    assert expected in commands.inside("pretrain", "--config", experiment, "--workdir", tmp_path / "run").complaint
     assert not (tmp_path / "run").exists()
 
 
@@ -184,24 +186,24 @@ def test_experiment_file_with_a_misspelt_key(commands: Commands, tmp_path: Path)
     experiment = tmp_path / "mine.py"
     text = (commands.folder / "small.py").read_text()
     experiment.write_text(text.replace("config.train.log_every", "config.train.log_evry"))
-    complaint = commands.run("pretrain", "--config", experiment, "--workdir", tmp_path / "run").complaint
+    complaint = commands.inside("pretrain", "--config", experiment, "--workdir", tmp_path / "run").complaint
     assert "log_evry: no such setting; did you mean 'log_every'?" in complaint
 
 
 def test_no_experiment_file(commands: Commands, tmp_path: Path) -> None:
-    complaint = commands.run("pretrain", "--config", "nowhere.py", "--workdir", tmp_path / "run").complaint
+    complaint = commands.inside("pretrain", "--config", "nowhere.py", "--workdir", tmp_path / "run").complaint
     assert "no such file nowhere.py" in complaint
 
 
 @pytest.mark.parametrize("folder", ["text", "nowhere"])
 def test_evaluate_of_no_run(commands: Commands, folder: str) -> None:
-    complaint = commands.run("evaluate", folder, "--data", "text").complaint
+    complaint = commands.inside("evaluate", folder, "--data", "text").complaint
     assert folder in complaint and "a run's folder, an export" in complaint
 
 
 @pytest.mark.parametrize("folder", ["text", "nowhere"])
 def test_export_of_no_run(commands: Commands, folder: str) -> None:
     before = files(commands.folder / folder)
-    complaint = commands.run("export", folder).complaint
+    complaint = commands.inside("export", folder).complaint
     assert folder in complaint and "a run's folder, an export" in complaint
     assert files(commands.folder / folder) == before

@@ -161,9 +161,9 @@ def test_export_into_the_run(commands: Commands, half: Path) -> None:
 
 def test_the_model_of_a_complete_run_stays(commands: Commands, whole: Path) -> None:
     before = files(whole)
-    complaint = commands.run("export", whole, "--step", str(STEPS - 20)).complaint
+    complaint = commands.inside("export", whole, "--step", str(STEPS - 20)).complaint
     assert f"is the model of a complete run, of step {STEPS}; give --out PATH" in complaint
-    assert "--softmax drop: " in commands.run("export", whole, "--softmax", "drop").complaint
+    assert "--softmax drop: " in commands.inside("export", whole, "--softmax", "drop").complaint
     assert files(whole) == before
 
 
@@ -175,7 +175,7 @@ def test_a_full_disk_loses_no_result(commands: Commands, whole: Path, text: Path
 
 def test_steps_that_are_not_kept(commands: Commands, whole: Path, tmp_path: Path) -> None:
     for step, expected in (("7", "no checkpoint of step 7"), ("newest", "'last' or 'best'")):
-        complaint = commands.run("export", whole, "--step", step, "--out", tmp_path / "out").complaint
+        complaint = commands.inside("export", whole, "--step", step, "--out", tmp_path / "out").complaint
         assert expected in complaint
         assert re.search(rf"\b{STEPS}\b", complaint) or step == "newest"
         assert not (tmp_path / "out").exists()
@@ -183,5 +183,5 @@ def test_steps_that_are_not_kept(commands: Commands, whole: Path, tmp_path: Path
 
 def test_export_onto_something_else(commands: Commands, whole: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("dear diary")
-    assert "holds something else" in commands.run("export", whole, "--out", tmp_path).complaint
+    assert "holds something else" in commands.inside("export", whole, "--out", tmp_path).complaint
     assert files(tmp_path) == {"mine.txt": b"dear diary"}

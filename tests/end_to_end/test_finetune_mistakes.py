@@ -2,8 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,16 +18,11 @@ from tests.end_to_end.finetuning import finetune
 
 
 @pytest.fixture
-def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def complaint(commands: Commands) -> Callable[..., str]:
     """Runs the command in this process, in vain; returns its one line."""
 
     def run(*arguments: str | Path) -> str:
-        monkeypatch.chdir(commands.folder)
-        capsys.readouterr()
-        assert main([*map(str, arguments), "--processes", "1"]) == 2
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("elmo-jax: ")]
-        assert len(lines) == 1
-        return lines[0]
+        return commands.inside(*arguments, "--processes", "1").complaint
 
     return run
 
@@ -40,12 +35,14 @@ def complaint(commands: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         ("small.py", "small.py: a file; "),
     ],
 )
-def test_wrong_folder(domain: Commands, complaint: Any, tmp_path: Path, model: str, expected: str) -> None:
+def test_wrong_folder(
+    domain: Commands, complaint: Callable[..., str], tmp_path: Path, model: str, expected: str
+) -> None:
     assert expected in complaint(*finetune(model, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
-def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
+def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Callable[..., str], tmp_path: Path) -> None:
     other = shutil.copytree(whole / "export", tmp_path / "other")
     description = json.loads((other / "bilm.json").read_text())
     (other / "bilm.json").write_text(json.dumps({**description, "layout": 99}))
@@ -68,14 +65,16 @@ def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Any, 
         ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
     ],
 )
-def test_settings(domain: Commands, complaint: Any, tmp_path: Path, override: str, expected: str) -> None:
+def test_settings(
+    domain: Commands, complaint: Callable[..., str], tmp_path: Path, override: str, expected: str
+) -> None:
     assert expected in complaint(*finetune("whole", tmp_path / "run", f"--config.{override}"))
     assert not (tmp_path / "run").exists()
 
 
-def test_character_tables_of_published_weights(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+def test_character_tables_of_published_weights(domain: Commands, complaint: Callable[..., str], tmp_path: Path) -> None:
     """Options that do not fit the weights."""
-    assert domain.run("export-hdf5", "whole", tmp_path / "o.json", tmp_path / "w.hdf5").status == 0
+    assert domain.inside("export-hdf5", "whole", tmp_path / "o.json", tmp_path / "w.hdf5").status == 0
     options = json.loads((tmp_path / "o.json").read_text())
     for n_characters, expected in ((300, "expected 261 or 262"), (261, "")):
         options["char_cnn"]["n_characters"] = n_characters
@@ -85,7 +84,7 @@ def test_character_tables_of_published_weights(domain: Commands, complaint: Any,
         assert expected in line and ("char_embed" in line or expected)
 
 
-def test_corpus_of_another_vocabulary(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+def test_corpus_of_another_vocabulary(domain: Commands, complaint: Callable[..., str], tmp_path: Path) -> None:
     arguments = (
         "prepare",
         str(domain.folder / "domain"),
@@ -105,14 +104,16 @@ def test_corpus_of_another_vocabulary(domain: Commands, complaint: Any, tmp_path
     assert "--extend-vocab EXPORT" in line
 
 
-def test_other_model_in_a_run(domain: Commands, run: Path, complaint: Any) -> None:
+def test_other_model_in_a_run(domain: Commands, run: Path, complaint: Callable[..., str]) -> None:
     before = files(run)
     line = complaint(*finetune("tuned", "tuned", "--config.train.steps=40"))
     assert "tuned: fine-tunes the model of fingerprint" in line and "--workdir" in line
     assert files(run) == before
 
 
-def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, complaint: Any, tmp_path: Path) -> None:
+def test_run_of_pretrain_and_other_folders(
+    domain: Commands, whole: Path, complaint: Callable[..., str], tmp_path: Path
+) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("once")
     assert "holds something that is not a run" in complaint(*finetune("whole", tmp_path / "thesis"))
@@ -121,7 +122,7 @@ def test_run_of_pretrain_and_other_folders(domain: Commands, whole: Path, compla
     assert "holds a run of pretrain" in complaint(*finetune("whole", copy))
 
 
-def test_negative_epochs(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+def test_negative_epochs(domain: Commands, complaint: Callable[..., str], tmp_path: Path) -> None:
     assert "--epochs: expected a number of at least 0 and at most 1,000,000, got '-1'" in complaint(
         *finetune("whole", tmp_path / "run", "--epochs", "-1")
     )
@@ -141,7 +142,9 @@ def test_many_epochs_of_a_small_text_are_warned_of(
         assert ("after 3 evaluations without a lower perplexity" in told.out) == warned
 
 
-def test_settings_that_another_makes_ineffective(domain: Commands, complaint: Any, tmp_path: Path) -> None:
+def test_settings_that_another_makes_ineffective(
+    domain: Commands, complaint: Callable[..., str], tmp_path: Path
+) -> None:
     steps, every = "--config.train.steps=3", "--config.evaluation.every=2"
     line = complaint(*finetune("whole", tmp_path / "run", "--epochs", "1", steps))
     assert "--epochs: --config.train.steps already says how long to train" in line
@@ -151,7 +154,7 @@ def test_settings_that_another_makes_ineffective(domain: Commands, complaint: An
 
 
 def test_options_that_a_prepared_corpus_would_ignore(
-    domain: Commands, run: Path, complaint: Any, tmp_path: Path
+    domain: Commands, run: Path, complaint: Callable[..., str], tmp_path: Path
 ) -> None:
     line = complaint(
         *("finetune", "--from", "whole", "--workdir", tmp_path / "run", "--data", run / "corpus"),

@@ -165,7 +165,7 @@ def test_longer_run_equals_one_that_was_meant_to_be_so_long(commands: Commands, 
 
 def test_changed_settings_are_refused(commands: Commands, half: Path) -> None:
     before = files(half)
-    refused = commands.pretrain(half, "--config.train.batch_size=16", "--config.model.dropout=0.2").complaint
+    refused = commands.refuse_pretrain(half, "--config.train.batch_size=16", "--config.model.dropout=0.2")
     for words in ("train.batch_size was 8 and is now 16", "model.dropout was 0.1 and is now 0.2", str(half)):
         assert words in refused
     assert files(half) == before
@@ -173,9 +173,9 @@ def test_changed_settings_are_refused(commands: Commands, half: Path) -> None:
 
 def test_changed_corpus_is_refused(commands: Commands, half: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    assert commands.run("prepare", "text", "--out", other, "--vocab-size", "500", "--workers", "1").status == 0
+    assert commands.inside("prepare", "text", "--out", other, "--vocab-size", "500", "--workers", "1").status == 0
     before = files(half)
-    assert "corpus_fingerprint" in commands.pretrain(half, f"--config.data.corpus={other}").complaint
+    assert "corpus_fingerprint" in commands.refuse_pretrain(half, f"--config.data.corpus={other}")
     assert files(half) == before
 
 

@@ -172,7 +172,7 @@ def test_every_checkpoint_damaged(commands: Commands, half: Path) -> None:
     for step in checkpoint_steps(half):
         truncate(half / "checkpoints" / str(step))
     before = files(half)
-    refused = commands.pretrain(half).complaint
+    refused = commands.refuse_pretrain(half)
     assert str(half / "checkpoints") in refused and "every checkpoint is damaged" in refused
     assert files(half) == before
 
@@ -182,7 +182,7 @@ def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Pa
     with locked(epath.Path(half)):
         before = files(half)
         for arguments in (pretrain_arguments(half), ["export", str(half)]):
-            complaint = commands.run(*arguments).complaint
+            complaint = commands.inside(*arguments).complaint
             assert f"process {os.getpid()} on {socket.gethostname()} (since " in complaint, complaint
         assert files(half) == before
         assert commands.run("export", half, "--out", tmp_path / "elsewhere").status == 0
@@ -191,6 +191,6 @@ def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Pa
 
 def test_a_shorter_run_is_refused_and_changes_nothing(commands: Commands, half: Path) -> None:
     before = files(half)
-    complaint = commands.pretrain(half, "--config.train.steps=20").complaint
+    complaint = commands.refuse_pretrain(half, "--config.train.steps=20")
     assert "but 20 are requested now; a run can be made longer, but not shorter" in complaint
     assert files(half) == before

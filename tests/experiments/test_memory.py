@@ -19,6 +19,8 @@ from elmo_jax.training.step import TrainStep
 VOCABULARY, ROWS, STEPS = 793_471, 128, 20
 GIGABYTE = 1e9
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def parts():

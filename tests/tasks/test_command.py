@@ -88,7 +88,7 @@ def test_stopped_and_gone_on(tagger: Commands, trained: Path) -> None:
 
 def test_a_run_of_other_settings_is_refused(tagger: Commands, trained: Path) -> None:
     before = (trained / "result.json").read_bytes()
-    complaint = tagger.run(*arguments(tagger, "whole"), "--config.train.epochs=41").complaint
+    complaint = tagger.inside(*arguments(tagger, "whole"), "--config.train.epochs=41").complaint
     assert "train.epochs" in complaint and (trained / "result.json").read_bytes() == before
 
 
@@ -120,4 +120,4 @@ def test_predict_for_typed_text(tagger: Commands, trained: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(tagger: Commands, trained: Path, more: tuple[str, ...], expected: str) -> None:
-    assert expected in tagger.run("task", *more).complaint
+    assert expected in tagger.inside("task", *more).complaint
