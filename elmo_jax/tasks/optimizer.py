@@ -17,22 +17,37 @@ KERNELS = ("kernel", "recurrent")  # the ends of the names of parameters that in
 
 
 def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
-    """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`."""
+    """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`.
+
+    As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
+    and Adagrad divide by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as PyTorch's (whose eps of Adagrad is 1e-10).
+    """
     clips: list[optax.GradientTransformation] = []
-    if config.clip_norm:
-        clips.append(optax.clip_by_global_norm(config.clip_norm))
     if config.clip_value:
         clips.append(optax.clip(config.clip_value))
+    if config.clip_norm:
+        clips.append(optax.clip_by_global_norm(config.clip_norm))
     match config.name:
         case "adam":
             rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
         case "adadelta":
             rule = optax.scale_by_adadelta(config.rho, config.eps)
         case "adagrad":
-            rule = optax.scale_by_rss(initial_accumulator_value=0.0, eps=config.eps)
+            rule = _scale_by_adagrad(config.eps)
         case "sgd":
             rule = optax.identity()
     return optax.chain(*clips, rule, optax.scale(-1.0))
+
+
+def _scale_by_adagrad(eps: float) -> optax.GradientTransformation:
+    """Divides by `sqrt(sum of squares) + eps`; Optax's rule has eps inside the root, and an update of 0 at 0."""
+
+    def update(updates: Any, sums: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
+        sums = jax.tree.map(lambda total, gradient: total + gradient**2, sums, updates)
+        return jax.tree.map(lambda gradient, total: gradient / (jnp.sqrt(total) + eps), updates, sums), sums
+
+    return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
 
 
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:

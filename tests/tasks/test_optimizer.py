@@ -82,10 +82,11 @@ def updates(config: TaskOptimizerConfig, gradients: list[list[float]]) -> list[n
     return found
 
 
-def test_clipping_by_norm_comes_before_clipping_by_value() -> None:
-    config = TaskOptimizerConfig(name="sgd", clip_norm=5.0, clip_value=3.5)
-    (found,) = updates(config, [[6.0, -8.0]])  # of norm 10, so divided by 2
-    assert_allclose(found, [-3.0, 3.5], rtol=1e-6)
+def test_elements_are_bounded_before_the_norm_is() -> None:
+    """AllenNLP's hooks clamp a gradient as it is computed; `rescale_gradients` then reads the clamped one."""
+    config = TaskOptimizerConfig(name="sgd", clip_norm=2.5, clip_value=4.0)
+    (found,) = updates(config, [[3.0, -8.0]])  # clamped to [3, -4], of norm 5
+    assert_allclose(found, [-1.5, 2.0], rtol=1e-6)
 
 
 def test_adam() -> None:
@@ -108,9 +109,10 @@ def test_adadelta() -> None:
 
 
 def test_adagrad() -> None:
-    config = TaskOptimizerConfig(name="adagrad", eps=1e-8, clip_norm=0.0)
-    found = updates(config, [[3.0], [4.0]])
-    assert_allclose(np.concatenate(found), [-1.0, -4 / 5], rtol=1e-5)
+    """PyTorch's rule, with an eps that counts: g / (sqrt(sum of squares) + eps)."""
+    config = TaskOptimizerConfig(name="adagrad", eps=0.5, clip_norm=0.0)
+    found = updates(config, [[3.0, 0.0], [4.0, 1e-3]])
+    assert_allclose(found, [[-3 / 3.5, 0], [-4 / 5.5, -1e-3 / 0.501]], rtol=1e-6)
 
 
 def test_the_weight_penalty_is_of_kernels_alone() -> None:
