@@ -1,26 +1,11 @@
-"""Reads the oracles of the task models, and converts their weights to the layouts of this package.
+"""Converts the weights of the oracles of the task models to the layouts of this package.
 
 Tensors keep PyTorch's layouts: `Linear.weight` [out, in], LSTM weights [4H, in] with gates i, f, g, o and two biases
 that add, `Conv1d.weight` [out, in, width].
 """
 
-from pathlib import Path
-
 import numpy as np
 from numpy.testing import assert_allclose
-
-ORACLES = Path(__file__).parents[1] / "oracles" / "tasks"
-
-
-def oracle(file, case):
-    """Returns the arrays of a case by kind and name."""
-    kinds = {}
-    with np.load(ORACLES / f"{file}.npz") as arrays:
-        for key in arrays.files:
-            if key.startswith(f"{case}/"):
-                kind, name = key.removeprefix(f"{case}/").split("/")
-                kinds.setdefault(kind, {})[name] = arrays[key]
-    return kinds
 
 
 def close(found, expected, tolerance=1e-5):

@@ -1,27 +1,94 @@
-"""Tests scores and the masked softmax against the oracles."""
+"""Tests attention, the vectors of spans and the mix of layers against AllenNLP's, and the masked softmax."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.testing import assert_allclose
 
+from elmo_jax.model.scalar_mix import ScalarMix, normalise
+from elmo_jax.tasks.coref.mentions import Words, head_weights, span_vectors
+from elmo_jax.tasks.coref.spans import Kept
 from elmo_jax.tasks.layers.attention import dot_product_scores, masked_softmax
-from tests.tasks import weights
+from elmo_jax.tasks.squad.attention import BiDAFAttention, Trilinear
+from tests.tasks.oracle_cases import each_case
+from tests.tasks.weights import close
 
 
-def test_scores_are_the_oracle():
-    case = weights.oracle("attention", "linear_matrix_attention")
+def trilinear(params):
+    first, second, product = np.split(params["_weight_vector"], 3)
+    return {"first": first, "second": second, "product": product, "bias": params["_bias"][0]}
+
+
+@each_case("attention.npz", "linear_matrix_attention")
+def test_scores_are_the_oracle(case):
     x, y = case["input"]["x"], case["input"]["y"]
-    weights.close(jax.jit(dot_product_scores)(x, y), case["output"]["dot_product"])
+    close(jax.jit(dot_product_scores)(x, y), case["output"]["dot_product"])
+    close(jax.jit(Trilinear().apply)({"params": trilinear(case["param"])}, x, y), case["output"]["scores"])
 
 
-def test_masked_softmax_is_the_oracle():
-    case = weights.oracle("attention", "masked_softmax")
-    mask = case["input"]["mask"][:, None, :] > 0
-    found = jax.jit(masked_softmax)(case["input"]["scores"], mask)
-    weights.close(found, case["output"]["softmax"])
+@each_case("attention.npz", "bidaf_attention")
+def test_attention_in_both_directions_is_the_oracle(case):
+    passage, question, *masks = (
+        case["input"][f"{text}{of}"] for of in ("", "_mask") for text in ("passage", "question")
+    )
+    params = {"scores": trilinear(case["param"])}
+    found = jax.jit(BiDAFAttention().apply)({"params": params}, passage, question, *(mask > 0 for mask in masks))
+    real = masks[0] > 0
+    close(np.asarray(found)[real], case["output"]["merged"][real])
+
+
+@each_case("attention.npz", "span_extractors")
+def test_vectors_of_spans_are_the_oracle(case):
+    widths = case["endpoint"]["param/_span_width_embedding.weight"]
+    score, bias = (case["self_attentive"][f"param/_global_attention._module.{part}"] for part in ("weight", "bias"))
+
+    @jax.jit
+    @jax.vmap
+    def vectors(x, spans):
+        weights = head_weights(x @ score[0] + bias, len(widths))
+        words = Words(x, x, weights, jnp.broadcast_to(widths, (len(x), *widths.shape)))
+        return span_vectors(words, Kept(spans[:, 0], spans[:, 1] - spans[:, 0], jnp.ones(len(spans), bool)))
+
+    found = vectors(case["input"]["x"], case["input"]["spans"])
+    close(found, np.concatenate([case["output"]["endpoint"], case["output"]["self_attentive"]], -1))
+
+
+@each_case("attention.npz", "scalar_mix", "scalar_mix_layer_norm")
+def test_mix_of_layers_and_its_gradients_are_the_oracle(case):
+    """AllenNLP's mix also has values and gradients at padding, where ours is zero; a mask of ones gives them."""
+    given, names = case["input"], [f"scalar_parameters.{layer}" for layer in range(3)]
+    mask, layers = given["mask"] > 0, given["layers"].swapaxes(0, 1)
+    norm = case.name.endswith("norm")
+
+    def params(arrays):
+        return {"gamma": arrays["gamma"][0], "weights": np.concatenate([arrays[name] for name in names])}
+
+    def everywhere(params, layers):
+        layers = normalise(layers, mask) if norm else layers
+        return ScalarMix().apply({"params": params}, layers, np.ones_like(mask))[0]
+
+    @jax.jit
+    def run(params, layers):
+        mixed, back = jax.vjp(everywhere, params, layers)
+        masked = ScalarMix(layer_norm="with_marks" if norm else "none").apply({"params": params}, layers, mask)[0]
+        return mixed, masked, back(given["cotangent"])
+
+    mixed, masked, (of_params, of_layers) = run(params(case["param"]), layers)
+    close(mixed, case["output"]["mixed"])
+    close(masked, case["output"]["mixed"] * mask[..., None])
+    jax.tree.map(close, of_params, params(case["grad"]))
+    close(of_layers.swapaxes(0, 1), case["grad_input"]["layers"])
+
+
+@each_case("attention.npz", "masked_softmax")
+def test_masked_softmax_is_the_oracle(case):
+    mask, expected = case["input"]["mask"][:, None, :] > 0, case["output"]
+    found = np.asarray(jax.jit(masked_softmax)(case["input"]["scores"], mask))
+    close(found, expected["softmax"])
+    real = np.broadcast_to(mask, found.shape)
+    assert_allclose(np.log(found[real]), expected["log_softmax"][real], rtol=0, atol=1e-5)
     empty = ~case["input"]["mask"].any(1)
-    assert empty.any() and not np.asarray(found)[empty].any()
+    assert empty.any() and not found[empty].any()
 
 
 def test_masked_softmax_never_sees_padding():

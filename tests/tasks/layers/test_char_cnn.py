@@ -7,10 +7,11 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from tests.tasks import weights
+from tests.tasks.oracle_cases import read_case
 
 
 def oracle(case):
-    case = weights.oracle("ner", case)
+    case = read_case("ner.npz", case)
     prefix = "text_field_embedder.token_embedder_token_characters"
     convolution = f"{prefix}._encoder._module.conv_layer_0"
     params = {

@@ -10,15 +10,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.layers.highway_lstm import HighwayLayer, HighwayLSTM, highway_layer, highway_stack
 from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
-from tests.tasks.oracle_cases import read_case
-
-ALLENNLP_CASES = [
-    ("two_layers", 5e-6),
-    ("four_layers_unsorted_no_input_bias", 5e-6),
-    ("four_layers_float64", 1e-12),
-    ("three_layers_no_highway", 5e-6),
-    ("four_layers_fed_back_dropout", 5e-6),
-]
+from tests.tasks.oracle_cases import each_case
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -51,15 +43,15 @@ def from_allennlp(arrays):
     return layers
 
 
-@pytest.mark.parametrize(("name", "tolerance"), ALLENNLP_CASES)
-def test_allennlp_outputs_states_and_gradients(name, tolerance):
-    case = read_case("highway_lstm.npz", name)
+@each_case("highway_lstm.npz")
+def test_allennlp_outputs_states_and_gradients(case):
     given = case["input"]
-    highway = "none" if name == "three_layers_no_highway" else "gated"
+    tolerance = 1e-12 if case.name.endswith("float64") else 5e-6
+    highway = "none" if case.name == "three_layers_no_highway" else "gated"
     settings = HighwaySettings("allennlp", highway)
     layers = from_allennlp(case["param"])
     mask = mask_of(given["lengths"], given["x"].shape[1])
-    with jax.enable_x64(name.endswith("float64")):
+    with jax.enable_x64(case.name.endswith("float64")):
         outputs, states, (d_layers, d_x) = run_with_gradients(
             layers, given["x"], mask, given.get("dropout_mask"), given["cotangent"], settings
         )
@@ -82,9 +74,8 @@ def gradients_of_allennlp(arrays):
     return layers
 
 
-@pytest.mark.parametrize("name", ["two_layers", "four_layers", "four_layers_output_dropout"])
-def test_deep_srl_outputs_and_gradients(name):
-    case = read_case("highway_lstm_original.npz", name)
+@each_case("highway_lstm_original.npz")
+def test_deep_srl_outputs_and_gradients(case):
     given = case["input"]
     layers = []
     while f"layer_{len(layers)}/W" in case["param"]:
@@ -99,8 +90,7 @@ def test_deep_srl_outputs_and_gradients(name):
         HighwaySettings("original"),
     )
     assert_allclose(outputs, case["output"]["y"], rtol=0, atol=5e-6)
-    if "grad_input" in case:
-        assert_allclose(d_x, case["grad_input"]["x"], rtol=0, atol=5e-6)
+    assert_allclose(d_x, case["grad_input"]["x"], rtol=0, atol=5e-6)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.layers.lstm import LSTM, BiLSTM, BiLSTMStack, lstm
 from tests.tasks import weights
+from tests.tasks.oracle_cases import read_case
 
 ROWS, STEPS, INPUT, UNITS = 4, 6, 5, 3
 LENGTHS = (4, 6, 0, 1)
@@ -86,7 +87,7 @@ def test_stack_reads_both_directions_of_the_layer_below():
 
 def test_equals_pytorch():
     """The encoder of an oracle, whose gates and two biases are PyTorch's."""
-    case = weights.oracle("esim", "ragged")
+    case = read_case("esim.npz", "ragged")
     table = case["param"]["_text_field_embedder.token_embedder_tokens.weight"]
     params = weights.bilstm(case["param"], "_encoder._module")
     inputs, mask = table[case["input"]["premise"]], case["input"]["premise_mask"] > 0

@@ -14,6 +14,7 @@ from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.layers.crf import allowed_transitions
 from elmo_jax.tasks.ner.model import ALLENNLP, NERModel, Tagger
 from tests.tasks import checks, weights
+from tests.tasks.oracle_cases import each_case
 
 LABELS = ("O", *(f"{letter}-{kind}" for kind in ("PER", "LOC") for letter in "BIUL"))
 CONLL = ("O", *(f"{letter}-{kind}" for kind in ("PER", "LOC", "ORG", "MISC") for letter in "BIUL"))
@@ -44,9 +45,9 @@ def imported(case):
     return tagger, char_cnn, params[f"{embedder}tokens.weight"]
 
 
-@pytest.mark.parametrize(("name", "variant"), [("bias_not_positive", "independent"), ("bias_positive", "allennlp")])
-def test_is_the_oracle(name, variant):
-    case = weights.oracle("ner", name)
+@each_case("ner.npz")
+def test_is_the_oracle(case):
+    variant = "allennlp" if case.name == "bias_positive" else "independent"
     tagger, char_cnn, table = imported(case)
     given = case["input"]
     encoder = CharCNN(11, 3, ((3, 4),), given["token_characters"].shape[-1], variant)

@@ -9,6 +9,7 @@ from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.embedded import Embedded
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from tests.tasks import checks, weights
+from tests.tasks.oracle_cases import each_case
 
 SIZES = {"encoder": 4, "projection": 5, "composition": 3, "output": 7}
 SMALL = SNLIModel(**SIZES)
@@ -30,9 +31,8 @@ def imported(params):
     }
 
 
-@pytest.mark.parametrize("name", ["ragged", "extra_padding"])
-def test_is_the_oracle(name):
-    case = weights.oracle("esim", name)
+@each_case("esim.npz")
+def test_is_the_oracle(case):
     given, expected, model = case["input"], case["output"], ESIM(SMALL)
 
     @jax.jit

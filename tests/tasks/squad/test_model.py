@@ -12,19 +12,20 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.tasks.embedded import Embedded
 from elmo_jax.tasks.squad.model import Squad, SquadModel
 from tests.tasks import checks
-from tests.tasks.oracle_cases import read_case
+from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad import from_document_qa
 from tests.tasks.squad.spans import spans_of_scores
 
-STEPS = {  # The name here of each step of document-qa, by its number, and whether a ReLU follows.
-    "00": ("encoder", False),
-    "02": ("attention", False),
-    "03": ("joined", True),
-    "04": ("self_encoder", False),
-    "05": ("self_attention", False),
-    "06": ("self_joined", True),
-    "08": ("start", False),
-    "09": ("end", False),
+STEPS = {  # The name here of each step of document-qa, by its number.
+    "00": "encoder",
+    "02": "attention",
+    "03": "joined",
+    "04": "self_encoder",
+    "05": "self_attention",
+    "06": "self_joined",
+    "07": "residual",
+    "08": "start",
+    "09": "end",
 }
 
 
@@ -38,14 +39,22 @@ def mixes(case, side, mask):
     return np.float32(found)
 
 
-@pytest.mark.parametrize("name", ["both", "none"])
-def test_document_qa_steps_logits_loss_gradients_and_spans(name):
-    case = read_case("squad.npz", name)
+@each_case("squad.npz", "both")
+def test_document_qa_with_elmo(case):
+    check_steps_logits_loss_gradients_and_spans(case)
+
+
+@each_case("squad.npz", "none", but=("input/context_lm", "input/question_lm"))
+def test_document_qa_without_elmo(case):
+    check_steps_logits_loss_gradients_and_spans(case)
+
+
+def check_steps_logits_loss_gradients_and_spans(case):
     given, expected = case["input"], case["output"]
     masks, elmo = {}, {}
     for side in ("context", "question"):
         masks[side] = np.arange(given[side].shape[1]) < given[f"{side}_length"][:, None]
-        elmo[side] = mixes(case, side, masks[side]) if name == "both" else None
+        elmo[side] = mixes(case, side, masks[side]) if case.name == "both" else None
     params = from_document_qa.squad(case["param"])
     model = Squad(SquadModel(units=params["start"]["recurrent"].shape[1]))
 
@@ -72,13 +81,12 @@ def test_document_qa_steps_logits_loss_gradients_and_spans(name):
     (loss, (predictions, kept)), (d_context, d_question) = run(params, given["context"], given["question"])
     close = partial(assert_allclose, rtol=0, atol=1e-5)
     mask = masks["context"]
+    outputs = {name: layer["__call__"] for name, layer in kept.items() if name != "__call__"}
+    joined, residual = (np.maximum(outputs[name][0], 0) for name in ("joined", "self_joined"))
+    outputs |= {"joined": [joined], "self_joined": [residual], "residual": [joined + residual]}
     for key, value in case["step"].items():
-        if key[:2] == "01":  # the encoder's second call
-            close(kept["encoder"]["__call__"][1], value * masks["question"][..., None])
-        elif key[:2] in STEPS:
-            layer, rectified = STEPS[key[:2]]
-            found = np.asarray(kept[layer]["__call__"][0])
-            close((np.maximum(found, 0) if rectified else found)[mask], value[mask])
+        name, call, real = ("encoder", 1, masks["question"]) if key[:2] == "01" else (STEPS[key[:2]], 0, mask)
+        close(np.asarray(outputs[name][call])[real], value[real])
     for side in ("start_logits", "end_logits"):
         assert_allclose(predictions[side], expected[side], rtol=1e-5, atol=1e-5)
         close(jax.nn.softmax(predictions[side]), expected[side.replace("logits", "probs")])

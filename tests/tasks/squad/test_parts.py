@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,24 +10,42 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.model.scalar_mix import ScalarMix
+from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_null
 from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.gru import bidirectional_gru
-from tests.tasks.oracle_cases import read_case
+from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad.from_document_qa import gru
 from tests.tasks.squad.spans import spans_of_scores
 
 
-def test_gru():
-    case = read_case("squad.npz", "gru")
+class Convolution(CharCNN):
+    """The convolution without the table, since document-qa's oracle has vectors at padding too."""
+
+    @nn.compact
+    def __call__(self, vectors, length):
+        return self._convolve(0, vectors, length)
+
+
+@each_case("squad.npz", "char_cnn")
+def test_char_cnn(case):
+    kernel, bias = case["param"]["conv1d/filters"][0], case["param"]["conv1d/bias"]
+    vectors, length = case["input"]["characters"], case["input"]["word_length"]
+    model = Convolution(1, vectors.shape[-1], filters=((len(kernel), len(bias)),), max_characters=vectors.shape[2])
+    found = jax.jit(model.apply)({"params": {"filter_0_kernel": kernel, "filter_0_bias": bias}}, vectors, length)
+    assert_allclose(found, case["output"]["words"], rtol=0, atol=1e-5)
+
+
+@each_case("squad.npz", "gru")
+def test_gru(case):
     inputs, length = case["input"]["x"], case["input"]["length"]
     mask = np.arange(inputs.shape[1]) < length[:, None]
     found = jax.jit(bidirectional_gru)(gru(case["param"], ""), inputs, mask)
     assert_allclose(found, case["output"]["y"] * mask[..., None], rtol=0, atol=1e-5)
 
 
-def test_elmo_mix():
-    case = read_case("squad.npz", "elmo_mix")
+@each_case("squad.npz", "elmo_mix")
+def test_elmo_mix(case):
     layers, length = case["input"]["layers"], case["input"]["length"]
     mask = np.arange(layers.shape[2]) < length[:, None]
     params = {"weights": case["param"]["ELMo_W_0"], "gamma": case["param"]["ELMo_gamma_0"][0]}
@@ -35,9 +54,8 @@ def test_elmo_mix():
     assert_allclose(0.001 * squares, case["output"]["l2_penalty_0.001"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["best_span_ties", "best_span_17"])
-def test_best_spans(name):
-    case = read_case("squad.npz", name)
+@each_case("squad.npz", "best_span_ties", "best_span_17")
+def test_best_spans(case):
     given = case["input"]
     spans, scores = spans_of_scores(given["start_logits"], given["end_logits"], int(given["bound"]))
     assert_array_equal(spans, case["output"]["span"])

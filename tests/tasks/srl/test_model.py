@@ -11,10 +11,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.settings import from_dict
 from elmo_jax.tasks.embedded import Embedded
+from elmo_jax.tasks.layers.crf import bio_transitions
 from elmo_jax.tasks.srl.model import SRL, SRLModel, tagging_loss
 from tests.tasks import checks
 from tests.tasks.layers.test_highway_lstm import from_allennlp
-from tests.tasks.oracle_cases import read_case
+from tests.tasks.oracle_cases import each_case
 
 TAGS = ("O", "B-V", "I-V", "B-ARG0", "I-ARG0")
 
@@ -46,9 +47,8 @@ def run_with_gradient(model, params, sentence, arrays):
     return jax.value_and_grad(loss, has_aux=True)(params)
 
 
-@pytest.mark.parametrize("name", ["four_layers", "second"])
-def test_allennlp_probabilities_loss_gradient_and_decodings(name):
-    case = read_case("srl.npz", name)
+@each_case("srl.npz")
+def test_allennlp_probabilities_loss_gradient_and_decodings(case):
     given, params, expected = case["input"], case["param"], case["output"]
     mask = given["mask"] > 0
     sentence = Embedded(params["text_field_embedder.token_embedder_tokens.weight"][given["tokens"]], mask)
@@ -65,21 +65,17 @@ def test_allennlp_probabilities_loss_gradient_and_decodings(name):
     reference = case["grad"]["binary_feature_embedding.weight"]
     assert_allclose(gradient["flag"]["embedding"], reference, rtol=0, atol=1e-5 * np.abs(reference).max())
     assert_array_equal(predictions["tags"], np.where(mask, expected["tags_from_log_probabilities"], -1))
-
-
-@pytest.mark.parametrize("name", ["four_layers", "second"])
-def test_decoding_follows_the_settings(name):
-    case = read_case("srl.npz", name)
-    mask = case["input"]["mask"] > 0
-    tags = tuple(str(label) for label in case["input"]["labels"])
-    probabilities = case["output"]["class_probabilities"]
+    probabilities = expected["class_probabilities"]
     for config, key in [
         (SRLModel(), "tags_from_log_probabilities"),
         (SRLModel(start_rule="ignored"), "tags_from_log_probabilities_no_start_rule"),
         (SRLModel(viterbi_scores="probabilities"), "tags_from_probabilities"),
     ]:
-        found = jax.jit(SRL(config, tags)._decode)(np.log(probabilities), mask)
-        assert_array_equal(found, np.where(mask, case["output"][key], -1))
+        found = jax.jit(SRL(config, model.tags)._decode)(np.log(probabilities), mask)
+        assert_array_equal(found, np.where(mask, expected[key], -1))
+    chain = bio_transitions(model.tags)
+    assert_array_equal(chain.between, expected["transition"])
+    assert_array_equal(chain.start, expected["start"])
 
 
 def test_losses():

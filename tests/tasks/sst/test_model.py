@@ -11,6 +11,7 @@ from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.embedded import Embedded
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from tests.tasks import checks, weights
+from tests.tasks.oracle_cases import each_case
 
 SIZES = {"pre_encoder": 5, "encoder": 4, "integrator": 3, "output_layers": (8, 6)}
 SMALL = SSTModel(**SIZES)
@@ -38,11 +39,9 @@ def imported(params, config):
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "config"), [("maxout", MAXOUT), ("feedforward", SMALL), ("elmo_input", MAXOUT), ("elmo_both", MAXOUT)]
-)
-def test_is_the_oracle(name, config):
-    case = weights.oracle("bcn", name)
+@each_case("bcn.npz")
+def test_is_the_oracle(case):
+    config = SMALL if case.name == "feedforward" else MAXOUT
     given, expected = case["input"], case["output"]
     params, model = imported(case["param"], config), BCN(config)
     elmo = [given["elmo_input"]] if "elmo_input" in given else []
