@@ -16,6 +16,7 @@ from elmo_jax.analysis.wordnet import PARTS_OF_SPEECH, SenseIndex, lemma_and_par
 from elmo_jax.data.prepare.compressed import open_text, reading
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.lines import error_at, read_lines
+from elmo_jax.words import split_words
 
 _READ_BYTES = 1 << 16
 
@@ -142,7 +143,7 @@ class _Handler:
         if name == "sentence" and self._words:
             self.finished.append((self._words, self._instances))
         elif name in ("wf", "instance"):
-            words, start = "".join(self._text or []).split(), len(self._words)
+            words, start = split_words("".join(self._text or []).replace("\n", " ")), len(self._words)
             self._text = None
             if not words:
                 raise self.error(f"<{name}> without a word")

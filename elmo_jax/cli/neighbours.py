@@ -9,6 +9,7 @@ from pathlib import Path
 from elmo_jax.cli.options import SOURCES, Commands, add_model_options, add_text_options, model_source, text_options
 from elmo_jax.cli.values import local, source, whole
 from elmo_jax.errors import UserError
+from elmo_jax.words import split_words
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -76,7 +77,7 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.embedding.bilm import load_bilm
 
     sentences = read_text(options.text, text_options(options))
-    queries = [occurrence_in(tuple(sentence.split()), options.word) for sentence in options.sentence]
+    queries = [occurrence_in(tuple(split_words(sentence)), options.word) for sentence in options.sentence]
     if not queries:
         queries = occurrences(sentences, options.word)[: options.occurrences]
         if not queries:

@@ -189,12 +189,12 @@ def _lines(text: str) -> list[str]:
 def _examples(contents: Sequence[str], where: str, format: str, texts: int, documents: bool) -> Iterator[Any]:
     """Yields the words of the examples in some texts; `where` names the texts in errors."""
     from elmo_jax.data.prepare.text import raw_sentences
-    from elmo_jax.tasks.lines import words
+    from elmo_jax.words import split_words
 
     found = []
     for text in contents:
         lines = _lines(text)
-        sentences = [words(line) for line in lines] if format == "lines" else list(raw_sentences(lines))
+        sentences = [split_words(line) for line in lines] if format == "lines" else list(raw_sentences(lines))
         if not any(sentences):
             raise UserError(f"{where}: has no words")
         if format == "lines" and texts == 1 and not documents and [] in sentences:

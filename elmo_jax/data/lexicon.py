@@ -15,6 +15,7 @@ import numpy as np
 
 from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
+from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
 DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
@@ -103,7 +104,7 @@ def read_vocabulary(path: Path) -> list[str]:
             word = line.removesuffix(b"\r").decode()
         except UnicodeDecodeError:
             raise UserError(f"{path}, line {number}: not UTF-8; expected one word per line") from None
-        if word.split() != [word]:
+        if split_words(word) != [word]:
             raise UserError(f"{path}, line {number}: {word!r} is not one word; expected one word per line")
         if word in places:
             raise UserError(

@@ -208,12 +208,12 @@ def _power_of_two(number: int) -> int:
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
     """Raises `UserError` unless `sentences` is a list of lists of words."""
     if isinstance(sentences, str):
-        raise UserError("sentences: expected a list of lists of words, got one string; try [text.split()]")
+        raise UserError("sentences: expected a list of lists of words, got one string; split it into words")
     if not _is_list(sentences):
         raise UserError(f"sentences: expected a list of lists of words, got {type(sentences).__name__}")
     for number, sentence in enumerate(sentences):
         if isinstance(sentence, str):
-            raise UserError(f"sentences[{number}] is a string, expected a list of words; try text.split()")
+            raise UserError(f"sentences[{number}] is a string, expected a list of words; split it")
         if not _is_list(sentence):
             raise UserError(f"sentences[{number}] is of type {type(sentence).__name__}, expected a list of words")
         for word in sentence:

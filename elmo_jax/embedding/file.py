@@ -40,6 +40,7 @@ from elmo_jax.embedding.shards import VectorShards, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 from elmo_jax.runs.lock import LEASE, LOCK, locked
+from elmo_jax.words import split_words
 
 LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
@@ -55,8 +56,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
     Args:
       bilm: the model.
-      sentences: a UTF-8 file with one tokenised sentence per line, words separated by blanks; a byte-order mark at its
-        beginning is not text.
+      sentences: a UTF-8 file with one tokenised sentence per line, words separated by spaces or tabs; a byte-order
+        mark at its beginning is not text.
       out: the HDF5 file to make, or the folder of NumPy files. Dataset "0" is that of the first line; the dataset of a
         blank line is empty. Until the output is complete, the folder `OUT.parts` is beside it.
       settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as in bilm-tf's
@@ -167,7 +168,7 @@ def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str, l
         _join(parts, out, job, lines)
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
-    write_lengths(parts, (len(line.split()) for line in text_lines(sentences)))
+    write_lengths(parts, (len(split_words(line)) for line in text_lines(sentences)))
     try:
         VectorShards(parts).check()
     except UserError as error:
@@ -233,7 +234,7 @@ def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
     first, words = 0, 0
     window: list[list[str]] = []
     for number, line in enumerate(text_lines(sentences)):
-        sentence = line.split()
+        sentence = split_words(line)
         if window and (len(window) == LINES or words + len(sentence) > WORDS):
             yield first, window
             first, window, words = number, [], 0

@@ -18,7 +18,8 @@ def scan(path: Path, expected: str = "one sentence per line") -> tuple[int, str]
       expected: the content that is expected, for messages.
 
     Raises:
-      UserError: the file cannot be read, is a pipe or a device, or has a line that is not UTF-8.
+      UserError: the file cannot be read, is a pipe or a device, or has a line that is not UTF-8 or has
+        a carriage return inside.
     """
     digest, lines = hashlib.sha256(), 0
     try:
@@ -27,6 +28,8 @@ def scan(path: Path, expected: str = "one sentence per line") -> tuple[int, str]
         for line in _byte_lines(path):
             lines += 1
             digest.update(line)
+            if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+                raise UserError(f"{path}: line {lines}: has a carriage return inside; convert the ends of lines to \\n")
             try:
                 line.decode()
             except UnicodeDecodeError as error:

@@ -27,6 +27,7 @@ from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.embedding.words import SIZES
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file
+from elmo_jax.words import split_words
 
 _DATASET, _DESCRIPTION = "embedding", "elmo_jax"
 _DESCRIPTION_BYTES = 1 << 16  # the most that is read of the attribute
@@ -67,8 +68,8 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
             for start in range(0, count, _WORDS_AT_ONCE):
                 words = list(itertools.islice(lines, _WORDS_AT_ONCE))
                 for number, word in enumerate(words, start + 1):
-                    if word.split() != [word]:
-                        kind = "blank" if not word.strip() else f"{word!r} has blanks or tabs"
+                    if split_words(word) != [word]:
+                        kind = f"{word!r} has spaces or tabs" if split_words(word) else "has no word"
                         raise UserError(f"{vocabulary}: line {number}: {kind}; expected one word per line")
                     digest.update(f"{word}\n".encode())
                 dataset[start : start + len(words)] = bilm.words.encode(words)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from elmo_jax.data.prepare.compressed import open_text, reading
 from elmo_jax.errors import UserError
+from elmo_jax.words import is_blank, split_words
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -81,16 +82,6 @@ def read_json(path: Path, text: str, number: int) -> Any:
     return value
 
 
-def is_blank(text: str) -> bool:
-    """Returns whether a line has nothing but blanks and tabs."""
-    return not text.strip(" \t")
-
-
-def words(text: str) -> list[str]:
-    """Splits a line at blanks and tabs and at nothing else: a word may hold a no-break space, such as that of "8 ½"."""
-    return [word for word in text.replace("\t", " ").split(" ") if word]
-
-
 def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[list[Line]]:
     """Reads a text file as groups of consecutive lines.
 
@@ -121,4 +112,4 @@ def cells(text: str) -> list[str]:
     Columns are separated by single tabs where the line has a tab, so that a cell may be empty or hold blanks, and
     else by any number of blanks.
     """
-    return text.split("\t") if "\t" in text else words(text)
+    return text.split("\t") if "\t" in text else split_words(text)

@@ -171,7 +171,7 @@ class TrainedTask:
             for text in texts:
                 rows = [text] if self._task.rows_are_examples else text
                 if not (_is_list(rows) and all(_is_list(r) and all(isinstance(w, str) for w in r) for r in rows)):
-                    raise UserError(f"expected lists of words, got {str(item)[:80]!r}; try text.split()")
+                    raise UserError(f"expected lists of words, got {str(item)[:80]!r}; split text into words")
             found += self._task.from_words(texts, self._labels)
         return found
 

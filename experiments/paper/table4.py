@@ -34,6 +34,7 @@ from elmo_jax.analysis.vectors import Words, embed
 from elmo_jax.cli.values import whole
 from elmo_jax.files import write_json
 from elmo_jax.tasks.word_vectors import read_vectors
+from elmo_jax.words import split_words
 
 LAYER = 2
 # The paper's source sentences, as far as it prints them, and the neighbour that it prints for each.
@@ -55,7 +56,7 @@ Senses = dict[tuple[Words, int], str]  # the sense key at a position of a senten
 
 def query(sentences: Sequence[Sentence], beginning: str, word: str) -> Occurrence:
     """Returns a word in the sentence of the text with this beginning or, if there is none, in the beginning itself."""
-    begin = tuple(beginning.split())
+    begin = tuple(split_words(beginning))
     found = next((sentence.words for sentence in sentences if sentence.words[: len(begin)] == begin), begin)
     return occurrence_in(found, word)
 

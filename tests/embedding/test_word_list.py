@@ -45,9 +45,9 @@ def test_words_in_the_published_format(bilm, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("the\t5\nbank\t2\n", r"line 1: 'the\\t5' has blanks or tabs; expected one word per line"),
-        ("the\nNew York\n", "line 2: 'New York' has blanks or tabs"),
-        ("the\n \n", "line 2: blank"),
+        ("the\t5\nbank\t2\n", r"line 1: 'the\\t5' has spaces or tabs; expected one word per line"),
+        ("the\nNew York\n", "line 2: 'New York' has spaces or tabs"),
+        ("the\n \n", "line 2: has no word"),
         ("", "vocab.txt: the file is empty; expected one word per line"),
     ],
 )

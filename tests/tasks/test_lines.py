@@ -5,7 +5,7 @@ import pytest
 import zstandard
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.lines import Line, blocks, cells, read_json, read_lines, words
+from elmo_jax.tasks.lines import Line, blocks, cells, read_json, read_lines
 
 from .formats import message, write
 
@@ -75,7 +75,6 @@ def test_blocks_are_what_stands_between_blank_lines(tmp_path):
 def test_cells():
     assert cells("a\t b c\t\t") == ["a", " b c", "", ""]  # tabs divide exactly
     assert cells("a  b c ") == ["a", "b", "c"]  # any number of blanks does
-    assert words(" 8\u00a01/2\t x ") == ["8\u00a01/2", "x"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Splits text into sentences of words; a worker process does this with one chunk of a source.
 
 A text has one of these formats:
-- `lines`: one tokenised sentence per line, with words separated by blanks (as in 1 Billion Word). Only "\\n" ends a
-  line.
+- `lines`: one tokenised sentence per line, with words separated by spaces or tabs (as in 1 Billion Word). Only
+  "\\n" or "\\r\\n" ends a line.
 - `raw`: running text. Paragraphs are separated by blank lines, a line break inside a paragraph is a blank, and
   no sentence crosses paragraphs. Where lines are too long to have been wrapped (`is_unwrapped`), each is a paragraph.
 - `documents`: running text, one paragraph per line, with a blank line after each document.
@@ -30,6 +30,7 @@ import numpy as np
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced, is_unwrapped
 from elmo_jax.errors import UserError
+from elmo_jax.words import split_words
 
 if TYPE_CHECKING:
     from sacremoses import MosesTokenizer
@@ -65,7 +66,7 @@ class Errors(enum.StrEnum):
     """The treatment of bytes that are not UTF-8."""
 
     STRICT = "strict"  # raise an error that names file and line
-    REPLACE = "replace"  # read U+FFFD in their place, and in that of NUL, and count the lines
+    REPLACE = "replace"  # read U+FFFD in their place, as in that of NUL, and count the lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +134,9 @@ def tokenise(chunk: Chunk) -> Tokenised:
     lengths: list[int] = []
     pieces: list[int] = []
     empty_lines = marks_dropped = 0
-    texts, replaced = zip(*(_decode(piece, chunk.errors) for piece in chunk.pieces), strict=True)
-    unspaced = [is_unspaced(text, chunk.format is Format.LINES) for text in texts]
+    are_words = chunk.format is Format.LINES
+    texts, replaced = zip(*(_decode(piece, chunk.errors, are_words) for piece in chunk.pieces), strict=True)
+    unspaced = [is_unspaced(text, are_words) for text in texts]
     for text, leave_out in zip(texts, unspaced, strict=True):
         if leave_out:
             pieces.append(0)
@@ -143,8 +145,8 @@ def tokenise(chunk: Chunk) -> Tokenised:
         if not lines[-1]:
             lines.pop()  # the empty string after the last line feed is not a line
         sentences_before = len(lengths)
-        if chunk.format is Format.LINES:
-            sentences: Iterator[list[str]] = map(str.split, lines)
+        if are_words:
+            sentences: Iterator[list[str]] = (split_words(line.removesuffix("\r")) for line in lines)
         else:
             sentences = raw_sentences(lines, chunk.format.has_paragraph_lines, chunk.language)
         blanks = 0
@@ -158,7 +160,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
                 lengths.append(len(sentence))
             else:
                 blanks += 1
-        if chunk.format is not Format.LINES:
+        if not are_words:
             blanks = sum(not line or line.isspace() for line in lines)
         empty_lines += blanks
         pieces.append(len(lengths) - sentences_before)
@@ -180,22 +182,30 @@ def without_blanks(piece: Piece) -> UserError:
     return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
 
 
-def _decode(piece: Piece, errors: Errors) -> tuple[str, int]:
-    """Returns the text of a piece, and the number of its lines with bytes that are not UTF-8, or NUL."""
+_INNER_RETURN = re.compile(rb"\r(?!\n|\Z)")
+
+
+def _decode(piece: Piece, errors: Errors, are_words: bool) -> tuple[str, int]:
+    """Returns the text of a piece, and the number of its lines with bytes that are not UTF-8, or NUL.
+
+    Where lines have words, a carriage return inside a line is treated like those bytes.
+    """
     data = piece.data.removeprefix(b"\xef\xbb\xbf") if piece.first_line == 1 else piece.data
-    place, what = data.find(0), "is NUL, as in UTF-16 or binary files"
+    place, what = data.find(0), "is NUL, as in UTF-16 or binary files; convert the file to UTF-8"
+    inner = _INNER_RETURN.search(data) if are_words and b"\r" in data else None
+    if inner:
+        place, what = inner.start(), "is a carriage return inside a line; end lines with line feeds"
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        place, what = error.start, "is not UTF-8"
+        place, what = error.start, "is not UTF-8; convert the file to UTF-8"
     if place < 0:
         return text, 0
     if errors is Errors.STRICT:
         line = piece.first_line + data.count(b"\n", 0, place)
-        raise UserError(
-            f"{piece.name}, line {line}: byte 0x{data[place]:02x} {what}; "
-            "convert the file to UTF-8, or read on with --errors=replace"
-        )
+        byte = f"byte 0x{data[place]:02x}"
+        raise UserError(f"{piece.name}, line {line}: {byte} {what}, or read on with --errors=replace")
+    data = _INNER_RETURN.sub(b"\0", data) if inner else data
     lines = [line.decode(errors="replace").replace("\0", "\ufffd") for line in data.split(b"\n")]
     return "\n".join(lines), sum(text.encode() != line for text, line in zip(lines, data.split(b"\n"), strict=True))
 

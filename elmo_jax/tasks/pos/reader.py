@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from elmo_jax.tasks.lines import Line, blocks, error_at, is_blank, read_lines, words
+from elmo_jax.tasks.lines import Line, blocks, error_at, read_lines
 from elmo_jax.tasks.penn import without_backslashes
+from elmo_jax.words import is_blank, split_words
 
 Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or the treebank's own tags
 
@@ -107,7 +108,7 @@ def read_penn(path: Path) -> list[Example]:
         elif is_blank(line.text):
             blank = last != "]"
         else:
-            items = words(line.text)
+            items = split_words(line.text)
             if blank and items[0] not in _CLOSERS:
                 finish()
             blank = False

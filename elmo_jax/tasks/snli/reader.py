@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.tasks.lines import Line, error_at, is_blank, read_json, read_lines, words
+from elmo_jax.tasks.lines import Line, error_at, read_json, read_lines
 from elmo_jax.tasks.penn import unescape
+from elmo_jax.words import is_blank, split_words
 
 LABELS = ("entailment", "neutral", "contradiction")
 _NO_LABEL = "-"  # the annotators of the pair did not agree
@@ -160,11 +161,11 @@ def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callabl
 
 
 def _tokens(sentence: str) -> list[str]:
-    return [unescape(word) for word in words(sentence)]
+    return [unescape(word) for word in split_words(sentence)]
 
 
 def _leaves(parse: str) -> list[str]:
-    return [unescape(piece) for piece in words(parse) if piece not in ("(", ")")]
+    return [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")]
 
 
 def tokenize(sentence: str) -> list[str]:

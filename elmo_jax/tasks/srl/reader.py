@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from elmo_jax.tasks.lines import Line, blocks, cells, error_at, is_blank, read_lines, words
+from elmo_jax.tasks.lines import Line, blocks, cells, error_at, read_lines
 from elmo_jax.tasks.tags import TagError, brackets_to_bio, to_bio
+from elmo_jax.words import is_blank, split_words
 
 Layout = Literal["conll2012", "propbank"]
 
@@ -128,7 +129,7 @@ def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
 
 
 def _bio_example(path: Path, line: Line) -> Example:
-    pieces = words(line.text)
+    pieces = split_words(line.text)
     position, divider = pieces[0], pieces.index(_DIVIDER) if _DIVIDER in pieces else 0
     if not (position.isascii() and position.isdigit() and len(position) < 10) or divider < 2:
         message = f"expected a position, words, {_DIVIDER} and tags, found {line.text[:40]!r}"
