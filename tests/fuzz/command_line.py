@@ -45,7 +45,6 @@ BASES = {
     "task evaluate": ["{things}/task", "--data", "{things}/problem/dev"],
     "task predict": ["{things}/task", "--text", "the house"],
     "compile": ["--config", "nowhere.py", "--topology", "cpu:1"],
-    "bench": ["--corpus", "nowhere"],
 }  # fmt: skip
 
 

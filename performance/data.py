@@ -6,10 +6,10 @@ import os
 import time
 from typing import Any
 
-from elmo_jax.bench.machine import Machine
-from elmo_jax.bench.sizes import Size
-from elmo_jax.bench.train import host_batches
 from elmo_jax.data.corpus import Corpus
+from performance.machine import Machine
+from performance.sizes import Size
+from performance.train import host_batches
 
 AT_LEAST_SECONDS = 3.0
 

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.bench.product import ON_ACCELERATOR, own_product, product_beside
 from elmo_jax.model.precision import Precision
 from elmo_jax.version import __version__
+from performance.product import ON_ACCELERATOR, own_product, product_beside
 
 REST_SECONDS = 0.25  # a pause after timed work, in which memory is freed, which would slow the matrix product down
 

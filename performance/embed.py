@@ -12,13 +12,13 @@ from typing import Any
 
 import jax
 
-from elmo_jax.bench.infer import heldout_sentences, random_bilm
-from elmo_jax.bench.machine import Machine
-from elmo_jax.bench.sizes import Size
-from elmo_jax.bench.train import windows_of
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.embedding.file import embed_file
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
+from performance.infer import heldout_sentences, random_bilm
+from performance.machine import Machine
+from performance.sizes import Size
+from performance.train import windows_of
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Measures the gain of each optimisation for speed alone: `python -m tools.levers data/sotu` (or `make levers`).
+"""Measures the gain of each optimisation for speed alone: `python -m performance.levers data/sotu` (or `make levers`).
 
 Each optimisation is run in turns with its plain form, which is equal to it by the tests, in one process (in several
 where the settings of the C library differ), so that the other load of the machine affects both. In training, the
@@ -29,10 +29,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from elmo_jax.bench.infer import BATCH, heldout_sentences
-from elmo_jax.bench.machine import squares
-from elmo_jax.bench.sizes import SIZES
-from elmo_jax.bench.train import Training, host_batches
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
@@ -45,6 +41,10 @@ from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
 from elmo_jax.model.precision import Precision
 from elmo_jax.training import partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows
+from performance.infer import BATCH, heldout_sentences
+from performance.machine import squares
+from performance.sizes import SIZES
+from performance.train import Training, host_batches
 
 STEPS = 20
 ROWS_OF_A_DEVICE = 16  # in `make pretrain` on 2 cores
@@ -179,7 +179,7 @@ def lstm_levers(batch: Batch, turns: int) -> None:
             return squares(lstm.projected_lstm(params, inputs, state, settings)[0])
 
         run = jax.jit(jax.grad(loss, (0, 1)) if backward else loss)
-        unrolled = {"scan": lambda *a, **k: jax.lax.scan(*a, **k, unroll=unroll)}
+        unrolled = {"scan": partial(jax.lax.scan, unroll=unroll)}
         scan = SimpleNamespace(**{**vars(jax.lax), **unrolled})
         with mock.patch.object(lstm, "lax", scan):
             jax.block_until_ready(run(params, inputs))  # compiles this form, which is then kept
@@ -245,7 +245,8 @@ def softmax_levers(batch: Batch, turns: int, vocabulary_size: int) -> None:
     ids = jnp.concatenate([batch.targets.reshape(-1), jnp.asarray(spread, jnp.int32)])
     gradient = jax.random.normal(jax.random.key(3), (len(ids), projection))
 
-    def rows(values: jax.Array, sums: jax.Array, ids: jax.Array, gradient: jax.Array) -> Any:
+    def rows(values: jax.Array, sums: jax.Array, ids: jax.Array, gradient: Any) -> Any:
+        summed: Any
         once, summed = combine_rows(ids, gradient, vocabulary_size)
         scale = 10 / jnp.maximum(jnp.sqrt(jnp.sum(summed**2)), 10)
         return adagrad_rows(values, sums, once, scale * summed, jnp.float32(0.2))
@@ -297,7 +298,7 @@ def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
 def memory_lever(name: str, corpus: Path, turns: int, environment: dict[str, str]) -> None:
     """Measures training steps as `pretrain` makes them, without and with both forms of `keep_freed_memory`."""
     steps = 4 if name == "tiny" else 1
-    command = [sys.executable, "-m", "tools.steps", str(corpus), name, f"--steps={steps}"]
+    command = [sys.executable, "-m", "performance.steps", str(corpus), name, f"--steps={steps}"]
     with contextlib.ExitStack() as stack:
 
         def form(memory: str) -> TimedForm:
@@ -354,7 +355,7 @@ def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
 
 def main() -> None:
     """Measures all optimisations and prints the table."""
-    parser = argparse.ArgumentParser("python -m tools.levers", description=__doc__)
+    parser = argparse.ArgumentParser("python -m performance.levers", description=__doc__)
     parser.add_argument("corpus", type=Path, help="a prepared corpus")
     parser.add_argument("--sizes", default="tiny,small", help="%(default)s")
     parser.add_argument(

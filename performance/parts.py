@@ -1,4 +1,4 @@
-"""Measures one part at one size in this process and prints JSON: `python -m elmo_jax.bench train/tiny --corpus DIR`."""
+"""Measures one part at one size in this process, and prints JSON: `python -m performance.parts train/tiny …`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ import contextlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from elmo_jax.bench.machine import Machine
-from elmo_jax.bench.parts import measure
-from elmo_jax.bench.sizes import SIZES
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.processors import divide_cpu
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import UserError
+from performance import data, embed, evaluate, infer, start, tasks, train
+from performance.machine import Machine
+from performance.sizes import SIZES
+
+_PARTS = {
+    "train": train.measure,
+    "infer": infer.measure,
+    "embed": embed.measure,
+    "evaluate": evaluate.measure,
+    "data": data.measure,
+    "start": start.measure,
+}
 
 
 def main() -> int:
     """Measures the part and prints its metrics; returns the exit status."""
-    parser = argparse.ArgumentParser("python -m elmo_jax.bench", description=__doc__)
+    parser = argparse.ArgumentParser("python -m performance.parts", description=__doc__)
     parser.add_argument("name", metavar="PART/SIZE")
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=15.0)
@@ -34,12 +44,19 @@ def main() -> int:
             divide_cpu(SIZES[size].model.lstm, options.rows or SIZES[size].rows)
         with contextlib.redirect_stdout(sys.stderr):  # only the metrics go to standard output
             machine = Machine(options.seconds, options.rows, options.profile)
-            figures = measure(part, size, corpus, machine)
+            metrics = _measure(part, size, corpus, machine)
     except UserError as error:
-        print(f"elmo-jax: {error}", file=sys.stderr)
+        print(f"performance: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(figures))
+    print(json.dumps(metrics))
     return 0
+
+
+def _measure(part: str, size: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Returns the metrics of one part at one size, or of the part `task` for one task."""
+    if part == "task":
+        return tasks.measure(size, corpus, machine)
+    return _PARTS[part](SIZES[size], corpus, machine)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from elmo_jax.bench import table
-from elmo_jax.bench.plain import PlainStep
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import OptimizerConfig
+from performance import table
+from performance.plain import PlainStep
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 
 

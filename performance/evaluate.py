@@ -12,9 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from elmo_jax.bench.machine import Machine, seconds_of
-from elmo_jax.bench.sizes import Size
-from elmo_jax.bench.train import windows_of
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import to_lanes
 from elmo_jax.data.corpus import Corpus
@@ -26,6 +23,9 @@ from elmo_jax.model.softmax import full_softmax_losses
 from elmo_jax.training.evaluate import Evaluator
 from elmo_jax.training.partitioning import model_for, params_specs, softmax_placement
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
+from performance.machine import Machine, seconds_of
+from performance.sizes import Size
+from performance.train import windows_of
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:

@@ -17,14 +17,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.bench.machine import Machine
-from elmo_jax.bench.sizes import Size
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.settings import to_dict
+from performance.machine import Machine
+from performance.sizes import Size
 
 EXPERIMENT = '''\
-"""This experiment was written by elmo-jax bench."""
+"""This experiment was written by the benchmark."""
 
 import json
 

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.bench.table import header, line
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
+from performance.table import header, line
 
 SIZES = ("tiny", "small", "original")
 PARTS = ("train", "infer", "embed", "evaluate", "data", "start", "task")
@@ -75,7 +75,7 @@ class Benchmark:
             arguments += ["--rows", self.rows]
         if self.profile:
             arguments += ["--profile", self.profile / name.replace("/", "_")]
-        command = [sys.executable, "-m", "elmo_jax.bench", *map(str, arguments)]
+        command = [sys.executable, "-m", "performance.parts", *map(str, arguments)]
         environment = os.environ | {"TQDM_DISABLE": "1"}  # no progress bars between the lines of the table
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
         if ended.returncode:

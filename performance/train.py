@@ -21,9 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from elmo_jax.bench.machine import Machine, seconds_of, squares
-from elmo_jax.bench.plain import PlainStep
-from elmo_jax.bench.sizes import SIZES, Size
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import rows_of
 from elmo_jax.config import Config
@@ -38,6 +35,9 @@ from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, sof
 from elmo_jax.training.state import TrainState, initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work
+from performance.machine import Machine, seconds_of, squares
+from performance.plain import PlainStep
+from performance.sizes import SIZES, Size
 
 TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
 # Where the plain biLM is measured as well: at the other sizes it encodes every token in many gigabytes.

@@ -1,20 +1,19 @@
-"""Defines the command `bench`."""
+"""The command `python -m performance`, the benchmark (`make bench`)."""
 
 from __future__ import annotations
 
-import argparse
+import sys
 from pathlib import Path
 
-from elmo_jax.bench.run import PARTS, SIZES, Benchmark
-from elmo_jax.cli.options import Commands
-from elmo_jax.cli.values import local, number, output, whole
+from elmo_jax.cli.values import Parser, local, number, output, whole
+from elmo_jax.errors import UserError, exit_status
+from performance.run import PARTS, SIZES, Benchmark
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Adds the command `bench`."""
-    parser = commands.add_parser(
-        "bench",
-        help="measure the speed of this machine",
+def main() -> int:
+    """Runs the benchmark; returns the exit status, which is 2 for a mistake of the user."""
+    parser = Parser(
+        "python -m performance",
         description="Measures training, inference, the command embed with one and all devices, evaluation, the making"
         " of batches and the start of a training at the tiny, the small and the original size, and the training of two"
         " task models, on the devices of this machine.",
@@ -47,11 +46,14 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--rows", type=whole(1, 65_536), metavar="N", help="rows per training batch (default: by size and device)"
     )
-    parser.set_defaults(run=_bench)
-
-
-def _bench(options: argparse.Namespace) -> int:
-    Benchmark(
-        options.corpus, options.sizes, options.parts, options.seconds, options.rows, options.json, options.profile
-    ).run()
+    try:
+        options = parser.parse_args()
+        Benchmark(**vars(options)).run()
+    except (UserError, KeyboardInterrupt) as error:
+        print(f"performance: {error or 'interrupted'}", file=sys.stderr)
+        return exit_status(error)
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,8 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from elmo_jax.bench.infer import heldout_sentences
-from elmo_jax.bench.machine import Machine
 from elmo_jax.config_file import with_overrides
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
@@ -36,6 +34,8 @@ from elmo_jax.tasks.registry import default_config, task_config, task_of
 from elmo_jax.tasks.srl.reader import Example as Predicate
 from elmo_jax.tasks.vocabulary import build
 from elmo_jax.types import Tree
+from performance.infer import heldout_sentences
+from performance.machine import Machine
 
 TASKS = ("pos", "srl")
 WORDS, TAGS = 40, 17  # the most words per sentence; the number of tags

@@ -14,9 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from elmo_jax.bench.machine import Machine
-from elmo_jax.bench.sizes import Size
-from elmo_jax.bench.train import windows_of
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
@@ -24,6 +21,9 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
 from elmo_jax.embedding.words import WordVectors
 from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
+from performance.machine import Machine
+from performance.sizes import Size
+from performance.train import windows_of
 
 SENTENCES, BATCH = 1024, 64
 

@@ -1,4 +1,4 @@
-"""Makes training steps on request: `python -m tools.steps data/sotu tiny per_thread`.
+"""Makes training steps on request: `python -m performance.steps data/sotu tiny per_thread`.
 
 Every line of standard input asks for a few steps; the answer is their seconds and their processor seconds. So the steps
 of several processes, whose C libraries are set differently, can be timed in turns.
@@ -11,18 +11,18 @@ import time
 
 import jax
 
-from elmo_jax.bench.sizes import SIZES
-from elmo_jax.bench.train import Training
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.distributed.processors import divide_cpu
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.model.precision import Precision
+from performance.sizes import SIZES
+from performance.train import Training
 
 
 def main() -> None:
     """Starts a training and answers until standard input ends."""
-    parser = argparse.ArgumentParser("python -m tools.steps", description=__doc__)
+    parser = argparse.ArgumentParser("python -m performance.steps", description=__doc__)
     parser.add_argument("corpus")
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("memory", choices=("returned", "shared", "per_thread"), help="how freed memory is kept")

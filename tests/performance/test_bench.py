@@ -1,4 +1,4 @@
-"""Tests `elmo-jax bench` in a real process: every part at the tiny size, on a short text."""
+"""Tests `python -m performance` in a real process: every part at the tiny size, on a short text."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from elmo_jax.bench import sizes
-from elmo_jax.bench.run import SIZES
 from elmo_jax.config import Config
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.settings import from_dict, to_dict
+from performance import sizes
+from performance.run import SIZES
 from tests.environment import xla_flags
 
 FIGURES = {
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory):
 
 def bench(corpus, *arguments):
     environment = os.environ | {"XLA_FLAGS": xla_flags(1)}
-    command = [sys.executable, "-m", "elmo_jax", "bench", "--corpus", str(corpus), *map(str, arguments)]
+    command = [sys.executable, "-m", "performance", "--corpus", str(corpus), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
@@ -84,7 +84,7 @@ def test_a_mistake_is_told_in_one_line(corpus, arguments, message):
     ended = bench(corpus, *arguments)
     assert ended.returncode == 2 and not ended.stdout
     lines = ended.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("elmo-jax: ") and message in lines[0]
+    assert len(lines) == 1 and lines[0].startswith("performance: ") and message in lines[0]
 
 
 def test_the_sizes_are_those_the_originals_were_measured_at():
