@@ -74,12 +74,12 @@ def read(folder: Path, key: str) -> Result | None:
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
-        print(f"{folder / key}.json.gz cannot be read ({error}); compiling anew", file=sys.stderr)
+        print(f"{folder / key}.json.gz cannot be read ({error}); compiling again", file=sys.stderr)
         return None
 
 
 def write(folder: Path, key: str, result: Result) -> None:
-    """Keeps a result; if that is not possible, it says so and goes on, since the result itself is there."""
+    """Keeps a result; if that is not possible, prints a warning, since the result itself can still be used."""
     path = folder / f"{key}.json.gz"
     try:
         make_folder_of(path)

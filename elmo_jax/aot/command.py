@@ -9,36 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.aot.chips import CHIPS
-from elmo_jax.aot.report import Report, report
+from elmo_jax.aot.report import Report
 from elmo_jax.aot.step import Compiled, DoesNotFit, Target, compile_step, find_target
-from elmo_jax.aot.words import measured, typical
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.training.checks import check_negatives
-from elmo_jax.training.partitioning import preferred_encoder_chunk
 
 Precision = Literal["float32", "bfloat16"]
 
 _MULTIPLE = 8  # the advised numbers of rows are multiples of this, since a TPU's registers hold 8 rows
 _TRIES = 4  # the most compilations to find a batch that fits
-
-
-@dataclasses.dataclass(frozen=True)
-class Fits:
-    """The result for a step that fits."""
-
-    report: Report
-    fits = True
-
-    def describe(self) -> str:
-        """Returns the result as text for the terminal."""
-        return self.report.describe()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the result for `--json`."""
-        return self.report.as_dict()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +63,7 @@ def compile_for(
     word_types: int | None,
     defaults: tuple[int, int],
     kept: Path | None = None,
-) -> Fits | TooLarge:
+) -> Report | TooLarge:
     """Compiles the training step of an experiment.
 
     Args:
@@ -92,15 +73,15 @@ def compile_for(
       vocabulary_size: the words of the softmax; None for those of the corpus.
       word_types: the words of the lexicon; None for those of the corpus.
       defaults: both sizes, if neither the arguments nor a corpus determine them.
-      kept: the folder in which compiled programs are kept and looked up; None compiles anew.
+      kept: the folder in which compiled programs are kept and looked up; None always compiles.
 
     Raises:
       UserError: the topology does not exist, its compiler is not installed, or the number of its devices does not
         divide the number of rows.
     """
     target = find_target(topology)
-    corpus = _corpus(config)
     if vocabulary_size is None:
+        corpus = _corpus(config)
         vocabulary_size = corpus.vocabulary_size if corpus else defaults[0]
         word_types = word_types or (corpus.report["lexicon"]["types"] if corpus else defaults[1])
     word_types = max(word_types or vocabulary_size, vocabulary_size)
@@ -110,14 +91,9 @@ def compile_for(
         return compile_step(config, target, vocabulary_size, word_types, kept)
 
     try:
-        compiled = compile_with(config)
+        return Report(title, config, target, vocabulary_size, word_types, compile_with(config))
     except DoesNotFit as error:
-        advice = list(_advice(config, target, compile_with, error))
-        return TooLarge(title, topology, error, advice)
-    mesh = make_mesh(target.devices)
-    rows, chunk = config.train.batch_size // mesh.size, preferred_encoder_chunk(mesh)
-    words = measured(config, rows, chunk, corpus) if corpus else typical(config, rows)
-    return Fits(report(title, config, target, compiled, vocabulary_size, word_types, words, chunk))
+        return TooLarge(title, topology, error, list(_advice(config, target, compile_with, error)))
 
 
 def _corpus(config: Config) -> Corpus | None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from elmo_jax.aot.hlo import Array, Computation, Instruction, Program, leaves
-from elmo_jax.aot.loops import trips
+from elmo_jax.aot.hlo import Computation, Instruction, Program
 from elmo_jax.aot.products import bf16_passes, product_flops
 from elmo_jax.aot.traffic import traffic
 
@@ -47,36 +46,34 @@ class Cost:
     """The sums over one step of one chip.
 
     Attributes:
-      flops: the operations of matrix products by the types of the operands.
+      flops: the operations of matrix products.
       bf16_flops: the operations of the bf16 products that they take.
       bytes: the bytes read from and written to the main memory.
       collectives: the exchanges.
       loops: for each loop its name, the number of iterations in all, and how this number is known.
-      traffic: the bytes read from and written to the main memory by instruction.
     """
 
-    flops: dict[str, float] = dataclasses.field(default_factory=dict)
+    flops: float = 0.0
     bf16_flops: float = 0.0
     bytes: float = 0.0
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     loops: list[tuple[str, float, str]] = dataclasses.field(default_factory=list)
-    traffic: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
-class Assumption:
-    """An assumption about how often something runs, where the program does not determine it."""
+class Count:
+    """How often something runs, and how this is known."""
 
-    count: float
+    times: float
     why: str
 
 
-Assume = Callable[[Instruction, tuple[str, ...]], Assumption]
+Assume = Callable[[Instruction], Count]
 
 
-def once(instruction: Instruction, loops: tuple[str, ...]) -> Assumption:
+def once(instruction: Instruction) -> Count:
     """Assumes that a loop of unknown length runs once, and that the costly branch is taken."""
-    return Assumption(1.0, "whose number of iterations is not known before the run, counted once")
+    return Count(1.0, "whose number of iterations is not known before the run, counted once")
 
 
 def cost_of(program: Program, assume: Assume = once) -> Cost:
@@ -84,88 +81,89 @@ def cost_of(program: Program, assume: Assume = once) -> Cost:
 
     Args:
       program: the compiled program.
-      assume: a function of an instruction and the loops it is in. For a `while` whose number of iterations the program
-        does not determine, it returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly
-        branch is taken.
+      assume: a function of an instruction. For a `while` whose number of iterations the program does not determine, it
+        returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
     """
     cost = Cost()
-    _add(program, program.entry, cost, assume, 1.0, ())
+    for where, instruction, times, loops in _runs(program, program.entry, assume):
+        if instruction.opcode == "while":
+            cost.loops.append((_name(instruction), times, _turns(program, instruction, assume).why))
+        for inner, fused in _inside(program, where, instruction):
+            kind = fused.opcode.removesuffix("-start")
+            if kind in ("dot", "convolution"):
+                flops = times * product_flops(inner, fused)
+                cost.flops += flops
+                cost.bf16_flops += flops * bf16_passes(inner, fused)
+            elif kind in COLLECTIVES and not _continues(inner, fused):
+                cost.collectives.append(_collective(program, inner, fused, times, loops))
+        cost.bytes += times * traffic(program, where, instruction)
     return cost
 
 
-def _add(
-    program: Program, where: Computation, cost: Cost, assume: Assume, times: float, loops: tuple[str, ...]
-) -> None:
+Run = tuple[Computation, Instruction, float, tuple[str, ...]]
+
+
+def _runs(
+    program: Program, where: Computation, assume: Assume, times: float = 1.0, loops: tuple[str, ...] = ()
+) -> Iterator[Run]:
+    """Yields each instruction with its computation, how often it runs, and its loops; of a loop, all its iterations."""
     for instruction in where.instructions.values():
         if instruction.opcode == "while":
-            turns: float | None = trips(program, instruction, where)
-            why = "as compiled"
-            if turns is None:
-                assumed = assume(instruction, loops)
-                turns, why = assumed.count, assumed.why
-            name = instruction.op_name or instruction.name
-            cost.loops.append((name, times * turns, why))
-            body = program.computations[instruction.called("body") or ""]
-            _add(program, body, cost, assume, times * turns, (*loops, name))
+            turns = times * _turns(program, instruction, assume).times
+            yield where, instruction, turns, loops
+            body = program.computations[instruction.called("body")]
+            yield from _runs(program, body, assume, turns, (*loops, _name(instruction)))
         elif instruction.opcode == "conditional":
-            _add_branches(program, instruction, cost, assume, times, loops)
+            # The branch with the most traffic is taken as often as assumed, and the others in equal shares of the rest.
+            branches = [program.computations[name] for name in instruction.branches]
+            costly = max(branches, key=lambda branch: _bytes(program, branch))
+            share = assume(instruction).times
+            for branch in branches:
+                taken = share if branch is costly else (1 - share) / (len(branches) - 1)
+                yield from _runs(program, branch, assume, times * taken, loops)
         elif instruction.opcode in ("call", "async-start"):
-            called = instruction.called("to_apply") or instruction.called("calls") or ""
-            _add(program, program.computations[called], cost, assume, times, loops)
+            called = instruction.called("to_apply") or instruction.called("calls")
+            yield from _runs(program, program.computations[called], assume, times, loops)
         else:
-            _add_one(program, where, instruction, cost, times, loops)
+            yield where, instruction, times, loops
 
 
-def _add_branches(
-    program: Program, conditional: Instruction, cost: Cost, assume: Assume, times: float, loops: tuple[str, ...]
-) -> None:
-    """Adds the branch with the most traffic as often as assumed, and the others in equal shares of the rest."""
-    branches = [program.computations[name] for name in conditional.branches]
+def _turns(program: Program, loop: Instruction, assume: Assume) -> Count:
+    """Returns how often the body of a `while` runs each time.
 
-    def alone(branch: Computation) -> float:
-        found = Cost()
-        _add(program, branch, found, once, 1.0, loops)
-        return found.bytes
-
-    costly = max(branches, key=alone)
-    share = assume(conditional, loops).count
-    for branch in branches:
-        taken = share if branch is costly else (1 - share) / (len(branches) - 1)
-        _add(program, branch, cost, assume, times * taken, loops)
+    XLA writes it into programs for CPUs. In those for TPUs, the condition compares the counter with a constant: the
+    loops of JAX whose length is known count from 0 in steps of 1.
+    """
+    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes):
+        return Count(int(known[1]), "as compiled")
+    condition = program.computations[loop.called("condition")]
+    compare, sides = condition.root, condition.inputs(condition.root)
+    if compare.opcode == "compare" and "direction=LT" in compare.attributes and sides[1].opcode == "constant":
+        if sides[0].opcode == "get-tuple-element" and sides[1].arguments.isdigit():
+            return Count(int(sides[1].arguments), "as compiled")
+    return assume(loop)
 
 
-def _add_one(
-    program: Program,
-    where: Computation,
-    instruction: Instruction,
-    cost: Cost,
-    times: float,
-    loops: tuple[str, ...],
-) -> None:
-    for inner, product in _inside(program, where, instruction):
-        if product.opcode in ("dot", "convolution"):
-            flops = times * product_flops(inner, product)
-            types = "×".join(operand.arrays[0].dtype for operand in inner.inputs(product))
-            cost.flops[types] = cost.flops.get(types, 0.0) + flops
-            cost.bf16_flops += flops * bf16_passes(inner, product)
-        elif (kind := product.opcode.removesuffix("-start")) in COLLECTIVES and not _continues(program, inner, product):
-            cost.collectives.append(_collective(program, inner, product, kind, times, loops))
-    moved = times * traffic(program, where, instruction)
-    cost.bytes += moved
-    cost.traffic[instruction.name] = cost.traffic.get(instruction.name, 0.0) + moved
+def _name(loop: Instruction) -> str:
+    return loop.op_name or loop.name
+
+
+def _bytes(program: Program, where: Computation) -> float:
+    """Returns the traffic of a computation alone."""
+    return sum(times * traffic(program, inner, run) for inner, run, times, _ in _runs(program, where, once))
 
 
 def _inside(program: Program, where: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
     """Returns the instruction and those that are fused in it, each with its computation."""
     found = [(where, instruction)]
     if instruction.opcode == "fusion":
-        inner = program.computations[instruction.called("calls") or ""]
+        inner = program.computations[instruction.called("calls")]
         for fused in inner.instructions.values():
             found += _inside(program, inner, fused)
     return found
 
 
-def _continues(program: Program, where: Computation, collective: Instruction) -> bool:
+def _continues(where: Computation, collective: Instruction) -> bool:
     """Returns whether an instruction is a later part of an exchange that began elsewhere.
 
     On a TPU an exchange can be interleaved with other work. The same instruction then occurs in every fusion that sends
@@ -177,16 +175,15 @@ def _continues(program: Program, where: Computation, collective: Instruction) ->
 
 
 def _collective(
-    program: Program, where: Computation, instruction: Instruction, kind: str, times: float, loops: tuple[str, ...]
+    program: Program, where: Computation, instruction: Instruction, times: float, loops: tuple[str, ...]
 ) -> Collective:
-    operands = sum(array.bytes for operand in where.inputs(instruction) for array in operand.arrays)
-    shape = instruction.shape
-    if instruction.opcode.endswith("-start") and kind == "all-gather" and not isinstance(shape, Array):
-        shape = shape[1]  # the shape of the start is a pair of operands and results
-    payload = sum(array.bytes for array in leaves(shape)) if kind == "all-gather" else operands
+    kind = instruction.opcode.removesuffix("-start")
+    payload = [array for operand in where.inputs(instruction) for array in operand.arrays]
+    if kind == "all-gather":  # its start has the operands and the results
+        payload = list(instruction.arrays)[len(payload) if instruction.opcode.endswith("-start") else 0 :]
     group = program.devices
     if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", instruction.attributes):
         group = len(listed[1].split(","))
     elif tiled := re.search(r"replica_groups=\[\d+,(\d+)\]", instruction.attributes):
         group = int(tiled[1])
-    return Collective(kind, payload, group, times, loops, instruction.op_name)
+    return Collective(kind, sum(array.bytes for array in payload), group, times, loops, instruction.op_name)

@@ -10,9 +10,6 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterator
-
-BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "tf32": 32, "c64": 64, "c128": 128}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,22 +28,8 @@ class Array:
     @property
     def bytes(self) -> int:
         """The bytes of the elements, without padding."""
-        return -(-self.size * _bits(self.dtype) // 8)
-
-
-Shape = Array | tuple["Shape", ...]
-
-
-def _bits(dtype: str) -> int:
-    if dtype in BITS:
-        return BITS[dtype]
-    found = re.match(r"[a-z]+(\d+)", dtype)  # f32, s8, u4, f8e4m3fn
-    return int(found[1]) if found else 0
-
-
-def leaves(shape: Shape) -> list[Array]:
-    """Returns the arrays of a shape, which may be a nested tuple."""
-    return [shape] if isinstance(shape, Array) else [leaf for part in shape for leaf in leaves(part)]
+        bits = re.match(r"[a-z]+(\d+)", self.dtype.replace("pred", "s8"))  # f32, u4, f8e4m3fn; a token has none
+        return -(-self.size * int(bits[1]) // 8) if bits else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +38,10 @@ class Instruction:
 
     name: str
     opcode: str
-    shape: Shape
+    arrays: tuple[Array, ...]  # its result; a nested tuple is flattened
     operands: tuple[str, ...]
     arguments: str  # the text between the parentheses, such as a parameter's number or a constant's value
     attributes: str  # the text after the parentheses
-
-    @property
-    def arrays(self) -> list[Array]:
-        """The arrays of its result."""
-        return leaves(self.shape)
 
     @property
     def op_name(self) -> str:
@@ -71,10 +49,10 @@ class Instruction:
         found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
         return found[1] if found else ""
 
-    def called(self, key: str) -> str | None:
-        """Returns the name of the computation in the attribute `calls`, `body`, `condition`, `to_apply`, …, or None."""
+    def called(self, key: str) -> str:
+        """Returns the name of the computation in the attribute `calls`, `body`, `condition`, …; "" if there is none."""
         found = re.search(rf"\b{key}=%?([\w.\-]+)", self.attributes)
-        return found[1] if found else None
+        return found[1] if found else ""
 
     @property
     def branches(self) -> list[str]:
@@ -111,12 +89,6 @@ class Computation:
         """Returns the instructions whose values an instruction reads."""
         return [self.instructions[name] for name in instruction.operands]
 
-    def source(self, instruction: Instruction) -> Instruction:
-        """Returns the instruction that a value comes from, ignoring copies, bitcasts and conversions."""
-        while instruction.opcode in ("copy", "bitcast", "copy-done", "copy-start", "convert") and instruction.operands:
-            instruction = self.instructions[instruction.operands[0]]
-        return instruction
-
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -125,14 +97,6 @@ class Program:
     computations: dict[str, Computation]
     entry: Computation
     devices: int
-
-
-def tuple_index(instruction: Instruction) -> int:
-    """Returns the index of a `get-tuple-element`."""
-    found = re.search(r"\bindex=(\d+)", instruction.attributes)
-    if found is None:
-        raise ValueError(f"{instruction.name}: a get-tuple-element without an index")
-    return int(found[1])
 
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -171,13 +135,12 @@ def parse(text: str) -> Program:
 
 def _instruction(name: str, text: str) -> Instruction:
     end = _closing(text, 0) if text.startswith("(") else text.find(" ")
-    shape = parse_shape(text[:end])
     rest = text[end:].lstrip()
     opening = rest.find("(")
     closing = _closing(rest, opening)
     arguments = rest[opening + 1 : closing - 1]
     operands = tuple(re.findall(r"%([\w.\-]+)", arguments))
-    return Instruction(name, rest[:opening], shape, operands, arguments, rest[closing:])
+    return Instruction(name, rest[:opening], parse_arrays(text[:end]), operands, arguments, rest[closing:])
 
 
 def _closing(text: str, opening: int) -> int:
@@ -190,31 +153,11 @@ def _closing(text: str, opening: int) -> int:
     return len(text)
 
 
-def parse_shape(text: str) -> Shape:
-    """Parses a shape such as `f32[2,3]{1,0:T(8,128)S(1)}`, or a tuple of shapes."""
-    shape, end = _shape_at(text.replace(" ", ""), 0)
-    return shape
-
-
-def _shape_at(text: str, at: int) -> tuple[Shape, int]:
-    if text[at : at + 1] == "(":
-        parts: list[Shape] = []
-        at += 1
-        while text[at : at + 1] not in (")", ""):
-            part, at = _shape_at(text, at)
-            parts.append(part)
-            at += text[at : at + 1] == ","
-        return tuple(parts), at + 1
-    found = _ARRAY.match(text, at)
-    if found is None:
-        raise ValueError(f"not a shape of an HLO program: {text[at : at + 60]!r}")
-    dims = tuple(int(re.sub(r"\D", "", size)) for size in found[2].split(",") if size)
-    space = re.search(r"S\((\d+)\)", found[3] or "")
-    return Array(found[1], dims, int(space[1]) if space else 0), found.end()
-
-
-def walk(program: Program) -> Iterator[tuple[Computation, Instruction]]:
-    """Yields every instruction of every computation, with its computation."""
-    for computation in program.computations.values():
-        for instruction in computation.instructions.values():
-            yield computation, instruction
+def parse_arrays(text: str) -> tuple[Array, ...]:
+    """Parses a shape such as `f32[2,3]{1,0:T(8,128)S(1)}`, or a tuple of shapes, into its arrays in order."""
+    found = []
+    for dtype, sizes, layout in _ARRAY.findall(text.replace(" ", "")):
+        dims = tuple(int(re.sub(r"\D", "", size)) for size in sizes.split(",") if size)
+        space = re.search(r"S\((\d+)\)", layout)
+        found.append(Array(dtype, dims, int(space[1]) if space else 0))
+    return tuple(found)

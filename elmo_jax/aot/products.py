@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 
@@ -25,51 +24,26 @@ def product_flops(where: Computation, product: Instruction) -> int:
     if labels is None:
         raise ValueError(f"{product.name}: a convolution without dim_labels")
     inputs, kernel, outputs = labels.groups()
-    groups = int(_number(product, "batch_group_count"))
-    count = left.dims[inputs.index("b")] // groups * right.dims[kernel.index("i")] * right.dims[kernel.index("o")]
-    for axis, window in _windows(product, sum(label.isdigit() for label in inputs)).items():
-        label = str(axis)
-        count *= window.pairs(left.dims[inputs.index(label)], out.dims[outputs.index(label)])
+    groups = re.search(r"\bbatch_group_count=(\d+)", product.attributes)
+    batch = left.dims[inputs.index("b")] // (int(groups[1]) if groups else 1)
+    count = batch * right.dims[kernel.index("i")] * right.dims[kernel.index("o")]
+    for axis in sorted(label for label in inputs if label.isdigit()):
+        count *= _pairs(product, int(axis), left.dims[inputs.index(axis)], out.dims[outputs.index(axis)])
     return 2 * count
 
 
-def _number(instruction: Instruction, key: str) -> int:
-    found = re.search(rf"\b{key}=(\d+)", instruction.attributes)
-    return int(found[1]) if found else 1
+def _pairs(convolution: Instruction, axis: int, length: int, outputs: int) -> int:
+    """Returns the number of pairs of an output and a window place that read the input, not padding or dilation."""
+    window = re.search(r"window=\{([^}]*)\}", convolution.attributes)
+    given = dict(part.split("=") for part in window[1].split()) if window else {}
 
+    def value(key: str, default: int) -> int:
+        return int(given[key].split("x")[axis].split("_")[0]) if key in given else default
 
-@dataclasses.dataclass(frozen=True)
-class _Window:
-    """The window of a convolution along one axis."""
-
-    size: int = 1
-    stride: int = 1
-    low: int = 0  # the number of zeros before the input
-    left_dilation: int = 1
-    right_dilation: int = 1
-
-    def pairs(self, length: int, outputs: int) -> int:
-        """Returns the number of pairs of an output and a window place that read the input, not padding or dilation."""
-        at = np.arange(outputs)[:, None] * self.stride - self.low + np.arange(self.size) * self.right_dilation
-        inside = (at >= 0) & (at <= (length - 1) * self.left_dilation) & (at % self.left_dilation == 0)
-        return int(inside.sum())
-
-
-def _windows(product: Instruction, axes: int) -> dict[int, _Window]:
-    found = re.search(r"window=\{([^}]*)\}", product.attributes)
-    given = dict(part.split("=") for part in found[1].split()) if found else {}
-
-    def values(key: str) -> list[int]:
-        return [int(re.split("_", part)[0]) for part in given[key].split("x")] if key in given else []
-
-    columns = {
-        "size": values("size"),
-        "stride": values("stride"),
-        "low": values("pad"),
-        "left_dilation": values("lhs_dilate"),
-        "right_dilation": values("rhs_dilate"),
-    }
-    return {axis: _Window(**{key: column[axis] for key, column in columns.items() if column}) for axis in range(axes)}
+    dilation = value("lhs_dilate", 1)
+    places = np.arange(value("size", 1)) * value("rhs_dilate", 1) - value("pad", 0)
+    at = np.arange(outputs)[:, None] * value("stride", 1) + places
+    return int(((at >= 0) & (at <= (length - 1) * dilation) & (at % dilation == 0)).sum())
 
 
 def bf16_passes(where: Computation, product: Instruction) -> int:

@@ -43,38 +43,18 @@ class Target:
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
-    """The memory of one device in bytes.
-
-    Attributes:
-      parts: the parts of the step's arguments, by name.
-      temporaries: the arrays that exist only within the step.
-      program: the program itself.
-    """
-
-    parts: dict[str, int]
-    temporaries: int
-    program: int
-
-    @property
-    def total(self) -> int:
-        """The bytes in all."""
-        return sum(self.parts.values()) + self.temporaries + self.program
-
-
-@dataclasses.dataclass(frozen=True)
 class Compiled:
     """A compiled step.
 
     Attributes:
       text: the text of the program.
-      memory: the memory that it needs.
+      memory: the bytes that it needs on one device: each part of its arguments, its temporaries and the program.
       seconds: the time that the compilation took.
       kept: whether the program was compiled by an earlier command.
     """
 
     text: str
-    memory: Memory
+    memory: dict[str, int]
     seconds: float
     kept: bool = False
 
@@ -152,7 +132,7 @@ def compile_step(
       target: the devices that the step would run on.
       vocabulary_size: V, the words of the softmax.
       word_types: the words of the lexicon, whose spellings every device holds.
-      kept: the folder in which results are kept and looked up; None compiles anew.
+      kept: the folder in which results are kept and looked up; None always compiles.
 
     Raises:
       UserError: the number of devices does not divide the number of rows.
@@ -169,12 +149,9 @@ def compile_step(
         lowered = map_step(step, state, mesh).lower(state, batch, spellings)
         key = cache.key_of(lowered, target.topology)
     found = cache.read(kept, key) if kept else None
-    if found is None:
-        result = _compile(lowered, target)
-        if kept:
-            cache.write(kept, key, result)
-    else:
-        result = found
+    result = found or _compile(lowered, target)
+    if kept and not found:
+        cache.write(kept, key, result)
     if result.refusal:
         raise _too_large(result.refusal, parts)
     return Compiled(result.text, _memory(result.memory, parts), result.seconds, kept=found is not None)
@@ -226,10 +203,10 @@ _ANALYSIS = tuple(
 )  # the attributes of XLA's analysis that are read
 
 
-def _memory(analysis: dict[str, int], parts: dict[str, int]) -> Memory:
+def _memory(analysis: dict[str, int], parts: dict[str, int]) -> dict[str, int]:
     argument, output, alias, temporaries, program = (analysis[name] for name in _ANALYSIS)
     padding = argument + output - alias - sum(parts.values())
-    return Memory({**parts, "padding and results": padding}, temporaries, program)
+    return parts | {"padding and results": padding, "temporaries": temporaries, "program": program}
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -30,7 +30,7 @@ def traffic(program: Program, where: Computation, instruction: Instruction) -> i
     if instruction.opcode.endswith("-done"):
         return 0
     if instruction.opcode == "fusion":
-        inner = program.computations[instruction.called("calls") or ""]
+        inner = program.computations[instruction.called("calls")]
         read = sum(_read(program, inner, parameter) for parameter in inner.parameters.values())
         return read + sum(_written(program, inner, leaf) for leaf in _results(inner))
     read = 0
@@ -39,7 +39,7 @@ def traffic(program: Program, where: Computation, instruction: Instruction) -> i
     return read + _written(program, where, instruction)
 
 
-def _main(arrays: list[Array]) -> int:
+def _main(arrays: tuple[Array, ...]) -> int:
     return sum(array.bytes for array in arrays if array.space == 0)
 
 
@@ -68,7 +68,7 @@ def _read_by(program: Program, where: Computation, user: Instruction, place: int
     if user.opcode in ("bitcast", "tuple"):
         return _read(program, where, user) if user is not where.root else 0
     if user.opcode == "fusion":
-        inner = program.computations[user.called("calls") or ""]
+        inner = program.computations[user.called("calls")]
         return min(whole, _read(program, inner, inner.parameters[place]))
     return whole
 
@@ -91,6 +91,6 @@ def _written(program: Program, where: Computation, result: Instruction) -> int:
     if source.opcode == "scatter":
         return min(whole, where.inputs(source)[-1].arrays[0].bytes)
     if source.opcode == "fusion":
-        inner = program.computations[source.called("calls") or ""]
+        inner = program.computations[source.called("calls")]
         return min(whole, sum(_written(program, inner, leaf) for leaf in _results(inner)))
     return whole

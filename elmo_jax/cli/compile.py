@@ -46,7 +46,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--no-cache",
         action="store_true",
-        help="compile anew, and do not keep the program (default: programs are kept in ~/.cache/elmo_jax/compiled, or"
+        help="always compile, and do not keep the program (default: programs are kept in ~/.cache/elmo_jax/compiled, or"
         " below $XDG_CACHE_HOME, and the same step is not compiled twice)",
     )
     parser.set_defaults(run=_compile, takes_settings=True)

@@ -6,8 +6,8 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec, SingleDeviceSharding
 
-from elmo_jax.aot.cost import Assumption, cost_of
-from elmo_jax.aot.hlo import Array, parse, parse_shape, walk
+from elmo_jax.aot.cost import Count, cost_of
+from elmo_jax.aot.hlo import Array, parse, parse_arrays
 from elmo_jax.aot.step import find_target
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.training.step import AXIS
@@ -25,7 +25,7 @@ def program(function, device, *shapes):
 
 
 def flops(function, device, *shapes, **options):
-    return sum(cost_of(program(function, device, *shapes), **options).flops.values())
+    return cost_of(program(function, device, *shapes), **options).flops
 
 
 def scanned(length, body=lambda x, w: x @ w):
@@ -44,10 +44,9 @@ ONE = 2 * 64 * 128 * 128
         (scanned(5, scanned(3)), 15 * ONE),
         (lambda x, w: lax.fori_loop(4, 10, lambda i, x: jnp.tanh(x @ w) * i, x), 6 * ONE),
         (lambda x, w: lax.scan(lambda x, y: (jnp.tanh(x @ w) + y, x), x, jnp.ones(9), reverse=True), 9 * ONE),
-        (lambda x, w: lax.while_loop(lambda s: s[0] > 2, lambda s: (s[0] - 3, jnp.sin(s[1] @ w)), (14, x)), 4 * ONE),
         (jax.grad(lambda x, w: scanned(7)(x, w).sum(), argnums=1), 3 * 7 * ONE),
     ],
-    ids=["once", "scan", "nested", "from 4 to 10", "backwards", "down by 3", "gradient"],
+    ids=["once", "scan", "nested", "from 4 to 10", "backwards", "gradient"],
 )
 def test_loops_count_as_often_as_they_run(function, expected, device):
     assert flops(function, device, *SQUARE) == expected
@@ -83,7 +82,7 @@ def test_a_loop_of_unknown_length_is_assumed(device):
         return lax.while_loop(lambda x: x.sum() > 0, lambda x: jnp.tanh(x @ w), x)
 
     assert flops(loop, device, *SQUARE) == ONE
-    assert flops(loop, device, *SQUARE, assume=lambda *_: Assumption(11.0, "so")) == 11 * ONE
+    assert flops(loop, device, *SQUARE, assume=lambda *_: Count(11.0, "so")) == 11 * ONE
 
 
 def test_a_branch_is_taken_as_often_as_assumed(device):
@@ -91,14 +90,14 @@ def test_a_branch_is_taken_as_often_as_assumed(device):
         return lax.scan(lambda x, y: (lax.cond(y > 0, lambda: jnp.tanh(x @ w), lambda: x), None), x, x[:8, 0])[0]
 
     assert flops(either, device, *SQUARE) == 8 * ONE
-    assert flops(either, device, *SQUARE, assume=lambda *_: Assumption(0.25, "so")) == 2 * ONE
+    assert flops(either, device, *SQUARE, assume=lambda *_: Count(0.25, "so")) == 2 * ONE
 
 
 def test_products_of_full_precision_are_several_of_bfloat16():
     device = find_target("v5e:2x2").devices[0]
     for precision, passes in ((lax.Precision.HIGHEST, 6), (lax.Precision.DEFAULT, 1)):
         cost = cost_of(program(lambda x, w, p=precision: jnp.dot(x, w, precision=p), device, *SQUARE))
-        assert (cost.flops, cost.bf16_flops) == ({"f32×f32": ONE}, passes * ONE)
+        assert (cost.flops, cost.bf16_flops) == (ONE, passes * ONE)
 
 
 def test_a_scan_reads_a_slice_a_turn_and_writes_one():
@@ -144,13 +143,15 @@ def test_exchanges_their_bytes_and_their_loops(kind):
 
 
 def test_shapes():
-    assert parse_shape("f32[2,3]{1,0:T(8,128)S(1)}") == Array("f32", (2, 3), 1)
-    assert parse_shape("(s32[], (pred[4]{0}, bf16[2,8]{1,0}), /*index=5*/u4[3]{0})".replace("/*index=5*/", "")) == (
+    assert parse_arrays("f32[2,3]{1,0:T(8,128)S(1)}") == (Array("f32", (2, 3), 1),)
+    assert parse_arrays("(s32[], (pred[4]{0}, bf16[2,8]{1,0}), u4[3]{0}, token[])") == (
         Array("s32", ()),
-        (Array("pred", (4,)), Array("bf16", (2, 8))),
-        Array("u4", (3,)),
+        *(Array("pred", (4,)), Array("bf16", (2, 8))),
+        *(Array("u4", (3,)), Array("token", ())),
     )
-    assert [Array(*a).bytes for a in (("s32", ()), ("pred", (4,)), ("bf16", (2, 8)), ("u4", (3,)))] == [4, 4, 32, 2]
+    assert [Array(*a).bytes for a in (("s32", ()), ("pred", (4,)), ("bf16", (2, 8)), ("u4", (3,)), ("token", ()))] == [
+        *(4, 4, 32, 2, 0)
+    ]
 
 
 def test_an_unknown_instruction_costs_its_bytes():
@@ -163,7 +164,7 @@ ENTRY %main (a: f32[10], b: f32[6]) -> f32[16] {
 }
 """
     cost = cost_of(parse(text))
-    assert not cost.flops and cost.bytes == 4 * (10 + 6 + 16)
+    assert cost.flops == 0 and cost.bytes == 4 * (10 + 6 + 16)
 
 
 def test_what_is_no_program_is_refused():
@@ -174,4 +175,4 @@ def test_what_is_no_program_is_refused():
 def test_every_instruction_of_a_real_program_is_read():
     text = jax.jit(scanned(3)).lower(jnp.ones((64, 128)), jnp.ones((128, 128))).compile().as_text()
     lines = [line for line in text.splitlines() if line.startswith("  ") and " = " in line]
-    assert sum(1 for _ in walk(parse(text))) == len(lines) > 10
+    assert sum(len(computation.instructions) for computation in parse(text).computations.values()) == len(lines) > 10
