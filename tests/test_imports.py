@@ -22,6 +22,7 @@ ORDER = [
         "config",
         "config_file",
         "characters",
+        "words",
     ),
     *(
         "distributed",
