@@ -36,7 +36,7 @@ LONGEST = (
 )
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = xla_flags(8)
+os.environ["XLA_FLAGS"] = xla_flags(4)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache(ROOT / ".cache"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 

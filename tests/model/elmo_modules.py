@@ -40,8 +40,13 @@ def made(bilm, characters, **settings):
     return module, with_bilm(variables, bilm)
 
 
-def run(module, variables, *arguments, **keywords):
-    return jax.jit(functools.partial(module.apply, **keywords))(variables, *arguments)
+@functools.cache
+def compiled(module, method):
+    return jax.jit(functools.partial(module.apply, method=method), static_argnames="deterministic")
+
+
+def run(module, variables, *arguments, method=None, **keywords):
+    return compiled(module, method)(variables, *arguments, **keywords)
 
 
 def by_hand(layers, counted, params, norm):

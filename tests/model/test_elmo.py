@@ -232,7 +232,8 @@ def test_shard_map(bilm, norm, check):
     assert_allclose(jax.jit(mapped)(variables, characters), expected, atol=5e-6)
 
     def gradient(of):
-        return jax.grad(lambda p: (of({**variables, "params": p}, characters) ** 2).sum())(variables["params"])
+        total = lambda p: (of({**variables, "params": p}, characters) ** 2).sum()  # noqa: E731
+        return jax.jit(jax.grad(total))(variables["params"])
 
     found, wanted = gradient(mapped), gradient(lambda v, c: module.apply(v, c).mixes[0])
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)

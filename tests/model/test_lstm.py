@@ -1,5 +1,7 @@
 """The projected LSTM against the plain form: a step as the paper writes it, and autodiff through the scan."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,17 +64,16 @@ def test_equals_the_plain_form_gradients_included(
 
     def loss(run, *arguments):
         outputs, last = run(*arguments)
-        return sum(jnp.sum(a * b) for a, b in zip((outputs, *last), weights, strict=True))
+        return sum(jnp.sum(a * b) for a, b in zip((outputs, *last), weights, strict=True)), (outputs, last)
 
-    for a, b in zip(
-        jax.tree.leaves(mine(params, inputs, state)), jax.tree.leaves(plain(params, inputs, state)), strict=True
-    ):
-        assert_allclose(a, b, atol=1e-5)
-    mine_gradient = jax.grad(lambda *a: loss(mine, *a), (0, 1, 2))(params, inputs, state)
-    plain_gradient = jax.grad(lambda *a: loss(plain, *a), (0, 1, 2))(params, inputs, state)
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-4, rtol=1e-4), mine_gradient, plain_gradient)
+    (found, gradient), (expected, plain_gradient) = (
+        jax.jit(jax.grad(functools.partial(loss, run), (0, 1, 2), has_aux=True))(params, inputs, state)[::-1]
+        for run in (mine, plain)
+    )
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), found, expected)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-4, rtol=1e-4), gradient, plain_gradient)
     if cell_clip == 0.5:  # the test is meaningful only if values were clipped
-        outputs, last = mine(params, inputs, state)
+        outputs, last = found
         assert np.any(np.abs(last.cell) == 0.5) and np.any(np.abs(outputs) == np.float32(0.4))
 
 
@@ -102,9 +103,8 @@ def test_bfloat16_gradients_are_near_those_of_float32():
 
     def gradients(precision):
         settings = LSTMSettings(3.0, 3.0, precision)
-        return jax.grad(lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0]), (0, 1))(
-            params, inputs
-        )
+        loss = lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0])  # noqa: E731
+        return jax.jit(jax.grad(loss, (0, 1)))(params, inputs)
 
     exact, rounded = gradients(Precision.FLOAT32), gradients(Precision.BFLOAT16)
     for a, b in zip(jax.tree.leaves(rounded), jax.tree.leaves(exact), strict=True):
@@ -132,7 +132,8 @@ def test_further_derivatives_of_two_directions_equal_those_of_each(derivative):
     def loss(params, inputs):
         return jnp.sum(weights[0] * projected_lstm(params, inputs, state, settings)[0])
 
-    together = derivative(loss)(both, inputs)
+    derived = jax.jit(derivative(loss))
+    together = derived(both, inputs)
     for d in range(2):
-        alone = derivative(loss)(jax.tree.map(lambda leaf, d=d: leaf[d : d + 1], both), inputs)
+        alone = derived(jax.tree.map(lambda leaf, d=d: leaf[d : d + 1], both), inputs)
         jax.tree.map(lambda t, a, d=d: assert_allclose(t[d], a[0], rtol=2e-4, atol=2e-5), together, alone)

@@ -1,6 +1,7 @@
 """Small steps with real batches, for the tests of training."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -54,16 +55,20 @@ class SmallTraining:
         return TrainingBatches(self.blocks, self.distinct, settings, range(ROWS), self.mesh.size, position, step=0)
 
     def placed(self, state):
-        return jax.device_put(state, named_shardings(state_specs(state, self.step.placement), self.mesh))
+        """Returns a copy on the devices, which a step may overwrite."""
+        return jax.device_put(jax.tree.map(jnp.copy, state), named_shardings(state_specs(state, self.step.placement), self.mesh))
 
     def run(self, steps):
         """Returns the state after some steps, and the metrics of each step."""
-        state, batches, found = self.placed(jax.tree.map(jnp.copy, self.state)), self.host_batches(), []
+        state, batches, found = self.placed(self.state), self.host_batches(), []
         for _ in range(steps):
             batch = to_devices(next(batches), BATCH_SPECS, self.mesh)
             state, metrics = self.program(state, batch, self.spellings)
             found.append(jax.device_get(metrics))
         return jax.device_get(state), found
+
+
+shared = functools.cache(SmallTraining)  # the same settings, the same object: its step is traced and compiled once
 
 
 def with_dropout(config, rate):
