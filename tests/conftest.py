@@ -5,6 +5,7 @@ Most of the time of the tests goes into compilation. So XLA is asked for code th
 its compiled programs in the checkout's `.cache/`, where the next run of the suite finds them.
 """
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -39,6 +40,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = xla_flags(4)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache(ROOT / ".cache"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+gc.set_threshold(50_000)  # tracing makes many objects, few of which are garbage
 
 # A shell starts its background jobs with SIGINT ignored, which the processes of the tests would inherit.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -1,9 +1,10 @@
 """Checks that hold for all task models; a problem is `(texts, arrays)` for `model.apply(variables, *texts, arrays)`."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.embedded import Embedded
@@ -22,31 +23,40 @@ def text(seed, lengths, steps, size, output=0):
 
 def init(model, problem, seed=0):
     texts, arrays = problem
-    return jax.jit(model.init)(jax.random.key(seed), *texts, arrays)
+    return initializer(model)(jax.random.key(seed), *texts, arrays)
+
+
+@functools.cache
+def initializer(model):
+    return jax.jit(model.init)
 
 
 def run(model, variables, problem):
     """Returns the `TaskOutput` and the logits."""
-    texts, arrays = problem
+    output, kept = intermediates(model, variables["params"], problem)
+    return output, kept["logits"][0]
 
-    @jax.jit
-    def apply(variables, texts, arrays):
-        return model.apply({"params": variables["params"]}, *texts, arrays, mutable=["intermediates"])
 
-    output, kept = apply(variables, texts, arrays)
-    return output, kept["intermediates"]["logits"][0]
+@functools.cache
+def compiled(model):
+    """Returns the evaluation of a model, and the gradient of its loss; kept, so that tests share what is compiled."""
+
+    def evaluate(params, texts, arrays):
+        return model.apply({"params": params}, *texts, arrays, mutable=["intermediates"])
+
+    def loss(params, texts, arrays):
+        return model.apply({"params": params}, *texts, arrays).loss
+
+    return jax.jit(evaluate), jax.jit(jax.grad(loss))
 
 
 def intermediates(model, params, problem):
-    texts, arrays = problem
-    apply = jax.jit(lambda p, t, a: model.apply({"params": p}, *t, a, mutable=["intermediates"]))
-    output, kept = apply(params, texts, arrays)
-    return output, kept["intermediates"]
+    output, kept = compiled(model)[0](params, *problem)
+    return output, kept.get("intermediates", {})
 
 
 def gradient(model, variables, problem):
-    texts, arrays = problem
-    return jax.jit(jax.grad(lambda p: model.apply({"params": p}, *texts, arrays).loss))(variables["params"])
+    return compiled(model)[1](variables["params"], *problem)
 
 
 def row(problem, index):
@@ -113,34 +123,12 @@ def dropout_acts_in_training_only(model, problem):
     texts, arrays = problem
 
     @jax.jit
-    def losses(keys):
-        plain = model.apply(variables, *texts, arrays)  # no key is needed
-        dropped = [model.apply(variables, *texts, arrays, deterministic=False, rngs={"dropout": key}) for key in keys]
-        return plain.loss, [output.loss for output in dropped]
+    def dropped(key):
+        return model.apply(variables, *texts, arrays, deterministic=False, rngs={"dropout": key}).loss
 
-    plain, (first, again, other) = losses([jax.random.key(1), jax.random.key(1), jax.random.key(2)])
+    plain = intermediates(model, variables["params"], problem)[0].loss  # no key is needed
+    first, again, other = (dropped(jax.random.key(seed)) for seed in (1, 1, 2))
     assert first == again != other and plain not in (first, other)
-
-
-def overfits(model, problem, score, steps=150, rate=0.01):
-    """Asserts that Adam on one batch reaches a score of 0.95 by `score(predictions)`."""
-    texts, arrays = problem
-    optimizer = optax.adam(rate)
-
-    @jax.jit
-    def train(params):
-        def step(state, _):
-            params, moments = state
-            grads = jax.grad(lambda p: model.apply({"params": p}, *texts, arrays).loss)(params)
-            updates, moments = optimizer.update(grads, moments)
-            return (optax.apply_updates(params, updates), moments), None
-
-        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=steps)
-        return model.apply({"params": params}, *texts, arrays).predictions
-
-    variables = init(model, problem)
-    before, _ = run(model, variables, problem)
-    assert score(before.predictions) < 0.7 < 0.95 <= score(train(variables["params"]))
 
 
 def count(model, texts, arrays):

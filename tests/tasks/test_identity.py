@@ -13,12 +13,20 @@ from tests.tasks.tagging import train, write_problem, write_sentences
 SETTINGS = ("train.epochs=1", "seeds=(0,)")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_problem(tmp_path)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem and a run without word vectors."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_problem(folder)
     words = ("the", "dog", "sees", "a", "tree")
-    (tmp_path / "vectors.txt").write_text("".join(f"{word} {n} 1\n" for n, word in enumerate(words)))
-    return tmp_path
+    (folder / "vectors.txt").write_text("".join(f"{word} {n} 1\n" for n, word in enumerate(words)))
+    train(folder, folder / "run", *SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -40,8 +48,6 @@ def refused(folder: Path, *more: str) -> str:
 
 
 def test_other_examples_are_refused(folder: Path) -> None:
-    train(folder, folder / "run", *SETTINGS)
-    shutil.copytree(folder / "run", folder / "copy")
     for name in ("train", "dev", "test"):
         path = folder / f"{name}.conllu"
         path.rename(folder / f"{name}.moved")
@@ -56,7 +62,6 @@ def test_other_examples_are_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["data.train_fraction=0.5", "data.column=xpos", "word_vectors.dim=4"])
 def test_other_settings_of_the_data_are_refused(folder: Path, setting: str) -> None:
-    train(folder, folder / "run", *SETTINGS)
     path = folder / "train.conllu"
     if setting.endswith("xpos"):  # the column has other tags, so the files are other examples too
         for name in ("train", "dev", "test"):
@@ -68,12 +73,12 @@ def test_other_settings_of_the_data_are_refused(folder: Path, setting: str) -> N
 
 
 def test_another_bilm_is_refused(folder: Path) -> None:
-    train(folder, folder / "run", *SETTINGS)
     assert "fingerprint.bilm was None" in refused(folder, *SETTINGS, f"bilm={folder / 'bilm'}")
 
 
 def test_other_word_vectors_are_refused(folder: Path) -> None:
     frozen = (f"word_vectors.path={folder / 'vectors.txt'}", "word_vectors.trainable=False", "word_vectors.dim=0")
+    shutil.rmtree(folder / "run")
     train(folder, folder / "run", *SETTINGS, *frozen)
     train(folder, folder / "run", *SETTINGS, *frozen, "seeds=(0,1)")
     text = (folder / "vectors.txt").read_text()
@@ -82,6 +87,7 @@ def test_other_word_vectors_are_refused(folder: Path) -> None:
 
 
 def test_word_vectors_added_later_are_refused(folder: Path) -> None:
+    shutil.rmtree(folder / "run")
     train(folder, folder / "run", *SETTINGS, "word_vectors.dim=2")
     vectors = f"word_vectors.path={folder / 'vectors.txt'}"
     assert "fingerprint.word_vectors was" in refused(folder, *SETTINGS, "word_vectors.dim=2", vectors)

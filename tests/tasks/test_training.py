@@ -56,15 +56,10 @@ def test_it_learns_what_words_determine(result: dict[str, Any]) -> None:
     assert result["test"]["sd"] == pytest.approx(np.std(accuracies, ddof=1))
 
 
-def test_eight_devices_give_the_losses_of_one(folder: Path, run: Path) -> None:
-    train(folder, folder / "eight", f"bilm={folder / 'bilm'}", *WITH_ELMO, devices=8)
+def test_layers_computed_in_the_step_of_four_devices_give_the_losses_of_cached_ones(folder: Path, run: Path) -> None:
+    train(folder, folder / "computed", f"bilm={folder / 'bilm'}", *WITH_ELMO, "elmo.vectors=computed", devices=4)
     assert len(curve(run, "train/loss")) == 4
-    np.testing.assert_allclose(curve(folder / "eight", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
-    assert curve(folder / "eight", "dev/accuracy") == curve(run, "dev/accuracy")
-
-
-def test_layers_computed_in_the_step_give_the_losses_of_cached_ones(folder: Path, run: Path) -> None:
-    train(folder, folder / "computed", f"bilm={folder / 'bilm'}", *WITH_ELMO, "elmo.vectors=computed")
+    assert curve(folder / "computed", "dev/accuracy") == curve(run, "dev/accuracy")
     np.testing.assert_allclose(curve(folder / "computed", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
     assert not (folder / "computed" / "elmo").exists()
 
@@ -72,9 +67,9 @@ def test_layers_computed_in_the_step_give_the_losses_of_cached_ones(folder: Path
 def test_layers_are_cached_once(folder: Path, run: Path) -> None:
     files = {path: path.stat().st_mtime_ns for path in (run / "elmo").glob("[!.]*")}
     assert len(files) == 6  # a file and its description for train, dev and test
-    train(folder, folder / "shared", f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}")
+    train(folder, folder / "shared", f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}", devices=2)
     assert {path: path.stat().st_mtime_ns for path in (run / "elmo").glob("[!.]*")} == files
-    assert curve(folder / "shared", "train/loss") == curve(run, "train/loss")
+    np.testing.assert_allclose(curve(folder / "shared", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
 
 
 def test_nothing_is_compiled_after_the_first_epoch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,12 +188,12 @@ def test_parameters_are_counted_without_word_vectors(folder: Path, result: dict[
 
 
 def test_the_defaults_are_of_the_task() -> None:
-    assert default_config("pos").task == "pos" and jax.device_count() == 8
+    assert default_config("pos").task == "pos"
 
 
 def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path) -> None:
     """Also if `evaluate_every` does not divide the steps, or is more than all of them: here 4 epochs have 20 steps."""
-    for every, steps in ((1000, [0, 20]), (6, [0, 6, 12, 18, 20]), (10, [0, 10, 20])):
+    for every, steps in ((1000, [0, 20]), (6, [0, 6, 12, 18, 20])):
         found = train(folder, tmp_path / str(every), f"train.evaluate_every={every}")
         assert curve(tmp_path / str(every), "step") == steps
         assert found["seeds"][0]["epochs"] == 4
@@ -227,7 +222,7 @@ def test_stopped_between_evaluations_none_is_lost(
 ) -> None:
     settings = ("train.evaluate_every=3", "train.epochs=2")
     whole = train(folder, tmp_path / "whole", *settings)
-    rate, stops = Training._rate, [3, 5, 6, 9]  # a signal arrives within the step before the one of each number
+    rate, stops = Training._rate, [5, 6]  # a signal arrives within the step before the one of each number
 
     def with_signal(self: Training[Any, Any], step: int, history: Any) -> float:
         if stops and step == stops[0] - 1:
@@ -241,7 +236,7 @@ def test_stopped_between_evaluations_none_is_lost(
     while not isinstance(ended, Finished):
         ended = train_task(config, epath.Path(tmp_path / "stopped"), "test", jax.devices()[:1])
         launches += 1
-    assert launches == 5 and not stops
+    assert launches == 3 and not stops
     for name in ("step", "dev/accuracy", "train/loss", "train/words"):
         assert curve(tmp_path / "stopped", name) == curve(tmp_path / "whole", name)
     assert (tmp_path / "stopped" / "seed_0" / "stopped.json").exists()

@@ -241,7 +241,9 @@ def test_at_full_size_no_device_holds_or_moves_what_it_need_not():
         return {"kernel": shape((count, projection), np.float32), "bias": shape((count,), np.float32)}
 
     ids = Wanted(jax.ShapeDtypeStruct((DEVICES * targets,), np.int32), jax.ShapeDtypeStruct((negatives,), np.int32))
-    compiled = jax.jit(mapped).lower(tree(stored_rows(vocabulary)), ids, tree(DEVICES * (targets + negatives))).compile()
+    compiled = (
+        jax.jit(mapped).lower(tree(stored_rows(vocabulary)), ids, tree(DEVICES * (targets + negatives))).compile()
+    )
     loops = set(loop_computations(compiled.as_text()))
     found = {}
     for name, part in re.findall(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", compiled.as_text(), re.M | re.S):

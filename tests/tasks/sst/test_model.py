@@ -96,11 +96,6 @@ def test_each_dropout_acts_in_training_only(output, on):
     checks.dropout_acts_in_training_only(BCN(SSTModel(**SIZES, **(OFF | on), output=output)), problem())
 
 
-def test_overfits_twenty_sentences():
-    given = problem(lengths=[2 + i % 4 for i in range(20)], steps=5)
-    checks.overfits(BCN(SMALL), given, lambda p: (np.asarray(p["label"]) == given[1]["label"]).mean())
-
-
 @pytest.mark.parametrize("config", [SMALL, MAXOUT])
 def test_loss_at_the_start_is_that_of_chance(config):
     model, given = BCN(config), problem(lengths=[5] * 40, steps=5)
