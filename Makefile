@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 
 QUICK := $(wildcard tests/test_[a-os-z]*.py) tests/cli tests/data/test_corpus.py tests/data/test_lexicon.py tests/data/prepare/test_text.py \
 	tests/data/prepare/test_layouts.py tests/model/test_lstm.py tests/model/test_softmax.py tests/runs tests/finetuning \
-	tests/tasks/pos tests/tasks/test_lines.py tests/tasks/test_penn.py tests/tasks/test_scores.py tests/tasks/test_tags.py \
-	tests/tasks/test_vocabulary.py tests/checkpoints/test_safetensors.py tests/checkpoints/test_export.py
+	tests/tasks/pos tests/tasks/formats \
+	tests/tasks/core/test_vocabulary.py tests/checkpoints/test_safetensors.py tests/checkpoints/test_export.py
 
 install: $(VENV)/installed
 

@@ -22,7 +22,7 @@ with epy.lazy_api_imports(globals()):  # imported at first use, so that `elmo-ja
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
-    from elmo_jax.tasks.saved import TrainedTask, load_task
+    from elmo_jax.tasks.core.trained_task import TrainedTask, load_task
 
 __all__ = [
     "CachedWords",

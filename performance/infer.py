@@ -18,7 +18,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
-from elmo_jax.embedding.words import WordVectors
+from elmo_jax.embedding.word_cache import WordVectors
 from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from performance.machine import Machine

@@ -25,14 +25,14 @@ import optax
 from elmo_jax.config_file import with_overrides
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.tasks.data import TaskData
-from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.program import BatchArrays
+from elmo_jax.tasks.core.setup import make_program
+from elmo_jax.tasks.core.vocabulary import build
 from elmo_jax.tasks.pos.reader import Example as Tagged
-from elmo_jax.tasks.preparation import make_program
-from elmo_jax.tasks.program import BatchArrays
 from elmo_jax.tasks.registry import default_config, task_config, task_of
 from elmo_jax.tasks.srl.reader import Example as Predicate
-from elmo_jax.tasks.vocabulary import build
 from elmo_jax.types import Tree
 from performance.infer import heldout_sentences
 from performance.machine import Machine

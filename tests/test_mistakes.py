@@ -13,7 +13,7 @@ from elmo_jax.cli.values import check_distinct
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.files import place, write_text
-from elmo_jax.runs.report import read_result
+from elmo_jax.runs.result import read_result
 
 RUN = ("pretrain", "--config", "nowhere.py", "--workdir")
 EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")

@@ -23,7 +23,11 @@ def config_modules() -> list[str]:
     """Returns the names of the modules that declare settings."""
     tasks = [name for _, name, is_package in pkgutil.iter_modules(elmo_jax.tasks.__path__) if is_package]
     names = [f"elmo_jax.tasks.{task}.{part}" for task in tasks for part in ("model", "task")]
-    return ["elmo_jax.config", "elmo_jax.tasks.config", *(name for name in names if importlib.util.find_spec(name))]
+    return [
+        "elmo_jax.config",
+        "elmo_jax.tasks.core.config",
+        *(name for name in names if importlib.util.find_spec(name)),
+    ]
 
 
 def numeric_settings() -> list[Any]:

@@ -1,7 +1,7 @@
 """Embeds many sentences once, keeps their layers on disk, and gives rows of them by word.
 
 Shapes: N words, n words of a chunk, T words of a sentence, L LSTM layers, P dimension of the biLM's projection, S
-stored numbers per word (`elmo_jax.tasks.elmo_vectors`), M layers of an analysis, F numbers per layer of an analysis.
+stored numbers per word (`tasks.core.elmo_vectors`), M layers of an analysis, F numbers per layer of an analysis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.tasks.elmo_vectors import Layers, make, unpacked
+from elmo_jax.tasks.core.elmo_vectors import Layers, make, unpacked
 
 WORDS_PER_FILE = 100_000  # the number of words that a killed process may have to embed again
 ROWS = 8_192  # the number of words per chunk

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.aot.chips import CHIPS
-from elmo_jax.aot.report import Report
+from elmo_jax.aot.compile_report import Report
 from elmo_jax.aot.step import Compiled, DoesNotFit, Target, compile_step, find_target
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus

@@ -28,7 +28,7 @@ from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.folder import read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import geometric_mean, has_perplexities, of_record
-from elmo_jax.runs.report import read_result
+from elmo_jax.runs.result import read_result
 
 if TYPE_CHECKING:  # not imported otherwise, since an export can be opened without the data packages
     from elmo_jax.data.corpus import Corpus

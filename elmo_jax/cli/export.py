@@ -113,7 +113,7 @@ def _check_result(run: Path | epath.Path | str, bilm: PretrainedBiLM) -> None:
     """
     from elmo_jax.checkpoints.open import trained_since
     from elmo_jax.files import absolute
-    from elmo_jax.runs.report import read_result
+    from elmo_jax.runs.result import read_result
 
     folder = absolute(run)
     if bilm.vocabulary is None:

@@ -81,9 +81,9 @@ def _finetune(options: argparse.Namespace) -> int:
         from elmo_jax.distributed.collectives import check_equal, fails_together
         from elmo_jax.distributed.processors import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
-        from elmo_jax.finetuning.report import table
+        from elmo_jax.finetuning.finetuning_report import table
         from elmo_jax.finetuning.source import open_source
-        from elmo_jax.runs.report import tell_end
+        from elmo_jax.runs.result import tell_end
 
         with fails_together():
             source = open_source(model_source(options))

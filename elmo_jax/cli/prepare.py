@@ -38,8 +38,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
+    from elmo_jax.data.prepare.corpus_table import describe
     from elmo_jax.data.prepare.pipeline import prepare
-    from elmo_jax.data.prepare.report import describe
 
     corpus = prepare(
         options.sources,

@@ -35,9 +35,9 @@ def _pretrain(options: argparse.Namespace) -> int:
     workdir = options.workdir or epath.Path("runs") / name
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.distributed.processors import divide_cpu
-        from elmo_jax.runs.report import tell_end
+        from elmo_jax.runs.result import tell_end
         from elmo_jax.training.launch import pretrain
-        from elmo_jax.training.report import table
+        from elmo_jax.training.training_report import table
 
         divide_cpu(config.model.lstm, config.train.batch_size)
         return tell_end(pretrain(config, workdir, name), workdir, table)

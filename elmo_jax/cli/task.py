@@ -105,10 +105,10 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_file, with_overrides
-    from elmo_jax.runs.report import tell_end
+    from elmo_jax.runs.result import tell_end
+    from elmo_jax.tasks.core.run import train_task
+    from elmo_jax.tasks.core.task_report import table
     from elmo_jax.tasks.registry import task_config
-    from elmo_jax.tasks.report import table
-    from elmo_jax.tasks.run import train_task
 
     name = options.config.stem.removeprefix("task_")
     workdir = options.workdir or epath.Path("runs") / name
@@ -117,7 +117,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace) -> Any:
-    from elmo_jax.tasks.saved import load_task
+    from elmo_jax.tasks.core.trained_task import load_task
 
     if options.seed is not None and options.ensemble:
         raise UserError("--seed chooses one model and --ensemble averages all; remove one of the two options")

@@ -18,7 +18,7 @@ from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.characters import character_ids
 from elmo_jax.embedding.embed import CarryState
-from elmo_jax.embedding.words import WordVectors
+from elmo_jax.embedding.word_cache import WordVectors
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo

@@ -11,7 +11,7 @@ import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.embedding.embed import check_sentences
-from elmo_jax.embedding.words import key
+from elmo_jax.embedding.word_cache import key
 
 
 def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> np.ndarray:

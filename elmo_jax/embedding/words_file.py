@@ -24,7 +24,7 @@ from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, op
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.lines import scan, text_lines
-from elmo_jax.embedding.words import SIZES
+from elmo_jax.embedding.word_cache import SIZES
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file
 from elmo_jax.words import split_words

@@ -29,7 +29,7 @@ from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable
 from elmo_jax.runs.lock import locked
-from elmo_jax.runs.report import Finished
+from elmo_jax.runs.result import Finished
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import total_steps
 from elmo_jax.training.launch import launch, use_compilation_cache

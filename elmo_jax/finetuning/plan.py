@@ -7,7 +7,7 @@ from typing import Any
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import spread_blocks
-from elmo_jax.finetuning.report import FinetuningReport
+from elmo_jax.finetuning.finetuning_report import FinetuningReport
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
 from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout

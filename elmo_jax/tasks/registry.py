@@ -9,8 +9,8 @@ from ml_collections import ConfigDict
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
-from elmo_jax.tasks.config import TaskConfig
-from elmo_jax.tasks.task import Task
+from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.task import Task
 
 NAMES = ("pos", "ner", "sst", "snli", "srl", "coref", "squad")
 

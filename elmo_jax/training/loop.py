@@ -26,14 +26,14 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.recorder import Recorder
-from elmo_jax.runs.report import Finished, write_result
+from elmo_jax.runs.result import Finished, write_result
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
-from elmo_jax.training.report import Outcome, summary
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
+from elmo_jax.training.training_report import Outcome, summary
 
 _HELDOUT = "heldout/perplexity/average"
 

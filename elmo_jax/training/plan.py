@@ -9,7 +9,7 @@ from typing import Any
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.program import Program
-from elmo_jax.training.report import PretrainingReport, Report
+from elmo_jax.training.training_report import PretrainingReport, Report
 from elmo_jax.types import Tree
 
 # From the held-out perplexities so far, beginning with that before training, to whether training ends early.

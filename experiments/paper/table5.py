@@ -33,7 +33,7 @@ import numpy as np
 
 from elmo_jax import UserError
 from elmo_jax.analysis.framework import read_framework, read_senses
-from elmo_jax.analysis.report import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
+from elmo_jax.analysis.results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
 from elmo_jax.analysis.semcor import SenseCorpus, Sentence
 from elmo_jax.analysis.vectors import embed
 from elmo_jax.analysis.wordnet import SenseIndex, read_index

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from elmo_jax.aot import command, step
+from elmo_jax.aot.compile_report import Report
 from elmo_jax.aot.hlo import parse
-from elmo_jax.aot.report import Report
 from elmo_jax.aot.step import compile_step, find_target
 from elmo_jax.cli.main import main
 from elmo_jax.config_file import load_config

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax import EmbeddingBiLM
-from elmo_jax.embedding.words import WordVectors
+from elmo_jax.embedding.word_cache import WordVectors
 from tests.embedding.small_bilm import bilm_of
 
 

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import embed as embedding
-from elmo_jax.embedding import words as words_module
+from elmo_jax.embedding import word_cache as words_module
 from tests.embedding import plain
 from tests.embedding.small_bilm import bilm_of
 

@@ -35,7 +35,7 @@ LARGEST = 1 << 17  # the largest size of a request in bytes, including its envir
 MODULES = (
     "elmo_jax.checkpoints.export",
     "elmo_jax.data.prepare.pipeline",
-    "elmo_jax.data.prepare.report",
+    "elmo_jax.data.prepare.corpus_table",
     "elmo_jax.embedding.convert",
     "elmo_jax.finetuning.finetune",
     "elmo_jax.training.evaluate_text",

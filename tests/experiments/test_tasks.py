@@ -15,12 +15,12 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.config_file import load_file, with_overrides
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.tasks.data import TaskData
-from elmo_jax.tasks.inputs import TextEncoder
+from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.setup import make_program
+from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.ner.reader import Example as Entities
-from elmo_jax.tasks.preparation import make_program
 from elmo_jax.tasks.registry import NAMES, task_config, task_of
-from elmo_jax.tasks.vocabulary import Vocabulary, WordTable
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 CHARACTERS = 100

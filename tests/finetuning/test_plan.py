@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from elmo_jax.config import Config
+from elmo_jax.finetuning.finetuning_report import FinetuningReport, findings, table
 from elmo_jax.finetuning.plan import FROZEN
-from elmo_jax.finetuning.report import FinetuningReport, findings, table
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.plan import Patience
-from elmo_jax.training.report import Outcome
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
+from elmo_jax.training.training_report import Outcome
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 
 

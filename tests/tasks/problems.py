@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.config_file import with_overrides
-from elmo_jax.tasks.config import TaskConfig
+from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.coref.reader import read as read_documents
 from elmo_jax.tasks.registry import default_config, task_config
 from elmo_jax.tasks.sst.reader import LABELS
@@ -127,7 +127,7 @@ def srl() -> Problem:
         return [column for block in blocks for column in list(zip(*map(str.split, block.split("\n")), strict=True))[1:]]
 
     def said(prediction: dict[str, Any]) -> tuple[str, ...]:
-        from elmo_jax.tasks.tags import brackets
+        from elmo_jax.tasks.formats.tags import brackets
 
         return tuple(brackets(prediction["tags"]))
 

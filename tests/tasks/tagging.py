@@ -14,9 +14,9 @@ from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.config_file import with_overrides
-from elmo_jax.runs.report import Finished
+from elmo_jax.runs.result import Finished
+from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.registry import default_config, task_config
-from elmo_jax.tasks.run import train_task
 
 BILM = ModelConfig(
     CharCNNConfig(embedding_dim=4, filters=((1, 5), (2, 6)), highways=1, max_characters=12),

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from elmo_jax.config import OptimizerConfig
-from elmo_jax.tasks.config import TaskOptimizerConfig
+from elmo_jax.tasks.core.config import TaskOptimizerConfig
 from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer
 
 

@@ -7,7 +7,7 @@ result.
 import dataclasses
 from collections.abc import Sequence
 
-from elmo_jax.tasks.scores import percent
+from elmo_jax.tasks.formats.scores import percent
 
 Mention = tuple[int, int]
 Clusters = Sequence[Sequence[Mention]]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.settings import setting
+from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.coref.lstm import BiLSTM
 from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
 from elmo_jax.tasks.coref.ranking import (
@@ -29,7 +30,6 @@ from elmo_jax.tasks.coref.ranking import (
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
 from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
-from elmo_jax.tasks.embedded import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.layers.initial_values import glorot_uniform
 from elmo_jax.types import Tree

@@ -13,14 +13,14 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig, TaskTrainConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
+from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text
 from elmo_jax.tasks.coref.decode import clusters
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import Coref as Ranker
 from elmo_jax.tasks.coref.model import CorefModel
 from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
-from elmo_jax.tasks.slices import split_slice
-from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
+from elmo_jax.tasks.formats.slices import split_slice
 
 Prediction = list[list[Mention]]
 NO_SPEAKER = "-"

@@ -4,8 +4,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from elmo_jax.tasks.scores import Counts, percent
-from elmo_jax.tasks.tags import spans
+from elmo_jax.tasks.formats.scores import Counts, percent
+from elmo_jax.tasks.formats.tags import spans
 
 
 @dataclasses.dataclass(frozen=True)

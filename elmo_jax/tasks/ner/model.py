@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import CRF, allowed_transitions, constrained, log_likelihood, viterbi_decode
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.dropout import Dropout

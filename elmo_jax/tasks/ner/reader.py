@@ -3,8 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from elmo_jax.tasks.lines import blocks, cells, error_at
-from elmo_jax.tasks.tags import Scheme, TagError, to_bio
+from elmo_jax.tasks.formats.lines import blocks, cells, error_at
+from elmo_jax.tasks.formats.tags import Scheme, TagError, to_bio
 from elmo_jax.words import is_blank
 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003

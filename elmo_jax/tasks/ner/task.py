@@ -12,13 +12,13 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.tagging import tag_ids, tag_rows, tagged_line
+from elmo_jax.tasks.core.task import Labels, Shape, Text
+from elmo_jax.tasks.formats.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.metric import metric
 from elmo_jax.tasks.ner.model import NERModel, Tagger
 from elmo_jax.tasks.ner.reader import Example, read
-from elmo_jax.tasks.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
-from elmo_jax.tasks.task import Labels, Shape, Text
-from elmo_jax.tasks.words import tag_ids, tag_rows, tagged_line
 
 Prediction = list[str]  # a BIO tag per word
 

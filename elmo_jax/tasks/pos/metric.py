@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from elmo_jax.tasks.scores import tag_accuracy
+from elmo_jax.tasks.formats.scores import tag_accuracy
 
 
 def metric(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from elmo_jax.tasks.lines import Line, blocks, error_at, read_lines
-from elmo_jax.tasks.penn import without_backslashes
+from elmo_jax.tasks.formats.lines import Line, blocks, error_at, read_lines
+from elmo_jax.tasks.formats.penn import without_backslashes
 from elmo_jax.words import is_blank, split_words
 
 Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or the treebank's own tags

@@ -11,12 +11,12 @@ import flax.linen as nn
 import numpy as np
 
 from elmo_jax.settings import setting
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.tagging import tag_ids, tag_rows, tag_set, tagged_line
+from elmo_jax.tasks.core.task import Labels, Shape, Text
 from elmo_jax.tasks.pos.metric import metric
 from elmo_jax.tasks.pos.model import POSModel, SoftmaxTagger
 from elmo_jax.tasks.pos.reader import Column, Example, read_conllu, read_penn
-from elmo_jax.tasks.task import Labels, Shape, Text
-from elmo_jax.tasks.words import tag_ids, tag_rows, tag_set, tagged_line
 
 Prediction = list[str]  # one tag per word
 

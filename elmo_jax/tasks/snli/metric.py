@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from elmo_jax.tasks.scores import accuracy
+from elmo_jax.tasks.formats.scores import accuracy
 
 
 def metric(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from elmo_jax.config import WIDEST
 from elmo_jax.settings import setting
-from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.attention import attend, dot_product_scores, masked_softmax
 from elmo_jax.tasks.layers.classify import mean_cross_entropy
 from elmo_jax.tasks.layers.dense import Dense

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.tasks.lines import Line, error_at, read_json, read_lines
-from elmo_jax.tasks.penn import unescape
+from elmo_jax.tasks.formats.lines import Line, error_at, read_json, read_lines
+from elmo_jax.tasks.formats.penn import unescape
 from elmo_jax.words import is_blank, split_words
 
 LABELS = ("entailment", "neutral", "contradiction")

@@ -12,12 +12,12 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.classification import ClassPrediction, class_predictions
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.classification import ClassPrediction, class_predictions
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.task import Labels, Shape, Text
 from elmo_jax.tasks.snli.metric import metric
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, Example, Pairs, Quoting, read_jsonl, read_parallel, read_tab, tokenize
-from elmo_jax.tasks.task import Labels, Shape, Text
 
 _PARALLEL = "labels."  # labels.dev beside s1.dev and s2.dev, the layout of e-SNLI and InferSent
 

@@ -5,7 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-from elmo_jax.tasks.scores import percent
+from elmo_jax.tasks.formats.scores import percent
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII punctuation only
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.settings import setting
-from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 from elmo_jax.tasks.squad.gru import BiGRU

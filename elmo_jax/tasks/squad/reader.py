@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.lines import read_json, read_lines
-from elmo_jax.tasks.slices import SLICE, split_slice
+from elmo_jax.tasks.core.task import repeated_id
+from elmo_jax.tasks.formats.lines import read_json, read_lines
+from elmo_jax.tasks.formats.slices import SLICE, split_slice
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
-from elmo_jax.tasks.task import repeated_id
 
 Missing = Literal["error", "skip"]  # what happens to a question whose answer is not in its paragraph
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
+from elmo_jax.tasks.core.task import Labels, Shape, Text
 from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.metric import metric
 from elmo_jax.tasks.squad.model import Squad as SpanModel
 from elmo_jax.tasks.squad.model import SquadModel
 from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, Questions, questions, read, split_selection
 from elmo_jax.tasks.squad.tokenizer import tokenise
-from elmo_jax.tasks.task import Labels, Shape, Text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from elmo_jax.tasks.scores import Counts
-from elmo_jax.tasks.tags import brackets, spans
+from elmo_jax.tasks.formats.scores import Counts
+from elmo_jax.tasks.formats.tags import brackets, spans
 
 _VERB = "V"
 _CONTINUATION = "C-"

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.settings import setting
-from elmo_jax.tasks.embedded import Embedded, TaskOutput
+from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
 from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
 from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings

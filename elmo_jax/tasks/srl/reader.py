@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from elmo_jax.tasks.lines import Line, blocks, cells, error_at, read_lines
-from elmo_jax.tasks.tags import TagError, brackets_to_bio, to_bio
+from elmo_jax.tasks.formats.lines import Line, blocks, cells, error_at, read_lines
+from elmo_jax.tasks.formats.tags import TagError, brackets_to_bio, to_bio
 from elmo_jax.words import is_blank, split_words
 
 Layout = Literal["conll2012", "propbank"]

@@ -13,14 +13,14 @@ import flax.linen as nn
 import numpy as np
 
 from elmo_jax.settings import setting
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.tagging import tag_ids, tag_rows, tag_set
+from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text
+from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import metric, proposition_lines
 from elmo_jax.tasks.srl.model import SRL as Tagger
 from elmo_jax.tasks.srl.model import SRLModel
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
-from elmo_jax.tasks.tags import spans
-from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
-from elmo_jax.tasks.words import tag_ids, tag_rows, tag_set
 
 Prediction = list[str]  # a BIO tag per word
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.classification import ClassPrediction, class_predictions
-from elmo_jax.tasks.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.penn import Escapes
+from elmo_jax.tasks.core.classification import ClassPrediction, class_predictions
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text
+from elmo_jax.tasks.formats.penn import Escapes
 from elmo_jax.tasks.sst.metric import metric
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from elmo_jax.tasks.sst.reader import LABELS, Example, Phrases, read
-from elmo_jax.tasks.task import Labels, NoTfds, Shape, Text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pytest
 from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare.corpus_table import describe
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.report import describe
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.errors import UserError

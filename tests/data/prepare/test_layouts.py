@@ -11,8 +11,8 @@ import pytest
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare import pieces as pieces_module
 from elmo_jax.data.prepare import text as text_module
+from elmo_jax.data.prepare.corpus_table import describe
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.report import describe
 from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
 from elmo_jax.errors import UserError

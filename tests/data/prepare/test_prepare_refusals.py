@@ -112,7 +112,7 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 def test_output_off_a_terminal_is_a_few_plain_lines(tmp_path: Path) -> None:
     code = (
         "import sys; from elmo_jax.data.prepare.pipeline import prepare;"
-        "from elmo_jax.data.prepare.report import describe;"
+        "from elmo_jax.data.prepare.corpus_table import describe;"
         "print(describe(prepare(['sotu'], sys.argv[1], workers=1)));"
         "assert not {'tensorflow', 'jax', 'pandas', 'grain'} & set(sys.modules)"
     )

@@ -4,8 +4,7 @@ import sys
 import pytest
 
 from elmo_jax.tasks.coref.metric import as_printed, evaluate, metric
-
-from ..formats import names, oracle
+from tests.tasks.format_cases import names, oracle
 
 # Each entry has the output of the reference scorer 8.01, cut off after two decimals, and that of AllenNLP's Python
 # scorer in full precision, for documents without clusters of one mention.

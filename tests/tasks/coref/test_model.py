@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from elmo_jax.tasks.core.model_types import Embedded
 from elmo_jax.tasks.coref.model import Coref, CorefModel
 from elmo_jax.tasks.coref.spans import keep_spans
-from elmo_jax.tasks.embedded import Embedded
 from tests.tasks import checks
 
 LENGTHS = (4, 6, 3)

@@ -1,8 +1,7 @@
 import pytest
 
 from elmo_jax.tasks.coref.reader import Document, read
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 
 def document(*sentences, name="nw/a_0001", part="000", speaker="Ann"):

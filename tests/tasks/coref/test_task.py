@@ -8,12 +8,12 @@ from numpy.testing import assert_array_equal
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict
-from elmo_jax.tasks.config import TaskConfig
+from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.vocabulary import Vocabulary
 from elmo_jax.tasks.coref.reader import Document, read
 from elmo_jax.tasks.coref.task import TASK, CorefConfig
-from elmo_jax.tasks.data import TaskData
-from elmo_jax.tasks.inputs import TextEncoder
-from elmo_jax.tasks.vocabulary import Vocabulary
 
 SENTENCES = [["Ada", "saw", "her", "own", "mother", "."], ["She", "waved", "."], ["Ada", "waved", "back", "."]]
 SPEAKERS = [["Bo"] * 6, ["Cy"] * 3, ["Bo"] * 4]

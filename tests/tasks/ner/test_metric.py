@@ -1,9 +1,8 @@
 import pytest
 
+from elmo_jax.tasks.formats.tags import TagError, bioul_to_bio, to_bioul
 from elmo_jax.tasks.ner.metric import evaluate, metric, report
-from elmo_jax.tasks.tags import TagError, bioul_to_bio, to_bioul
-
-from ..formats import names, oracle
+from tests.tasks.format_cases import names, oracle
 
 # Outputs of conlleval (2004).
 CONLLEVAL = pytest.mark.parametrize("case", oracle("conlleval"), ids=names("conlleval"))

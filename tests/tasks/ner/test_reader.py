@@ -1,8 +1,7 @@
 import pytest
 
 from elmo_jax.tasks.ner.reader import Example, read
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 CONLL2003 = """\
 -DOCSTART- -X- -X- O

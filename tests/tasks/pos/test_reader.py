@@ -3,8 +3,7 @@ import lzma
 import pytest
 
 from elmo_jax.tasks.pos.reader import Example, read_conllu, read_penn
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 CONLLU = """\
 # newdoc id = a

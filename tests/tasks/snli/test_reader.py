@@ -4,8 +4,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.snli.reader import Example, read_jsonl, read_parallel, read_tab
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 RECORDS = [
     {

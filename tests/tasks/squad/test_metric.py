@@ -1,8 +1,7 @@
 import pytest
 
 from elmo_jax.tasks.squad.metric import exact_match, f1, metric, normalise
-
-from ..formats import oracle
+from tests.tasks.format_cases import oracle
 
 # What the functions of the official script of SQuAD 1.1 return.
 CASES = pytest.mark.parametrize("case", oracle("squad"), ids=lambda case: case["prediction"] or "empty")

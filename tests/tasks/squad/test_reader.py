@@ -3,11 +3,10 @@ import json
 import pytest
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.sources import read_part
+from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.squad.reader import nearest, read
 from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 CONTEXT = "😀 In 1990, John's dog (Rex) saw Rex. Rex ran."
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.sources import read_part
+from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.squad.reader import split_selection
 from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
 from tests.tasks import checks

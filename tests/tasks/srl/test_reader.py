@@ -1,8 +1,7 @@
 import pytest
 
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 # document, part, number, word, tag, parse, lemma, frameset, sense, speaker, entity, two predicates, coreference
 CONLL2012 = """\

@@ -1,8 +1,7 @@
 import pytest
 
 from elmo_jax.tasks.sst.reader import Example, read
-
-from ..formats import message, write
+from tests.tasks.format_cases import message, write
 
 TREES = "(3 (2 It) (4 (4 (2 's) (3 good)) (2 .)))\n\n(1 (2 -LRB-) (1 (0 bad\\/sad) (2 -RRB-)))\n"
 

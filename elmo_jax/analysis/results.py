@@ -1,0 +1,157 @@
+"""Serves the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a picture."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from elmo_jax.checkpoints.open import BiLMSource
+from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
+from elmo_jax.errors import UserError
+from elmo_jax.files import one_at_a_time, write_json
+from elmo_jax.runs.result import picture
+
+BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
+
+Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
+Panels = dict[str, dict[str, Bars]]  # bars by title of a panel, then by name of a biLM or "paper"
+
+
+class Model(NamedTuple):
+    """A biLM and its name in tables."""
+
+    name: str
+    bilm: EmbeddingBiLM
+
+
+def open_models(arguments: Sequence[str]) -> list[Model]:
+    """Opens the biLMs that a user gives.
+
+    The name of each is the last part of its path, or its whole path if two have the same last part.
+
+    Raises:
+      UserError: one of them is not a biLM, or one is given twice.
+    """
+    names = [_name(argument) for argument in arguments]
+    unique = [name if names.count(name) == 1 else argument for name, argument in zip(names, arguments, strict=True)]
+    for name in unique:
+        if unique.count(name) > 1:
+            raise UserError(f"the biLM {name} is given {unique.count(name)} times; give each once")
+    return [Model(name, load_bilm(_source(argument))) for name, argument in zip(unique, arguments, strict=True)]
+
+
+def _source(argument: str) -> BiLMSource:
+    options, comma, weights = argument.partition(",")
+    return (options, weights) if comma and options.endswith(".json") else argument
+
+
+def _name(argument: str) -> str:
+    path = Path(argument.split(",")[-1])
+    inside = path.name == "export" and path.parent.name  # the export of a run has the name of the run
+    return path.parent.name if inside else path.name.removesuffix(".hdf5") or argument
+
+
+def layer_name(layer: int) -> str:
+    """Returns the name of a layer in tables, which is the paper's."""
+    words = ("token", "first", "second", "third", "fourth")
+    return f"{words[layer]} layer" if layer < len(words) else f"layer {layer}"
+
+
+def digest(value: Any) -> str:
+    """Returns a short digest of data that have an exact `repr`, such as tuples of strings."""
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Returns a context for reading and writing files of results that several processes share."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return one_at_a_time(folder / ".lock")
+
+
+class Results:
+    """A JSON file of the finished jobs of an experiment and their results."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads the results of earlier processes. Raises `UserError` if the file is damaged."""
+        self._path = path
+        self._entries = self._read()
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not self._path.is_file():
+            return []
+        try:
+            entries: list[dict[str, Any]] = json.loads(self._path.read_text())["entries"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self._path}: not the results of an experiment; remove the file") from None
+        return entries
+
+    def find(self, job: Mapping[str, Any]) -> Any | None:
+        """Returns the result of a job; None if it is not finished."""
+        return next((entry["result"] for entry in self._entries if entry["job"] == job), None)
+
+    def get(self, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """Returns the result of a job, which is computed and kept if it is missing; both are JSON values."""
+        found = self.find(job)
+        if found is None:
+            found = compute()
+            with _writing(self._path.parent):
+                self._entries = self._read()  # another process may have added some
+                if self.find(job) is None:
+                    self._entries.append({"job": dict(job), "result": found})
+                    write_json(self._path, {"entries": self._entries})
+        return found
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of cells as aligned text: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
+    """Draws the score of each layer of each biLM with one panel per experiment.
+
+    The panels that other experiments have drawn into the same folder are kept.
+
+    Args:
+      out: the folder of `layers.png` and of `layers.json`, which has its numbers.
+      panels: the panels to add or to replace.
+
+    Returns:
+      The path of the picture.
+    """
+    numbers = out / "layers.json"
+    with _writing(out):
+        known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}
+        known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
+        write_json(numbers, known)
+        path = out / "layers.png"
+        with picture(epath.Path(path), 4.5 * len(known), 3.8) as figure:
+            for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):
+                _draw_panel(axes, title, known[title])
+    return path
+
+
+def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:
+    most = max(map(len, lines.values()))
+    for name, bars in lines.items():
+        values = [value for value, _, _ in bars]
+        errors = [[value - low for value, low, _ in bars], [high - value for value, _, high in bars]]
+        places = range(most - len(bars), most)  # the paper has no score of its token layer
+        style: dict[str, Any] = {"color": "black", "ls": ":"} if name == "paper" else {}
+        axes.errorbar(places, values, errors, marker="o", ms=4, capsize=3, lw=1.5, label=name, **style)
+    axes.set_xticks(range(most), [layer_name(layer) for layer in range(most)])
+    axes.set(title=title, ylabel="percent")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)

@@ -1,0 +1,114 @@
+"""Updates a task's parameters: Optax rules, clipping, learning rate schedules and the moving average of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from elmo_jax.tasks.core.config import TaskOptimizerConfig
+from elmo_jax.types import Tree
+
+KERNELS = ("kernel", "recurrent")  # the ends of the names of parameters that inputs or states are multiplied by
+
+
+def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
+    """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`.
+
+    As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
+    and Adagrad divide by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as PyTorch's (whose eps of Adagrad is 1e-10).
+    """
+    clips: list[optax.GradientTransformation] = []
+    if config.clip_value:
+        clips.append(optax.clip(config.clip_value))
+    if config.clip_norm:
+        clips.append(optax.clip_by_global_norm(config.clip_norm))
+    match config.name:
+        case "adam":
+            rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
+        case "adadelta":
+            rule = optax.scale_by_adadelta(config.rho, config.eps)
+        case "adagrad":
+            rule = _scale_by_adagrad(config.eps)
+        case "sgd":
+            rule = optax.identity()
+    return optax.chain(*clips, rule, optax.scale(-1.0))
+
+
+def _scale_by_adagrad(eps: float) -> optax.GradientTransformation:
+    """Divides by `sqrt(sum of squares) + eps`; Optax's rule has eps inside the root, and an update of 0 at 0."""
+
+    def update(updates: Any, sums: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
+        sums = jax.tree.map(lambda total, gradient: total + gradient**2, sums, updates)
+        return jax.tree.map(lambda gradient, total: gradient / (jnp.sqrt(total) + eps), updates, sums), sums
+
+    return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
+
+
+def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    """Returns the learning rate of a step.
+
+    Args:
+      config: the settings of the optimizer.
+      step: the number of updates made before this one.
+      steps: the number of updates of the whole training.
+      metrics: the dev metrics of the evaluations so far, oldest first; see `History`.
+    """
+    return config.learning_rate * _factor(config, step, steps, metrics)
+
+
+def _factor(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    match config.schedule:
+        case "plateau":
+            return _plateau_factor(config, metrics)
+        case "staircase":
+            return config.decay ** (step // config.decay_steps)
+        case "warmup_cosine":
+            warmup = min(config.warmup_steps, steps // 2)
+            if step < warmup:
+                return step / warmup
+            return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(steps - warmup, 1), 1.0)))
+        case _:
+            return 1.0
+
+
+def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:
+    """Returns the product of the decays after these dev metrics.
+
+    As in AllenNLP, an evaluation is better only if it exceeds the best so far times 1 + 1e-4. After `plateau_patience`
+    evaluations that are not better, the next one that is not better decays the rate, and the count starts again.
+    """
+    factor, best, bad = 1.0, -float("inf"), 0
+    for metric in metrics:
+        if metric > (best * (1 + 1e-4) if best > 0 else best):
+            best, bad = metric, 0
+        else:
+            bad += 1
+        if bad > config.plateau_patience:
+            factor, bad = factor * config.decay, 0
+    return factor
+
+
+def weight_penalty(params: Tree, factor: float) -> jax.Array:
+    """Returns the factor times the sum of the squares of all kernels, not of biases, states and embeddings.
+
+    Args:
+      params: the parameters of a task.
+      factor: the factor.
+    """
+    total = jnp.zeros(())
+    if factor:
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if path[-1].key.endswith(KERNELS):
+                total += jnp.sum(leaf**2)
+    return factor * total
+
+
+def averaged(average: Any, params: Any, decay: float) -> Any:
+    """Returns the moving average of all weights after a step; it starts at the initial weights and is not corrected."""
+    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)

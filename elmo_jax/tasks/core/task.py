@@ -1,0 +1,139 @@
+"""Declares the interface that each task implements; the trainer does everything else.
+
+Shapes: B examples per batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import flax.linen as nn
+import numpy as np
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.config import TaskConfig
+
+Example = TypeVar("Example")
+Prediction = TypeVar("Prediction")
+Labels = dict[str, Any]
+Text = list[list[str]]
+Shape = tuple[tuple[int, int], ...]
+
+
+class Task(Protocol[Example, Prediction]):
+    """The file formats, the model and the metrics of one task.
+
+    Attributes:
+      name: the name of the task.
+      metric: the name of the first metric of `score`, which selects the best epoch.
+      config_class: the settings of the task's experiments.
+      averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
+      texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
+      rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices.
+      tfds_features: the features that `from_tfds` reads; empty if TFDS has no dataset of the task.
+    """
+
+    name: str
+    metric: str
+    config_class: type[TaskConfig]
+    averages: bool
+    texts_per_example: int
+    rows_are_examples: bool
+    tfds_features: tuple[str, ...]
+
+    def read(self, source: str, config: Any, training: bool) -> list[Example]:
+        """Reads annotated examples from a file.
+
+        Args:
+          source: the path.
+          config: the settings of the experiment.
+          training: whether the examples are trained on; some tasks then read other examples from the same file.
+
+        Raises:
+          UserError: the file is malformed; the message names the file and the line.
+        """
+
+    def from_tfds(
+        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: Any
+    ) -> list[Example]:
+        """Returns the examples of a split of a TFDS dataset.
+
+        Args:
+          source: the name of the split, for messages.
+          features: the features of the dataset.
+          records: the examples of the split as dicts of NumPy values.
+          config: the settings of the experiment.
+        """
+
+    def texts(self, example: Example) -> tuple[Text, ...]:
+        """Returns the texts of an example, each as rows of words."""
+
+    def labels(self, train: Sequence[Example], config: Any) -> Labels:
+        """Returns what the model must know of the training examples, such as the set of tags, as JSON values."""
+
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+        """Returns the arrays of a batch other than those of its texts.
+
+        Args:
+          examples: at most `number` examples, which may lack gold annotation.
+          number: B; the places after the examples are padding.
+          shape: for each text, the number of rows per example and the number of words per row.
+          labels: the result of `labels`.
+        """
+
+    def module(self, config: Any, labels: Labels) -> nn.Module:
+        """Returns the model, a module `(*embedded, arrays, deterministic=...) -> TaskOutput`."""
+
+    def decode(
+        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: Any
+    ) -> list[Prediction]:
+        """Returns the predictions of some examples from the model's arrays, whose first axis is B."""
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Returns the official metrics in percent; the first one selects the best epoch."""
+
+    def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+        """Returns the predictions, with the gold annotation if there is one, in the task's own file format."""
+
+    def from_words(self, texts: Sequence[Any], labels: Labels) -> list[Example]:
+        """Returns examples without annotation for `predict`.
+
+        Args:
+          texts: `texts_per_example` texts, each a list of words; or, if `rows_are_examples` is false, each a list of
+            sentences.
+          labels: the result of `labels`.
+
+        Returns:
+          One example; or, for semantic roles, one per predicate, which may be none.
+        """
+
+    def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
+        """Returns a prediction for a program to read."""
+
+    def show(self, example: Example, prediction: Prediction) -> str:
+        """Returns a prediction for a person to read."""
+
+
+class DocumentTask(Task[Example, Prediction], Protocol[Example, Prediction]):
+    """A task whose examples are documents of several sentences; `rows_are_examples` is false."""
+
+    def window(self, example: Example, first: int, sentences: int) -> Example:
+        """Returns the part of a document that begins at the sentence `first` and has a number of sentences."""
+
+
+def repeated_id(examples: Iterable[Any]) -> str | None:
+    """Returns an id that two examples have, or None; an example without an id, or with an empty one, is left out."""
+    counts = Counter(getattr(example, "id", "") for example in examples)
+    return next((name for name, number in counts.items() if name and number > 1), None)
+
+
+class NoTfds:
+    """The part of a task for which TFDS has no dataset."""
+
+    tfds_features: tuple[str, ...] = ()
+
+    def from_tfds(self, source: str, features: Any, records: Any, config: Any) -> Any:
+        """Raises `UserError`; `read_source` refuses such sources earlier."""
+        raise UserError(f"{source}: no TFDS dataset has examples of this task; give files")

@@ -1,0 +1,241 @@
+"""Loads a trained task, which predicts (`elmo_jax.load_task(RUN).predict(...)`) and is evaluated on other examples."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from elmo_jax import files
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.embedding.bilm import frozen_tree
+from elmo_jax.errors import UserError
+from elmo_jax.runs.folder import read_config_file
+from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.run_files import arrays_of, json_of, stored
+from elmo_jax.tasks.core.setup import make_program, open_model, rows_of
+from elmo_jax.tasks.core.task import Shape
+from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
+from elmo_jax.tasks.formats.sources import divided, read_source
+from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.types import Tree
+
+
+class TrainedTask:
+    """A trained task model of one seed, or the models of several seeds, whose predictions are averaged.
+
+    Attributes:
+      config: the experiment.
+      seeds: the seeds whose models are used.
+    """
+
+    def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
+        """Loads the models; see `load_task`."""
+        self._folder = files.place(run)
+        self._told: set[str] = set()  # the sources whose words without vectors were counted on stderr
+        written = read_config_file(self._folder)
+        if not written["config"].get("task"):
+            raise UserError(f"{run}: the run of a biLM, not of a task; expected a run of elmo-jax task train")
+        self.config: TaskConfig = task_config(written["config"])
+        self._task = task_of(self.config.task)
+        finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
+        if not finished:
+            raise UserError(f"{run}: no seed of this task is trained to its end; resume with: elmo-jax task train")
+        if seeds is not None and (
+            not isinstance(seeds, Sequence)
+            or not seeds
+            or any(type(seed) is not int for seed in seeds)
+            or len(set(seeds)) < len(seeds)
+        ):
+            raise UserError(f"seeds: expected a list of different whole numbers, got {seeds!r}")
+        self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
+        for seed in self.seeds:
+            if not self._is_finished(seed):  # it may be one of an earlier launch, with other seeds
+                raise UserError(
+                    f"{run}: seed {seed} is not trained to its end; finished seeds: {', '.join(map(str, finished))}"
+                )
+        if len(self.seeds) > 1 and not self._task.averages:
+            raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
+        self._labels = stored(self._folder / "labels.json", json_of)
+        self._vocabulary = stored(self._folder / "vocabulary.json", self._read_vocabulary)
+        self._table = stored(self._folder / "words.npz", _read_table)
+        shapes = self._folder / "shapes.json"  # older versions did not write it
+        self._shapes = stored(shapes, _read_shapes) if shapes.exists() else []
+        self._bilm = open_model(self.config)
+        facts = written["facts"]
+        expected = facts.get("fingerprint", facts).get("bilm")  # an older version had it among the facts
+        if self._bilm is not None and self._bilm.fingerprint != expected:
+            raise UserError(
+                f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
+                f" {self._bilm.fingerprint[:12]}; give the biLM that it was trained with"
+            )
+        task, mesh = self._task, make_mesh(jax.local_devices())
+        arguments = (self.config, self._labels, self._vocabulary, self._table, self._bilm, mesh)
+        self._program = make_program(task, *arguments)
+        self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None)
+        self._models = [self._model(seed) for seed in self.seeds]
+
+    def _is_finished(self, seed: int) -> bool:
+        return (self._folder / f"seed_{seed}" / "result.json").is_file()
+
+    def _read_vocabulary(self, path: epath.Path) -> Vocabulary:
+        words = json_of(path)
+        return Vocabulary(words["words"], words["characters"], self.config.word_vectors)
+
+    def _model(self, seed: int) -> tuple[Tree, Tree]:
+        """Returns the parameters and the constants of a seed."""
+        folder = self._folder / f"seed_{seed}"
+        step = (read_result(folder, "step") or {})["step"]
+        part = "average" if self.config.train.optimizer.ema else "params"
+        params, _ = Checkpoints(folder / "checkpoints").restore_params(step, part)
+        frozen = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
+        constants = self._program.constants(
+            None if self.config.word_vectors.trainable else frozen, frozen_tree(self._bilm) if self._bilm else None
+        )
+        return self._program.replicated(params), constants
+
+    @property
+    def texts_per_example(self) -> int:
+        """The number of texts that an example has: 2 for premise and hypothesis, or question and paragraph."""
+        return self._task.texts_per_example
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether an example is a whole text of several sentences."""
+        return not self._task.rows_are_examples
+
+    def predict(self, inputs: Sequence[Any]) -> list[Any]:
+        """Predicts for texts that are split into words.
+
+        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in the original: the layers are
+        normalised over a batch. Give one input at a time for predictions that do not.
+
+        Args:
+          inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of
+            tuples of such sentences (premise, hypothesis; question, paragraph).
+
+        Returns:
+          The predictions as dicts of JSON values: one per input or, for semantic roles, one per predicate.
+
+        Raises:
+          UserError: an input has another form.
+        """
+        examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
+        found = self._predictions(examples)
+        return [self._task.as_json(e, p) for e, p in zip(examples, found, strict=True)]
+
+    def shown(self, inputs: Sequence[Any]) -> list[str]:
+        """Returns the predictions for a person to read; see `predict`."""
+        examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
+        found = self._predictions(examples)
+        return [self._task.show(e, p) for e, p in zip(examples, found, strict=True)]
+
+    def without_examples(self, inputs: Sequence[Any]) -> int:
+        """Returns the number of inputs without a prediction, which are sentences without a predicate."""
+        return sum(not self._examples([item]) for item in inputs)
+
+    def written(self, inputs: Sequence[Any]) -> str:
+        """Returns the predictions in the task's own file format; see `predict`."""
+        examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
+        return self._task.write(examples, self._predictions(examples))
+
+    def evaluate(self, source: str) -> dict[str, float]:
+        """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
+        examples = read_source(self._task, self.config, source, training=False)
+        data = self.config.data
+        if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in divided(part)]:
+            self._tell_unknown(examples, source)
+        return self._task.score(examples, self._predictions(examples))
+
+    def _examples(self, inputs: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        if not _is_list(inputs):
+            raise UserError(f"expected a list of examples, got {str(inputs)[:80]!r}")
+        for item in inputs:
+            texts = item if isinstance(item, tuple) else (item,)
+            if len(texts) != self._task.texts_per_example:
+                expected = self._task.texts_per_example
+                raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
+            for text in texts:
+                rows = [text] if self._task.rows_are_examples else text
+                if not (_is_list(rows) and all(_is_list(r) and all(isinstance(w, str) for w in r) for r in rows)):
+                    raise UserError(f"expected lists of words, got {str(item)[:80]!r}; split text into words")
+            found += self._task.from_words(texts, self._labels)
+        return found
+
+    def _tell_unknown(self, examples: Sequence[Any], source: str) -> None:
+        """Says on stderr, once for each source, how many words have no vector here though they may be pretrained."""
+        if not self.config.word_vectors.path or source in self._told:
+            return
+        words = {word for row in rows_of(self._task, examples) for word in row}
+        unknown = sum(self._vocabulary.word_id(word) == UNKNOWN_ID for word in words)
+        if unknown:
+            self._told.add(source)
+            print(
+                f"elmo-jax: {source}: {unknown:,} of {len(words):,} distinct words have no vector in this run, which"
+                " read the pretrained vectors of the words of its own data.train, data.dev and data.test alone; if"
+                f" {self.config.word_vectors.path} has vectors of them, train with this text as data.test to use them",
+                file=sys.stderr,
+            )
+
+    def _predictions(self, examples: Sequence[Any]) -> list[Any]:
+        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
+
+        The batches are those of the training's own evaluations, on which predictions depend with `elmo.layer_norm`.
+        """
+        mesh = self._program.mesh
+        devices = mesh.size if self._task.rows_are_examples else 1
+        train = self.config.train
+        settings = (self._labels, self._encoder, train.batch_size, devices, train.shapes)
+        data = TaskData(self._task, examples, *settings, known=self._shapes)
+        places: dict[int, Any] = {}
+        for batch, host in data.iterate(data.epoch(None)):
+            on_devices = self._program.place(host)
+            found = [jax.device_get(self._program.evaluate(p, on_devices, c)[1]) for p, c in self._models]
+            mean = found[0] if len(found) == 1 else jax.tree.map(lambda *a: np.mean(a, axis=0), *found)
+            chosen = [examples[number] for number in batch.examples]
+            decoded = self._task.decode(mean, chosen, self._labels, self.config)
+            places |= dict(zip(batch.examples, decoded, strict=True))
+        return [places[number] for number in range(len(examples))]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _read_table(path: epath.Path) -> WordTable:
+    arrays = arrays_of(path)
+    return WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None)
+
+
+def _read_shapes(path: epath.Path) -> list[Shape]:
+    return [tuple((int(rows), int(words)) for rows, words in shape) for shape in json_of(path)["train"]]
+
+
+def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:
+    """Loads a trained task.
+
+    Of pretrained word vectors, a run has those of the words of its own `data.train`, `data.dev` and `data.test`. Any
+    other word is unknown to it; a line on stderr counts such words.
+
+    Args:
+      run: the folder of a run of `elmo-jax task train`.
+      seeds: the seeds whose models are used; by default the first finished one.
+      ensemble: whether the predictions of all finished seeds are averaged.
+
+    Raises:
+      UserError: there is no such run, no seed is finished, or the biLM is not the one that the task was trained with.
+    """
+    return TrainedTask(epath.Path(run), seeds, ensemble)

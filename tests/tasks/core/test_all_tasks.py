@@ -1,0 +1,114 @@
+"""Every task from its files to its predictions: it learns twenty examples, is loaded, and does not see padding."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+from numpy.testing import assert_allclose
+
+import elmo_jax
+from elmo_jax.cli.main import main
+from elmo_jax.runs.result import Finished
+from elmo_jax.tasks.core.batches import Batch, size_of
+from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.run import train_task
+from elmo_jax.tasks.core.trained_task import TrainedTask
+from elmo_jax.tasks.formats.sources import read_part
+from elmo_jax.tasks.registry import NAMES
+from tests.tasks.problems import NUMBER, PROBLEMS, config_of
+from tests.tasks.tagging import write_problem
+
+WITH_ELMO = ("ner",)  # at the input and the output; the others have word vectors only
+
+
+@pytest.fixture(scope="module")
+def bilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bilm")
+    write_problem(folder)
+    return folder / "bilm"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_task(
+    name: str,
+    bilm: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    problem = PROBLEMS[name]()
+    elmo = (f"bilm={bilm}", "elmo.where=both") if name in WITH_ELMO else ()
+    config = config_of(name, problem, tmp_path, *elmo)
+    ended = train_task(config, epath.Path(tmp_path / "run"), name)
+    assert isinstance(ended, Finished)
+    (seed,) = ended.result["seeds"]
+    metric = ended.result["metric"]
+    assert list(seed["dev"])[0] == metric
+    assert first_score(tmp_path / "run", metric) < 80 < 95 <= seed["dev"][metric]
+    trained = elmo_jax.load_task(tmp_path / "run")
+    task = trained._task
+    examples = read_part(task, config, "dev")
+    assert len(examples) == NUMBER
+    assert_predictions_are_those_written(problem, trained, examples, tmp_path / "run" / "seed_0" / "dev.predictions")
+    assert trained.evaluate(str(tmp_path / problem.file)) == pytest.approx(seed["dev"])
+    assert_padding_changes_nothing(trained, examples)
+    if name == "srl":
+        assert_sentences_without_a_predicate_are_counted(tmp_path / "run", capsys)
+
+
+def first_score(run: Path, metric: str) -> float:
+    """The metric before the first step."""
+    first = json.loads((run / "seed_0" / "metrics.jsonl").read_text().split("\n")[0])
+    assert first["step"] == 0
+    return float(first[f"dev/{metric}"])
+
+
+def assert_predictions_are_those_written(problem: Any, trained: TrainedTask, examples: list[Any], path: Path) -> None:
+    """Compares what a user gets for the words of the examples with the file that the training wrote."""
+    inputs = []
+    for example in examples:
+        texts = trained._task.texts(example)
+        rows = tuple(text if trained.reads_documents else text[0] for text in texts)
+        found = rows if len(rows) > 1 else rows[0]
+        if found not in inputs:  # of a sentence with two predicates there are two examples, and two predictions
+            inputs.append(found)
+    predictions = trained.predict(inputs)
+    assert [problem.said(prediction) for prediction in predictions] == problem.written(path)
+    assert len(trained.shown(inputs)) == len(predictions) == NUMBER
+
+
+def assert_sentences_without_a_predicate_are_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["task", "predict", str(run), "--text", "Ada wants to paint . Hello there ."]) == 0
+    shown = capsys.readouterr()
+    assert [line.split(":")[0] for line in shown.out.splitlines()] == ["wants", "paint"]
+    assert "1 of 2 sentences have no word that is a predicate in the training text" in shown.err
+
+
+def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) -> None:
+    """Compares the shortest example alone with the same example in a large batch of the shape of the longest."""
+    task, sizes = trained._task, [size_of(trained._task.texts(example)) for example in examples]
+    short = min(range(NUMBER), key=lambda i: sizes[i])
+    places = trained.config.train.batch_size
+    groups = TaskData(task, examples, trained._labels, trained._encoder, places, 1, 1).groups
+    assert groups.shapes[-1] != sizes[short]
+    (params, constants), *_ = trained._models
+    # learned losses are small differences of large numbers, so the weights are made smaller
+    params = trained._program.replicated(jax.tree.map(lambda x: np.float32(0.3) * np.asarray(x), params))
+    found = []
+    for number, shape in ((1, sizes[short]), (places, groups.shapes[-1])):
+        data = TaskData(task, examples, trained._labels, trained._encoder, number, 1, 1)
+        batch = trained._program.place(data.arrays(Batch((short,), shape)))
+        found.append(jax.device_get(trained._program.evaluate(params, batch, constants)))
+    (loss, alone), (padded, others) = found
+    assert_allclose(padded, loss, rtol=1e-6)
+    for name, array in alone.items():
+        inside = others[name][(0, *map(slice, array.shape[1:]))]
+        assert_allclose(inside, array[0], rtol=1e-6, atol=1e-6, err_msg=name)

@@ -1,0 +1,136 @@
+"""The optimizers of the task models: rates, rules, penalties and averages, against numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from elmo_jax.tasks.core.config import TaskOptimizerConfig, TaskTrainConfig
+from elmo_jax.tasks.core.evaluations import History
+from elmo_jax.tasks.core.optimizer import averaged, learning_rate, make_optimizer, weight_penalty
+
+
+def rates(steps: range, total: int, **settings: object) -> list[float]:
+    config = TaskOptimizerConfig(learning_rate=2.0, **settings)
+    return [learning_rate(config, step, total, []) for step in steps]
+
+
+def test_constant() -> None:
+    assert rates(range(0, 1000, 300), 1000) == [2.0] * 4
+
+
+def test_staircase() -> None:
+    found = rates(range(0, 8), 1000, schedule="staircase", decay=0.5, decay_steps=3)
+    assert found == [2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5]
+
+
+def test_warmup_and_cosine() -> None:
+    found = rates(range(0, 13), 12, schedule="warmup_cosine", warmup_steps=4)
+    assert found[:5] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert_allclose(found[5:], [1 + math.cos(math.pi * part / 8) for part in range(1, 9)], atol=1e-12)
+    # A warmup longer than half of the steps ends there.
+    assert rates(range(0, 4), 6, schedule="warmup_cosine", warmup_steps=100) == [0.0, 2 / 3, 4 / 3, 2.0]
+
+
+def test_plateau() -> None:
+    """The rate decays after more than `patience` bad evaluations, as in AllenNLP, and counting restarts."""
+
+    def rate(metrics: list[float], patience: int = 1) -> float:
+        config = TaskOptimizerConfig(learning_rate=8.0, schedule="plateau", decay=0.5, plateau_patience=patience)
+        return learning_rate(config, 0, 100, metrics)
+
+    metrics = [50.0, 60.0, 60.0, 59.0, 58.0, 60.005, 60.007, 60.0, 61.0]
+    # 60.005 exceeds 60, but by less than the factor 1 + 1e-4; 60.007 exceeds it by more.
+    assert [rate(metrics[:n]) for n in range(len(metrics) + 1)] == [8, 8, 8, 8, 4, 4, 2, 2, 2, 2]
+    assert [rate(metrics[:n], patience=0) for n in range(5)] == [8, 8, 8, 4, 2]
+
+
+def test_the_evaluation_before_training_is_not_in_the_history() -> None:
+    records = [
+        {"step": 0, "dev/f1": 33.0},
+        {"step": 10, "train/loss": 1.0},
+        {"step": 10, "dev/f1": 31.0},
+        {"step": 20, "dev/f1": 32.0},
+        {"step": 30, "dev/f1": 32.0},
+    ]
+    history = History.of(records, "dev/f1")
+    assert history == History((10, 20, 30), (31.0, 32.0, 32.0)) and history.best == 20
+    assert History.of(records[:2], "dev/f1").best is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "enough"),
+    [((), False), ((5.0,), False), ((5.0, 5.0), False), ((5.0, 5.0, 4.0), True), ((5.0, 4.0, 6.0, 5.0), False)],
+)
+def test_patience_counts_evaluations_that_are_not_better(metrics: tuple[float, ...], enough: bool) -> None:
+    history = History(tuple(range(1, len(metrics) + 1)), metrics)
+    assert history.is_enough(TaskTrainConfig(patience=2)) is enough
+    assert not history.is_enough(TaskTrainConfig(patience=0))
+
+
+def updates(config: TaskOptimizerConfig, gradients: list[list[float]]) -> list[np.ndarray]:
+    rule, params = make_optimizer(config), jnp.zeros(len(gradients[0]))
+    state, found = rule.init(params), []
+    for gradient in gradients:
+        update, state = rule.update(jnp.array(gradient), state, params)
+        found.append(np.asarray(update))
+    return found
+
+
+def test_elements_are_bounded_before_the_norm_is() -> None:
+    """AllenNLP's hooks clamp a gradient as it is computed; `rescale_gradients` then reads the clamped one."""
+    config = TaskOptimizerConfig(name="sgd", clip_norm=2.5, clip_value=4.0)
+    (found,) = updates(config, [[3.0, -8.0]])  # clamped to [3, -4], of norm 5
+    assert_allclose(found, [-1.5, 2.0], rtol=1e-6)
+
+
+def test_adam() -> None:
+    config = TaskOptimizerConfig(name="adam", b1=0.5, b2=0.75, eps=1e-8, clip_norm=0.0)
+    found = updates(config, [[2.0], [-1.0]])
+    first, second = 0.5 * 2.0, 0.25 * 4.0
+    assert_allclose(found[0], [-(first / 0.5) / math.sqrt(second / 0.25)], rtol=1e-6)
+    first, second = 0.5 * first - 0.5, 0.75 * second + 0.25
+    assert_allclose(found[1], [-(first / 0.75) / math.sqrt(second / (1 - 0.75**2))], rtol=1e-5)
+
+
+def test_adadelta() -> None:
+    config = TaskOptimizerConfig(name="adadelta", rho=0.9, eps=1e-2, clip_norm=0.0)
+    squares = changes = 0.0
+    for gradient, found in zip([2.0, -1.0, 3.0], updates(config, [[2.0], [-1.0], [3.0]]), strict=True):
+        squares = 0.9 * squares + 0.1 * gradient**2
+        change = math.sqrt(changes + 1e-2) / math.sqrt(squares + 1e-2) * gradient
+        changes = 0.9 * changes + 0.1 * change**2
+        assert_allclose(found, [-change], rtol=1e-5)
+
+
+def test_adagrad() -> None:
+    """PyTorch's rule, with an eps that counts: g / (sqrt(sum of squares) + eps)."""
+    config = TaskOptimizerConfig(name="adagrad", eps=0.5, clip_norm=0.0)
+    found = updates(config, [[3.0, 0.0], [4.0, 1e-3]])
+    assert_allclose(found, [[-3 / 3.5, 0], [-4 / 5.5, -1e-3 / 0.501]], rtol=1e-6)
+
+
+def test_the_weight_penalty_is_of_kernels_alone() -> None:
+    two = jnp.full((2, 3), 2.0)
+    params = {
+        "gru": {"kernel": two, "recurrent": two, "bias": two, "recurrent_bias": two},
+        "lstm": {"initial_cell": two, "initial_hidden": two},
+        "inputs": {"words": two, "characters": {"filter_0_kernel": two, "filter_0_bias": two, "embedding": two}},
+    }
+    assert weight_penalty(params, 0.5) == 0.5 * 3 * 6 * 4
+    assert weight_penalty(params, 0.0) == 0
+    gradient = jax.grad(weight_penalty)(params, 0.5)
+    assert_allclose(gradient["gru"]["kernel"], two)
+    assert_allclose(gradient["inputs"]["words"], 0)
+
+
+def test_the_moving_average() -> None:
+    average = {"w": jnp.array([1.0])}
+    for params, expected in ((3.0, 1.2), (5.0, 1.58)):
+        average = averaged(average, {"w": jnp.array([params])}, 0.9)
+        assert_allclose(average["w"], [expected], rtol=1e-6)

@@ -1,0 +1,97 @@
+"""Tests the table and the picture of a finished run."""
+
+import json
+
+from elmo_jax.config import ModelConfig
+from elmo_jax.runs.metrics import MetricsLog, read_records
+from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.runs.result import write_result
+from elmo_jax.training.throughput import flops_per_token, flops_per_word
+from elmo_jax.training.training_report import Outcome, draw_curve, summary, table
+from tests.training.helpers import SmallTraining, small_config
+
+
+def records():
+    heldout = {f"heldout/perplexity/{name}": 900.0 for name in ("forward", "backward", "average")}
+    trained = [
+        {"step": n, "tokens": 100 * n, "train/seconds": 5.0 + n, "train/loss/forward": 3.0, "train/loss/backward": 3.1}
+        for n in (10, 20, 30)
+    ]
+    return [{"step": 0, "tokens": 0, **heldout}, *trained, {"step": 30, "tokens": 3000, **heldout}]
+
+
+def outcome(shown, params):
+    return Outcome(
+        title="a run",
+        records=shown,
+        last_step=30,
+        total_steps=30,
+        exported_step=30,
+        heldout=Perplexity(4.0, 9.0, 50, 0.1),
+        others={},
+        params=params,
+        sampled=True,
+        tokens_per_step=100,
+    )
+
+
+def test_speed_leaves_out_the_first_report_with_the_compilation():
+    params = SmallTraining(small_config(), devices=1).state.params
+    found = summary(outcome(records(), params))
+    assert found["tokens_per_second"] == 100.0  # 2,000 tokens in 20 seconds, not 3,000 in 35
+    assert found["tokens_seen"] == 3000
+    assert found["heldout_perplexity"] == {"forward": 4.0, "backward": 9.0, "average": 6.0}
+    assert found["heldout_perplexity_before"]["average"] == 900.0
+    assert summary(outcome(records()[:1], params))["tokens_per_second"] == 0.0
+
+
+def test_table_and_result(tmp_path):
+    result = {
+        "heldout_perplexity": {"forward": 109.5, "backward": 108.0, "average": 108.8},
+        "heldout_perplexity_before": {"forward": 21_885.0, "backward": 21_228.0, "average": 21_554.0},
+        "wall_seconds": 211.0,
+        "steps": 1698,
+        "tokens_seen": 2_173_440,
+        "tokens_per_second": 12_607.0,
+        "parameters": 759_184,
+        "softmax_parameters": 1_406_860,
+    }
+    write_result(tmp_path, result)
+    assert json.loads((tmp_path / "result.json").read_text()) == result
+    lines = table(result, tmp_path).splitlines()
+    assert lines[1].split() == ["before", "training", "21,885.0", "21,228.0", "21,554.0"]
+    assert lines[2].split() == ["after", "training", "109.5", "108.0", "108.8"]
+    assert "1,698 steps, 2,173,440 tokens in 3 min 31 s, 12,607 tokens/s" in lines[5]
+    assert lines[-1].startswith("next: elmo-jax evaluate")
+
+
+def test_curve_of_any_run(tmp_path):
+    for number, shown in enumerate((records(), records()[:1])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        draw_curve(folder, outcome(shown, {}))
+        assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_records_past_a_restored_step_and_half_lines_are_forgotten(tmp_path):
+    log = MetricsLog(tmp_path, 0)
+    for step in (10, 20, 30):
+        log.write(step, {"train/seconds": float(step)})
+    log.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 40, "train/sec')
+    again = MetricsLog(tmp_path, 20)
+    assert again.latest("train/seconds") == 20
+    again.write(25, {"train/seconds": 25.0})
+    again.close()
+    assert [record["step"] for record in read_records(tmp_path / "metrics.jsonl")] == [10, 20, 25]
+
+
+def test_work_at_the_original_size():
+    """The forward operations are 33.5 M per word for highways, and 151 M (LSTMs) and 16.8 M (negatives) per token."""
+    model = ModelConfig()
+    weights_of_filters = sum(width * 16 * number for width, number in model.char_cnn.filters)
+    assert flops_per_word(model, 9) - flops_per_word(model, 8) == 2 * weights_of_filters
+    assert round((flops_per_word(model, 0) - 2 * 2048 * 512) / 1e6, 1) == 33.6
+    assert round(flops_per_token(model, 0) / 1e6) == 151
+    assert round((flops_per_token(model, 8192) - flops_per_token(model, 0)) / 1e6, 1) == 16.8
