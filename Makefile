@@ -77,8 +77,10 @@ test-gcs: $(VENV)/installed-test
 test-slurm: $(VENV)/installed-test
 	@$(BIN)/python -m tools.slurm
 
-# a hundred random kills of runs of one and of two processes, restarted each time: the same parameters, bit for bit
+# two hundred interrupts of all commands at random moments, and a hundred kills of runs of one and of two processes,
+# restarted each time: the same parameters, bit for bit
 chaos: $(VENV)/installed-test
+	@$(BIN)/python -m tools.interrupts 200
 	@$(BIN)/python -m tools.chaos
 
 # every option of every command with values that are wrong, and every file damaged: one line each, or the same numbers

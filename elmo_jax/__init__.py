@@ -5,14 +5,15 @@ computes the vectors of sentences, and `elmo` makes the Linen module `ELMo` for 
 trained task model, whose method `predict` annotates text.
 """
 
-from etils import epy
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from elmo_jax.environment import quiet_without_tpu
 from elmo_jax.version import __version__
 
 quiet_without_tpu()  # must run before JAX looks for devices
 
-with epy.lazy_api_imports(globals()):  # imported at first use, so that `elmo-jax --help` does not wait for JAX
+if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
     from elmo_jax.embedding.characters import character_ids
@@ -23,6 +24,32 @@ with epy.lazy_api_imports(globals()):  # imported at first use, so that `elmo-ja
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
     from elmo_jax.tasks.core.trained_task import TrainedTask, load_task
+
+_MODULES = {
+    "checkpoints.export": ("PretrainedBiLM", "export_bilm"),
+    "embedding.bilm": ("EmbeddingBiLM", "load_bilm"),
+    "embedding.characters": ("character_ids",),
+    "embedding.embed": ("CarryState",),
+    "embedding.shards": ("VectorShards",),
+    "embedding.task": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
+    "errors": ("UserError",),
+    "model.elmo": ("ELMo", "ELMoOutput"),
+    "model.scalar_mix": ("LayerNorm", "Layers", "ScalarMix"),
+    "tasks.saved": ("TrainedTask", "load_task"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name at its first use, so that `elmo-jax --help` does not wait for JAX."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"elmo_jax.{module}"), name)
+    raise AttributeError(f"module 'elmo_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 __all__ = [
     "CachedWords",

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.errors import UserError
+from elmo_jax.interrupts import temporary
 
 
 def place(path: str | os.PathLike[str]) -> epath.Path:
@@ -99,8 +101,8 @@ def write_bytes(path: epath.Path | Path, content: bytes | memoryview) -> None:
         with _named(path), open(path, "wb") as file:
             file.write(content)
         return
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(content)
+    with atomic_file(path) as partial:
+        partial.write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -111,15 +113,21 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
     the file is renamed, so that even a loss of power cannot leave a partial file.
     """
     path = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    partial = path.with_name(f".{path.name}.tmp")
+    with temporary(os.fspath(partial)):
         with _named(path):
-            yield temporary
-            with temporary.open("rb") as file:
+            yield partial
+            with partial.open("rb") as file:
                 os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        partial.replace(path)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yields an empty folder for temporary files, which is deleted at the end."""
+    folder = tempfile.mkdtemp(prefix="elmo-jax-")
+    with temporary(folder):
+        yield Path(folder)
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ while ((${#pids[@]})); do
     if ((code && !status)); then
       status=$code
       # After a stop all of them are saving, which a second signal would interrupt.
-      if ((code != 130 && code != 143)); then to_all TERM; fi
+      case $code in 129 | 130 | 138 | 143 | 152) ;; *) to_all TERM ;; esac
       (sleep "${GRACE_SECONDS:-60}" && to_all KILL) &
       watch=$!
     fi

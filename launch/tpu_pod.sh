@@ -17,8 +17,8 @@
 #
 # The arguments after -- are passed to elmo-jax, which finds the other workers by itself. The same command may be run again
 # at any time and uses the slice NAME in the state in which it is. gcloud must be logged in, and the run's folder in gs://.
-# The command is restarted as often as needed after preemption, a stop (130, 143), a lost process (75, 134, 137) or a lost
-# connection (255). After other failures, after one of these within QUICK_SECONDS, and after a refused request for a slice,
+# The command is restarted as often as needed after preemption, a stop (129, 130, 138, 143, 152), a lost process (75, 134,
+# 137) or a lost connection (255). After other failures, after one of these within QUICK_SECONDS, and after a refused request for a slice,
 # it goes on at most MAX_FAILURES times in a row, and never after a user's mistake (2) on any worker.
 # Ctrl-C in this script, or SIGTERM to it, also stops the processes on the workers: they save and end. Use --stop only if this
 # script no longer runs, since it would restart them.
@@ -151,7 +151,7 @@ worst_status() { # prints the status that tells most among those of all workers:
   while read -r word each; do
     case $word-$each in
       status-2) worst=2 && break ;;
-      status- | status-0 | status-75 | status-130 | status-134 | status-137 | status-143) ;; # the end, a stop, or a loss
+      status- | status-0 | status-75 | status-129 | status-13[0478] | status-143 | status-152) ;; # the end, a stop, or a loss
       status-*) worst=$each ;;
     esac
   done <<<"$answers"
@@ -204,7 +204,7 @@ while true; do
   case $status in
     0) say "complete; delete the slice with: $0 $(quoted --name "$name" --zone "$zone" "${again[@]}")--delete" && exit ;;
     2) exit 2 ;;
-    75 | 130 | 134 | 137 | 143 | 255) if ((SECONDS - began >= ${QUICK_SECONDS:-600})); then failures=0; else fail "$status" "ended with $status"; fi ;;
+    75 | 129 | 130 | 134 | 137 | 138 | 143 | 152 | 255) if ((SECONDS - began >= ${QUICK_SECONDS:-600})); then failures=0; else fail "$status" "ended with $status"; fi ;;
     *) fail "$status" "ended with $status" ;;
   esac
   say "ended with $status; restarting"

@@ -6,14 +6,13 @@ time is taken, so that nothing is compiled then; the words of the text are encod
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.embedding.file import embed_file
+from elmo_jax.files import temporary_folder
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from performance.infer import heldout_sentences, random_bilm
 from performance.machine import Machine
@@ -27,14 +26,14 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     tokens = sum(map(len, sentences))
     devices = jax.local_devices()
     bilm = random_bilm(size, machine)
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "sentences.txt"
+    with temporary_folder() as folder:
+        text = folder / "sentences.txt"
         text.write_text("".join(" ".join(words) + "\n" for words in sentences), encoding="utf-8")
 
         def seconds_on(number: int) -> float:
             for name in ("warm_up", "timed"):
                 model = bilm.on(devices[:number])  # with an empty cache of words
-                out = Path(folder) / f"{name}_{number}.hdf5"
+                out = folder / f"{name}_{number}.hdf5"
                 seconds = machine.timed(lambda model=model, out=out: embed_file(model, text, out))  # type: ignore[misc]
             return seconds
 

@@ -12,13 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
+from elmo_jax.files import temporary_folder
 from elmo_jax.settings import to_dict
 from performance.machine import Machine
 from performance.sizes import Size
@@ -42,13 +42,13 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     rows = machine.rows or size.rows
     config = to_dict(size.config(rows, machine.precision.value, str(corpus.path.absolute())))
     config["train"] |= {"log_every": 1, "negatives": min(size.negatives, corpus.vocabulary_size - 1)}
-    with tempfile.TemporaryDirectory(prefix="elmo-jax-bench-") as folder:
-        experiment = Path(folder) / "experiment.py"
+    with temporary_folder() as folder:
+        experiment = folder / "experiment.py"
         experiment.write_text(EXPERIMENT.format(config=json.dumps(config)))
         machine.probe()
-        cold = seconds_to_first_step(experiment, Path(folder) / "cold", None)
+        cold = seconds_to_first_step(experiment, folder / "cold", None)
         machine.probe()
-        warm = seconds_to_first_step(experiment, Path(folder) / "warm", Path(folder) / "cold" / "compilation_cache")
+        warm = seconds_to_first_step(experiment, folder / "warm", folder / "cold" / "compilation_cache")
         machine.probe()
     figures = machine.figures(rows * config["train"]["unroll_steps"], cold, operations=0)
     return figures | {"rows": rows, "seconds_cold": cold, "seconds_warm": warm}

@@ -68,7 +68,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     add_process_options(parser)
     add_split_options(parser)
     add_text_options(parser)
-    parser.set_defaults(run=_finetune, takes_settings=True, divides_cpu=True)
+    parser.set_defaults(run=_finetune, takes_settings=True)
 
 
 def _finetune(options: argparse.Namespace) -> int:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from elmo_jax.cli import (
-    compile,
-    embed,
-    evaluate,
-    export,
-    finetune,
-    hdf5,
-    neighbours,
-    prepare,
-    pretrain,
-    settings,
-    task,
-)
-from elmo_jax.cli.values import Parser, one_line, tolerant_output
 from elmo_jax.environment import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status
+from elmo_jax.interrupts import end_on_interrupt, interrupted, leave
 from elmo_jax.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
 
 DESCRIPTION = """\
 Pretrains, fine-tunes, evaluates and exports ELMo's bidirectional language model (biLM), computes
@@ -44,12 +33,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The status is 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus the number of
     the signal that stopped a run.
+
+    Args:
+      arguments: the arguments of the command; those of this process, which then ends at Ctrl-C, unless given.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    keep_freed_memory(per_thread=given[:1] in (["pretrain"], ["finetune"]))  # before the first thread
+    if arguments is not None:
+        return _run(given)
+    end_on_interrupt()
+    try:
+        return _run(given)
+    finally:
+        if interrupted():
+            leave("interrupted", 128 + signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done, and the end of the interpreter is short
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Runs the command in this process as it is; see `main`."""
+    # These imports take a while, in which Ctrl-C must work.
+    import logging
+
+    from elmo_jax.cli.values import one_line, tolerant_output
+
     tolerant_output()
     try:
         options = _options(arguments)
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
-        keep_freed_memory(per_thread=getattr(options, "divides_cpu", False))
         status: int = options.run(options)
         return status
     except (UserError, PeerLost, KeyboardInterrupt) as error:
@@ -71,10 +82,10 @@ def _of_machine(error: OSError | MemoryError) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
-    for argument in sys.argv[1:] if arguments is None else arguments:
+    for argument in arguments:
         try:
             argument.encode()
         except UnicodeEncodeError:
@@ -93,6 +104,23 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+
+    from elmo_jax.cli import (
+        compile,
+        embed,
+        evaluate,
+        export,
+        finetune,
+        hdf5,
+        neighbours,
+        prepare,
+        pretrain,
+        settings,
+        task,
+    )
+    from elmo_jax.cli.values import Parser
+
     parser: argparse.ArgumentParser = Parser(
         "elmo-jax",
         description=DESCRIPTION,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 from elmo_jax.cli.options import SOURCES, Commands, add_model_options, add_text_options, model_source, text_options
 from elmo_jax.cli.values import local, source, whole
 from elmo_jax.errors import UserError
+from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
 
 
@@ -86,9 +85,8 @@ def _neighbours(options: argparse.Namespace) -> int:
     if options.among == "uses":
         found = nearest_uses(bilm, sentences, queries, options.number, options.layer)
     else:
-        with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
-            folder = options.cache or Path(temporary)
-            found = nearest(folder, bilm, sentences, queries, options.number, options.layer)
+        with temporary_folder() as folder:
+            found = nearest(options.cache or folder, bilm, sentences, queries, options.number, options.layer)
     for query, neighbours in zip(queries, found, strict=True):
         print(f"\n{query.shown(options.around)}")
         for neighbour in neighbours:

@@ -24,7 +24,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
     add_process_options(parser)
-    parser.set_defaults(run=_pretrain, takes_settings=True, divides_cpu=True)
+    parser.set_defaults(run=_pretrain, takes_settings=True)
 
 
 def _pretrain(options: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status
+from elmo_jax.interrupts import leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
 HEARTBEAT_SECONDS = 40  # measured: all other processes end a few seconds before this time is over (tools/heartbeat.py)
@@ -81,10 +82,8 @@ def _leave(error: BaseException) -> NoReturn:
         error = PeerLost(f"another process is gone ({reason}); the same launch resumes from the last checkpoint")
     if exit_status(error) == 1:
         traceback.print_exception(error)
-    live = "\n" if sys.stderr.isatty() else ""  # so that the message does not continue the progress line of a terminal
-    print(f"{live}elmo-jax: {name}: {_one_line(error) or 'interrupted'}", file=sys.stderr, flush=True)
     sys.stdout.flush()
-    os._exit(exit_status(error))
+    leave(f"{name}: {_one_line(error) or 'interrupted'}", exit_status(error))
 
 
 def _find_others(coordinator: str | None, processes: int | None, process: int | None, heartbeat: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
 from elmo_jax.data.prepare.sources import TextOptions, for_other_text
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, place
+from elmo_jax.files import in_bucket, place, temporary_folder
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
 from elmo_jax.finetuning.resume import ORIGINAL, check_model, check_original
 from elmo_jax.finetuning.softmax_init import unigram_softmax
@@ -209,8 +208,8 @@ def _check_unused(text: Text) -> None:
 
 @contextlib.contextmanager
 def _vocabulary_file(words: Sequence[str]) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as folder:
-        file = Path(folder) / "vocabulary.txt"
+    with temporary_folder() as folder:
+        file = folder / "vocabulary.txt"
         file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8", newline="\n")
         yield file
 

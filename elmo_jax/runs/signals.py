@@ -1,11 +1,14 @@
-"""Handles SIGTERM and Ctrl-C, after which a run finishes and saves the step in progress."""
+"""Handles the signals after which a run finishes and saves the step in progress."""
 
 from __future__ import annotations
 
 import dataclasses
 import signal
+import time
 from types import FrameType
 from typing import Self
+
+from elmo_jax.interrupts import SAME_SECONDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +24,14 @@ class Stopped:
     step: int
 
 
+# SIGHUP: the terminal was closed, or a preemption; SIGUSR1: a scheduler's warning; SIGXCPU: the limit of CPU time
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
+
+
 class StopSignals:
-    """A context that records the first SIGTERM or SIGINT; a second signal has its usual effect.
+    """A context that records the first of `_SIGNALS`. SIGHUP that is ignored, as under nohup, stays ignored.
+
+    A second signal has its usual effect, unless it comes within `SAME_SECONDS` of the first.
 
     Attributes:
       received: the signal that has been received; None for none.
@@ -30,16 +39,19 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self._first = 0.0  # when it was received
 
     def __enter__(self) -> Self:
-        self._old = {
-            number: signal.signal(number, self._receive) for number in map(int, (signal.SIGTERM, signal.SIGINT))
-        }
+        taken = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        self._old = {number: signal.signal(number, self._receive) for number in map(int, taken)}
         return self
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        signal.signal(number, self._old[number])
+        if self.received is None:
+            self.received, self._first = signal.Signals(number), time.monotonic()
+        elif time.monotonic() - self._first >= SAME_SECONDS:
+            signal.signal(number, self._old[number])
+            signal.raise_signal(number)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():

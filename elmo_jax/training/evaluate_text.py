@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
 from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
+from elmo_jax.files import temporary_folder
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
 from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
@@ -120,8 +120,8 @@ def evaluate_text(
     placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
     evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement, merged)
     params = place_params(bilm.params if merged is None else with_merged(bilm.params, merged), placement, mesh)
-    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as temporary:
-        corpus = _corpus(sources, bilm.vocabulary, Path(temporary), options)
+    with temporary_folder() as folder:
+        corpus = _corpus(sources, bilm.vocabulary, folder, options)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
         on_devices = to_devices(spellings, REPLICATED, mesh)
         blocks = corpus.blocks("heldout")

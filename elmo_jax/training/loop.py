@@ -91,10 +91,10 @@ class Launch:
         self._measure_before(state, step)
         with StopSignals() as signals:
             state, step = self._train(state, step, signals)
-        if self._received and step < self._total and not self._ended:
-            self._checkpoints.save(step, state)
-            self._checkpoints.wait()
-            return Stopped(signal.Signals(self._received), step)
+            if self._received and step < self._total and not self._ended:
+                self._checkpoints.save(step, state)
+                self._checkpoints.wait()
+                return Stopped(signal.Signals(self._received), step)
         return self._finish(state, step)
 
     def _measure_before(self, state: TrainState, step: int) -> None:

@@ -77,7 +77,7 @@ def test_gke_jobset(spot: bool) -> None:
     assert container["args"] == [argument.replace("$", "$$") for argument in ARGUMENTS]  # $$ is Kubernetes' $
     assert container["resources"]["limits"] == container["resources"]["requests"] == {"google.com/tpu": 4}
     rules = [(r["action"], r["onExitCodes"]["values"]) for r in spec["podFailurePolicy"]["rules"] if "onExitCodes" in r]
-    assert rules == [("FailJob", [2]), ("Ignore", [75, 130, 134, 143])]
+    assert rules == [("FailJob", [2]), ("Ignore", [75, 129, 130, 134, 138, 143, 152])]
 
 
 def test_gke_keeps_a_line_break_in_an_argument() -> None:

@@ -2,6 +2,7 @@
 
 import collections
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import signal
 import threading
@@ -25,6 +26,7 @@ def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk,
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
     waiting: collections.deque[tuple[Chunk, Future[Tokenised]]] = collections.deque()
     try:
+        _start(pool)
         for chunk in chain(first, chunks):
             waiting.append((chunk, pool.submit(tokenise, chunk)))
             if len(waiting) > 2 * workers:  # bounds the memory for chunks and results
@@ -37,9 +39,18 @@ def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk,
         pool.shutdown(cancel_futures=True)
 
 
+def _start(pool: ProcessPoolExecutor) -> None:
+    """Starts the workers, which inherit that Ctrl-C is blocked: the main process handles it."""
+    multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pool.submit(int)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _start_worker() -> None:
-    """Makes a worker ignore Ctrl-C, which the main process handles, and end when the main process is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Makes a worker end when the main process is killed."""
     parent = multiprocessing.parent_process()
 
     def end_with_parent() -> None:

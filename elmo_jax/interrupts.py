@@ -1,0 +1,96 @@
+"""Ends a command within a second of Ctrl-C, whatever its threads are doing.
+
+Python raises `KeyboardInterrupt` when the first thread returns from C code, which takes minutes while XLA compiles, and
+ignores it in a callback of JAX. And an interpreter that ends while XLA's threads still compile may crash. So a thread
+that the signal itself wakes up ends the process, without the end of the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+SAME_SECONDS = 1.0  # a second signal within this time counts as the first one, which launchers often forward twice
+_GRACE_SECONDS = 0.4  # for `finally` clauses, which release locks and delete temporary files
+_leaving = threading.Lock()
+_interrupted = threading.Event()
+_temporary: set[str] = set()  # what is deleted when the process ends without its `finally` clauses
+
+
+def end_on_interrupt() -> None:
+    """Makes Ctrl-C end this process with one line and status 130, in place of the work that is in progress.
+
+    `KeyboardInterrupt` is raised as usual, but the process ends after `_GRACE_SECONDS` in any case. A context of
+    `runs.signals.StopSignals` takes the first signal for itself. SIGINT that is ignored, as in a background job of a
+    shell, stays ignored. This must be called in the first thread.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    threading.Thread(target=_watch, args=(read,), daemon=True).start()
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raises `KeyboardInterrupt` once, and silences what the work in progress prints about it."""
+    signal.signal(number, signal.SIG_IGN)
+    _interrupted.set()
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")
+    raise KeyboardInterrupt
+
+
+def _watch(pipe: int) -> None:
+    """Ends the process after an interrupt, or after a second signal while the work is being saved."""
+    first: float | None = None
+    while True:
+        number = os.read(pipe, 1)[0]
+        taken = signal.getsignal(number) not in (_interrupt, signal.SIG_IGN)
+        first, before = first or time.monotonic(), first
+        if not taken or (before is not None and time.monotonic() - before >= SAME_SECONDS):
+            time.sleep(_GRACE_SECONDS)
+            leave("interrupted", 128 + number)
+
+
+def interrupted() -> bool:
+    """Returns whether `end_on_interrupt` has received an interrupt."""
+    return _interrupted.is_set()
+
+
+def leave(message: str, status: int) -> NoReturn:
+    """Prints a line and ends the process at once, without the end of the interpreter."""
+    if not _leaving.acquire(blocking=False):
+        while True:  # another thread is ending the process
+            time.sleep(1)
+    for path in list(_temporary):
+        _delete(path)
+    live = "\n" if os.isatty(2) else ""  # so that the message does not continue the progress line of a terminal
+    with contextlib.suppress(OSError):
+        os.write(2, f"{live}elmo-jax: {message}\n".encode(errors="backslashreplace"))
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def temporary(path: str) -> Iterator[None]:
+    """A context after which a file or folder is deleted if it exists, also if an interrupt ends the process within."""
+    _temporary.add(path)
+    try:
+        yield
+    finally:
+        _delete(path)
+        _temporary.discard(path)
+
+
+def _delete(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    shutil.rmtree(path, ignore_errors=True)

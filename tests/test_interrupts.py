@@ -1,0 +1,85 @@
+"""Tests that Ctrl-C ends a command with one line and 130 at any moment, and that runs save at the other signals."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmo_jax.runs import signals as module
+from elmo_jax.runs.signals import StopSignals
+
+ROOT = Path(__file__).parents[1]
+# `elmo-jax settings` imports `ml_collections`; these stand for what commands do when they are interrupted.
+IN_AN_IMPORT = """
+try:
+    time.sleep(60)
+except KeyboardInterrupt:  # as in the C code of a module that is being initialised
+    raise ImportError("Encountered an error while initializing the extension")
+"""
+IN_A_CALLBACK = """
+class Callback:
+    def __del__(self):
+        time.sleep(60)
+
+Callback()  # which prints the interrupt and ignores it
+time.sleep(60)
+"""
+IN_C_CODE = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the signal meets another thread
+with atomic_file(Path("written")) as partial, temporary_folder() as folder:
+    partial.write_text("half")
+    Path("names").write_text(f"{partial}\\n{folder}")
+    ctypes.CDLL(None).sleep(60)
+"""
+
+
+@pytest.mark.parametrize("work", [IN_AN_IMPORT, IN_A_CALLBACK, IN_C_CODE])
+def test_ctrl_c_ends_a_command(tmp_path: Path, work: str) -> None:
+    head = "import ctypes, signal, time\nfrom pathlib import Path\nfrom elmo_jax.files import *\nprint(1, flush=True)\n"
+    (tmp_path / "ml_collections.py").write_text(head + work)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elmo_jax", "settings"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "1\n"
+    if work is IN_C_CODE:
+        while not (tmp_path / "names").exists() or not (tmp_path / "names").read_text():
+            select.select([], [], [], 0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=50) == ("", "elmo-jax: interrupted\n")
+    assert process.returncode == 130
+    if work is IN_C_CODE:
+        assert not [name for name in (tmp_path / "names").read_text().split() if os.path.exists(name)]
+
+
+def test_signals_that_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAME_SECONDS", 60.0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU):
+        before = signal.getsignal(number)
+        with StopSignals() as stop:
+            signal.raise_signal(number)
+            signal.raise_signal(number)  # too soon to be a second one
+            assert stop.received == number
+        assert signal.getsignal(number) == before
+    monkeypatch.setattr(module, "SAME_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt), StopSignals():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ignored_sighup_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with StopSignals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.received is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
