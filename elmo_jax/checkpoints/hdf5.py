@@ -26,7 +26,7 @@ from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes,
 from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file
+from elmo_jax.files import atomic_file, local
 
 # Pairs (published name, key path of the tree); `{}` is a number from 0.
 _CELL = "RNN/MultiRNNCell/Cell{}/LSTMCell"
@@ -119,7 +119,7 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
         or type than the options say, has numbers that are not finite, or is stored in a way that could take more memory
         than the file's size.
     """
-    model, weights = read_options(options), Path(weights)
+    model, weights = read_options(options), local(weights)
     shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
     with opened(weights, "the weights of a biLM") as file:
         datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}

@@ -25,7 +25,7 @@ from elmo_jax.checkpoints.safetensors import SUFFIX, is_safetensors, read_safete
 from elmo_jax.checkpoints.softmax_layout import from_lanes, stored_rows
 from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
-from elmo_jax.runs.folder import read_config, read_config_file
+from elmo_jax.runs.folder import from_launch, read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import geometric_mean, has_perplexities, of_record
 from elmo_jax.runs.result import read_result
@@ -198,7 +198,7 @@ def corpus_of(run: epath.Path) -> Corpus:
         return corpus
     remedy = f"set data.corpus in {run / 'config.json'} to the full path of the corpus that it was trained on"
     try:
-        corpus = Corpus.open(read_config(run).data.corpus)
+        corpus = Corpus.open(from_launch(run, read_config(run).data.corpus))
     except UserError as error:
         raise UserError(f"{error}, or {remedy}") from None
     if corpus.fingerprint != fingerprint:

@@ -10,7 +10,7 @@ from typing import Any
 from elmo_jax.characters import CHARACTERS
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_json
+from elmo_jax.files import local, write_json
 from elmo_jax.settings import from_dict, to_dict
 
 _BYTES = 1 << 20  # the largest file that is read; more than any architecture needs
@@ -24,7 +24,7 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
     Raises:
       UserError: the file does not exist or is not JSON, or a key is missing, has the wrong type or is out of range.
     """
-    path = Path(path)
+    path = local(path)
     try:
         with open(path, "rb") as file:
             content = file.read(_BYTES + 1)

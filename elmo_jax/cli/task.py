@@ -10,6 +10,7 @@ from typing import Any
 
 from etils import epath
 
+from elmo_jax import files
 from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, whole
 from elmo_jax.errors import UserError
@@ -136,7 +137,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _predict(options: argparse.Namespace) -> int:
     if options.input not in (None, "-"):
-        check_distinct({"--out": options.out}, {"--input": options.input})
+        check_distinct({"--out": options.out}, {"--input": files.local(options.input)})
     trained = _load(options)
     inputs = list(_inputs(options, trained.texts_per_example, trained.reads_documents))
     silent = trained.without_examples(inputs)
@@ -165,7 +166,7 @@ def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterato
         return
     where = f"--input {options.input}"
     try:
-        lines = (sys.stdin.buffer if options.input == "-" else open(options.input, "rb")).read()
+        lines = (sys.stdin.buffer if options.input == "-" else files.local(options.input).open("rb")).read()
         content = lines.decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None

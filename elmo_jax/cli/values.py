@@ -10,13 +10,16 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from etils import epath
 
+from elmo_jax import files
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
 from elmo_jax.settings import Range
+
+Place = TypeVar("Place", Path, epath.Path)
 
 LONGEST = 1200  # the most characters of a message
 LARGEST = 2**31 - 1  # the largest whole number
@@ -68,18 +71,19 @@ def number(least: float | None = None, most: float | None = None) -> Callable[[s
 
 def local(text: str) -> Path:
     """Returns a path on this machine, which may begin with `~`."""
-    if in_bucket(text):
-        raise argparse.ArgumentTypeError(f"expected a path on this machine, got {text!r}")
-    return Path(_path(text))
+    return _given(files.local, text)
 
 
 def anywhere(text: str) -> epath.Path:
     """Returns a path on this machine or in a bucket (`gs://…`)."""
-    if in_bucket(text):
-        if not re.match(r"gs://[^/]", text):
-            raise argparse.ArgumentTypeError(f"expected a path on this machine or in a bucket, gs://…, got {text!r}")
-        return epath.Path(text)
-    return epath.Path(_path(text))
+    return _given(files.place, text)
+
+
+def _given(function: Callable[[str], Place], text: str) -> Place:
+    try:
+        return function(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def output(text: str) -> Path:
@@ -101,23 +105,8 @@ def output(text: str) -> Path:
 
 def source(text: str) -> str:
     """Returns a source of text: a path, a pattern or a name."""
-    if not text:
-        raise argparse.ArgumentTypeError(f"expected a text, got {text!r}")
-    if text.startswith("~"):
-        _path(text)  # there must be such a user
+    local(text)
     return text
-
-
-def _path(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError(f"expected a path, got {text!r}")
-    if not text.startswith("~"):
-        return text
-    expanded = os.path.expanduser(text)
-    if expanded.startswith("~"):
-        user = text.split("/")[0]
-        raise argparse.ArgumentTypeError(f"{text!r}: there is no user {user[1:]!r}; a name that begins with ~ is ./~…")
-    return expanded
 
 
 def check_distinct(
@@ -133,7 +122,7 @@ def check_distinct(
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
     folders: dict[str, str] = {}  # of text, whose files are all read
     for text in texts:
-        found = os.path.expanduser(text)
+        found = str(files.local(text))
         for match in [found] if os.path.exists(found) else glob.glob(found, recursive=True):
             place = os.path.realpath(match)
             known[place] = f"--data {text}"

@@ -19,7 +19,7 @@ import numpy as np
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.errors import UserError
-from elmo_jax.files import digest_of
+from elmo_jax.files import digest_of, local
 
 FORMAT_VERSION = 1
 REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
@@ -44,9 +44,7 @@ class Corpus:
         Raises:
           UserError: the folder is not a prepared corpus, has another format version, or lacks a file.
         """
-        if not str(path).strip():  # which would be the current folder
-            raise UserError("the name of the corpus folder is empty; name a folder that elmo-jax prepare made")
-        path = Path(path)
+        path = local(path)
         if path.is_file():
             raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")
         try:

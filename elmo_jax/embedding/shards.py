@@ -22,7 +22,7 @@ from typing import Any, overload
 import numpy as np
 
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_bytes
+from elmo_jax.files import local, write_bytes
 
 _LENGTHS = "lengths.npy"
 _OPEN_FILES = 64  # memory maps that are kept
@@ -56,7 +56,7 @@ class VectorShards(Sequence[np.ndarray]):
 
     def __init__(self, path: str | Path) -> None:
         """Opens a folder. Raises `UserError` if it is none, or if a file is missing."""
-        self.path = Path(path)
+        self.path = local(path)
         try:
             self.lengths: np.ndarray = np.load(self.path / _LENGTHS, allow_pickle=False)
             self.made_from = json.loads((self.path / "job.json").read_text(encoding="utf-8"))

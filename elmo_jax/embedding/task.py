@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from elmo_jax.embedding.embed import check_sentences
 from elmo_jax.embedding.word_cache import key
 from elmo_jax.embedding.words_file import read_words
 from elmo_jax.errors import UserError
+from elmo_jax.files import local
 
 
 @nnx.register_variable_name("bilm")
@@ -159,7 +159,7 @@ class CachedWords:
         Raises:
           UserError: a file cannot be read or does not have this format, or the vectors are of other words.
         """
-        words, vectors, fingerprint = read_words(Path(vocabulary), Path(cache))
+        words, vectors, fingerprint = read_words(local(vocabulary), local(cache))
         return cls(words, vectors, max_characters, fingerprint)
 
     def __call__(

@@ -274,4 +274,5 @@ def _launch(
 
 def _say(line: str) -> None:
     if is_first():
-        print(line, flush=True)
+        with contextlib.suppress(OSError):  # the output may be a file on a full disk
+            print(line, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Collection
 from typing import Any
@@ -13,7 +14,7 @@ from etils import epath
 from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import absolute, digest_of, write_json
+from elmo_jax.files import absolute, digest_of, place, write_json
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.store import store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
@@ -59,7 +60,7 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     written = {"config": to_dict(config), "facts": facts}
-    write_json(path, {**written, "sha256": _digest(written)})
+    write_json(path, {**written, "folder": os.getcwd(), "sha256": _digest(written)})
 
 
 def check_usable(workdir: epath.Path) -> None:
@@ -121,7 +122,7 @@ def _short(value: Any) -> str:
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
-    """Reads `config.json` of a run, which has the keys `config` and `facts`.
+    """Reads `config.json` of a run: `config`, `facts`, and the `folder` in which the command was run.
 
     Raises:
       UserError: the folder has no such file, or the file is damaged.
@@ -134,11 +135,17 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
             raise TypeError
         if "sha256" in written and written["sha256"] != _digest(found):  # an older version did not write it
             raise UserError(f"{path}: its numbers or facts are not those that were written; restore the file")
-        return found
+        return found | {"folder": str(written.get("folder", ""))}
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{workdir}: no run here (no config.json)") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{path}: not the config.json of a run; restore it, or start a run elsewhere") from None
+
+
+def from_launch(workdir: epath.Path, path: str) -> str:
+    """Returns a path of a run's settings as one for the current folder; it was given in that of the launch."""
+    there = os.path.join(read_config_file(workdir)["folder"], place(path)) if path else path
+    return there if os.path.exists(there) else path
 
 
 def _digest(written: dict[str, Any]) -> str:

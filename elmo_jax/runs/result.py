@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,17 @@ def picture(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
     write_bytes(path, content.getvalue())
+
+
+@contextlib.contextmanager
+def best_effort(path: epath.Path) -> Iterator[None]:
+    """A context that writes something optional after a run is complete: an error in it is a warning."""
+    try:
+        yield
+    except Exception as error:  # of Matplotlib or of a disk, of any kind
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        with contextlib.suppress(OSError):
+            print(f"elmo-jax: warning: {path}: not written ({reason}); the run is complete", file=sys.stderr)
 
 
 def thousands(value: float) -> str:

@@ -26,7 +26,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.recorder import Recorder
-from elmo_jax.runs.result import Finished, write_result
+from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
@@ -258,7 +258,7 @@ class Launch:
         return self._leave(outcome)
 
     def _leave(self, outcome: Outcome) -> Finished:
-        """Writes the export, the picture and the result, on process 0 only."""
+        """Writes the export, the result and the plot, on process 0 only."""
         mesh, corpus = self._program.mesh, self._program.corpus
         result = {
             **summary(outcome),
@@ -269,6 +269,7 @@ class Launch:
         heldout, step = outcome.heldout.as_dict(), outcome.exported_step
         info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
         export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
-        self._plan.report.draw(self._workdir, outcome)
-        write_result(self._workdir, result)  # must be last, since it marks the run as complete
+        write_result(self._workdir, result)  # must be after the export, since it marks the run as complete
+        with best_effort(self._workdir / "curve.png"):
+            self._plan.report.draw(self._workdir, outcome)
         return Finished(result, already=False)

@@ -29,7 +29,7 @@ from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import encode
 from elmo_jax.environment import available_cores
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder
+from elmo_jax.files import atomic_folder, local
 
 DEFAULT_HELDOUT_FRACTION = 0.05
 LEAST_HELDOUT_FRACTION = 1e-6  # above 0
@@ -76,14 +76,14 @@ def prepare(
     Raises:
       UserError: the input is invalid, or `out` holds something else; no partial corpus is left.
     """
-    options = options or TextOptions()
+    out, options = local(out), options or TextOptions()
     if heldout_fraction is None:
         heldout_fraction = 0.0 if heldout_sources else DEFAULT_HELDOUT_FRACTION
-    _check(out, vocabulary_size, min_count, vocabulary_file, heldout_fraction, workers)
+    _check(vocabulary_size, min_count, vocabulary_file, heldout_fraction, workers)
     if min_count is None and vocabulary_file is None:
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
     words = _vocabularies(vocabulary_file, base_vocabulary_file, vocabulary_size)
-    _check_outside(Path(out), [*sources, *(heldout_sources or [])])
+    _check_outside(out, [*sources, *(heldout_sources or [])])
     text, heldout_text = _open(sources, heldout_sources or [], options, progress)
     settings = {
         "vocabulary_size": vocabulary_size,
@@ -94,7 +94,7 @@ def prepare(
         "errors": options.errors,
         **{key: value for key, value in {"language": options.language}.items() if value != _LEFT_OUT[key]},
     }
-    return _make(Path(out), settings, options, text, heldout_text, words, workers or available_cores(), progress)
+    return _make(out, settings, options, text, heldout_text, words, workers or available_cores(), progress)
 
 
 class _Vocabularies(NamedTuple):
@@ -157,8 +157,8 @@ def _vocabularies(whole: str | Path | None, base: str | Path | None, size: int |
     """
     if whole and base:
         raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
-    words = read_vocabulary(Path(whole)) if whole else None
-    first_words = read_vocabulary(Path(base)) if base else None
+    words = read_vocabulary(local(whole)) if whole else None
+    first_words = read_vocabulary(local(base)) if base else None
     if first_words and size is not None and size < len(first_words):
         raise UserError(
             f"the vocabulary size is {size}; expected {len(first_words)} or more, the size of the vocabulary to extend"
@@ -185,7 +185,6 @@ def _without(source: Source, heldout: Sequence[Source]) -> Source:
 
 
 def _check(
-    out: str | Path,
     vocabulary_size: int | None,
     min_count: int | None,
     vocabulary_file: str | Path | None,
@@ -193,8 +192,6 @@ def _check(
     workers: int | None,
 ) -> None:
     """Raises `UserError` for settings outside their range."""
-    if not str(out).strip():
-        raise UserError("the name of the corpus folder is empty; name a folder with --out")
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}; expected 1 or more")
     if vocabulary_file and (vocabulary_size is not None or min_count is not None):
@@ -213,7 +210,7 @@ def _check(
 def _check_outside(out: Path, sources: Sequence[str]) -> None:
     """Raises `UserError` if the corpus would be in a folder of text, where it would be read as text the next time."""
     for name in sources:
-        folder = Path(name).expanduser()
+        folder = local(name)
         if name in SAMPLES or not folder.is_dir() or not out.resolve().is_relative_to(folder.resolve()):
             continue
         below = out.resolve().relative_to(folder.resolve())

@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 from elmo_jax.data.corpus import REPORT, Corpus
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
+from elmo_jax.files import local
 
 
 def prepared_corpus(sources: Sequence[str]) -> Corpus | None:
@@ -17,8 +17,8 @@ def prepared_corpus(sources: Sequence[str]) -> Corpus | None:
     """
     if len(sources) != 1 or not sources[0].strip():
         return None
-    folder = Path(sources[0]).expanduser()
-    return Corpus.open(str(folder)) if (folder / REPORT).exists() else None
+    folder = local(sources[0])
+    return Corpus.open(folder) if (folder / REPORT).exists() else None
 
 
 def check_no_options(name: str, options: TextOptions, *others: str) -> None:

@@ -29,6 +29,7 @@ from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
+from elmo_jax.files import local
 
 _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
@@ -254,9 +255,7 @@ def _suffix(path: Path) -> str:
 
 
 def _find_files(name: str) -> tuple[Path, ...]:
-    if not name.strip():  # which would be the current folder
-        raise UserError("the name of a source is empty; name a text file, a folder or a glob")
-    path = Path(name).expanduser()
+    path = local(name)
     if path.is_dir():
         found, nothing = list(_files_below(path)), "the folder holds no text"
     elif path.exists():

@@ -19,7 +19,7 @@ from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.result import Finished, read_result
+from elmo_jax.runs.result import Finished, best_effort, read_result
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import TaskData
@@ -196,7 +196,7 @@ class TaskRun:
         }
 
     def finish(self, title: str, fingerprints: dict[str, Any]) -> dict[str, Any]:
-        """Writes the results of all seeds and the picture, and returns the results."""
+        """Writes the results of all seeds and the plot, and returns the results."""
         seeds = [read_result(self._workdir / f"seed_{seed}") or {} for seed in self._config.seeds]
         result: dict[str, Any] = {
             "task": self._task.name,
@@ -216,8 +216,9 @@ class TaskRun:
         }
         if self._task.averages and len(seeds) > 1:
             result["ensemble"] = self._ensemble()
-        draw(self._workdir, title, self._task, self._config, result)
         files.write_json(self._workdir / "result.json", result)
+        with best_effort(self._workdir / "curve.png"):
+            draw(self._workdir, title, self._task, self._config, result)
         return result
 
     def _ensemble(self) -> dict[str, Any]:

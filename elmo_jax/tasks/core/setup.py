@@ -6,7 +6,6 @@ Training and the use of a trained task share these steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -90,7 +89,7 @@ def layers_of(
     """Returns the frozen layers of all examples, in one file per split; None if each step computes them."""
     if bilm is None or config.elmo.vectors == "computed":
         return None
-    folder = Path(config.elmo.cache or workdir / "elmo")
+    folder = files.local(config.elmo.cache or workdir / "elmo")
     dtype = config.elmo.dtype
     return Layers(
         [elmo_vectors.make(folder, bilm, rows_of(task, splits[name]), dtype) for name in SPLITS if splits[name]]

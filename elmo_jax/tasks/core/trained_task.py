@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.errors import UserError
-from elmo_jax.runs.folder import read_config_file
+from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData
@@ -25,7 +26,7 @@ from elmo_jax.tasks.core.run_files import arrays_of, json_of, stored
 from elmo_jax.tasks.core.setup import make_program, open_model, rows_of
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
-from elmo_jax.tasks.formats.sources import divided, read_source
+from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import task_config, task_of
 from elmo_jax.types import Tree
 
@@ -70,7 +71,8 @@ class TrainedTask:
         self._table = stored(self._folder / "words.npz", _read_table)
         shapes = self._folder / "shapes.json"  # older versions did not write it
         self._shapes = stored(shapes, _read_shapes) if shapes.exists() else []
-        self._bilm = open_model(self.config)
+        bilm, options = (from_launch(self._folder, path) for path in (self.config.bilm, self.config.bilm_options))
+        self._bilm = open_model(dataclasses.replace(self.config, bilm=bilm, bilm_options=options))
         facts = written["facts"]
         expected = facts.get("fingerprint", facts).get("bilm")  # an older version had it among the facts
         if self._bilm is not None and self._bilm.fingerprint != expected:
@@ -155,7 +157,7 @@ class TrainedTask:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
         examples = read_source(self._task, self.config, source, training=False)
         data = self.config.data
-        if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in divided(part)]:
+        if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
             self._tell_unknown(examples, source)
         return self._task.score(examples, self._predictions(examples))
 
@@ -238,4 +240,4 @@ def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, e
     Raises:
       UserError: there is no such run, no seed is finished, or the biLM is not the one that the task was trained with.
     """
-    return TrainedTask(epath.Path(run), seeds, ensemble)
+    return TrainedTask(run, seeds, ensemble)

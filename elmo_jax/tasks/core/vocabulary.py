@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from elmo_jax.errors import UserError
+from elmo_jax.files import listed
 from elmo_jax.tasks.core.config import CharactersConfig, WordVectorsConfig
 from elmo_jax.tasks.core.word_vectors import read_vectors
 
@@ -152,7 +153,7 @@ def build(
 def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.ndarray]:
     """Reads the vectors of all files, side by side; a word that a file lacks has zeros for its part."""
     parts: list[dict[str, np.ndarray]] = []
-    for path in filter(None, map(str.strip, config.path.split(","))):
+    for path in listed(config.path):
         found = read_vectors(path, wanted)
         if not found:
             raise UserError(f"{path}: has no word of the training text; are its words in another form?")

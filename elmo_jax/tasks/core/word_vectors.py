@@ -19,6 +19,7 @@ import numpy as np
 
 from elmo_jax.data.prepare.compressed import reading
 from elmo_jax.errors import UserError
+from elmo_jax.files import local
 from elmo_jax.tasks.formats.lines import BYTE_ORDER_MARK
 
 PACKAGED = "glove-6b-50d"
@@ -44,7 +45,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     """
     if path == PACKAGED:
         return _read_package(set(wanted))
-    file = Path(path).expanduser()
+    file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
     with reading(file), _open(file) as stream:

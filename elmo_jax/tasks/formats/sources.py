@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from elmo_jax.errors import UserError
+from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task, repeated_id
-
-_COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles may have some
-
-
-def divided(sources: str) -> list[str]:
-    """Returns the sources in a setting of several ones, which are separated by commas."""
-    return [part.strip() for part in _COMMA.split(sources) if part.strip()]
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
@@ -30,7 +23,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     """
     sources: str = getattr(config.data, name)
     found: list[Any] = []
-    for source in divided(sources):
+    for source in listed(sources):
         found += read_source(task, config, source, training=name == "train")
     if name != "train":  # predictions are written by the id, if the examples of the task have one
         twice = repeated_id(found)
@@ -56,7 +49,7 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training:
     if source.startswith("tfds:"):
         examples = _read_tfds(task, config, source)
     else:
-        examples = task.read(source, config, training)
+        examples = task.read(str(local(source)), config, training)
     if not examples:
         raise UserError(f"{source}: has no examples of the task {task.name}")
     return examples

@@ -199,7 +199,7 @@ def test_nothing_there_is_one_line(tmp_path: Path) -> None:
     assert "*.gz: no file with text matches" in one_line(read, tmp_path / "*.gz")
     assert "no source given" in one_line(read)
     for name in ("", " "):  # which would be the current folder
-        assert "the name of a source is empty" in one_line(read, name)
+        assert "expected a path, got" in one_line(read, name)
     assert "expected auto, lines, raw, documents" in one_line(read, "sotu", format="xml")
     assert "only jsonl and parquet have fields; leave it out" in one_line(TextOptions, "raw", "body")
     for name in ("corpus.json", "lexicon.tsv"):

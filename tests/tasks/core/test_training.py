@@ -18,7 +18,7 @@ from elmo_jax.config import Config
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import open_workdir
-from elmo_jax.runs.result import Finished
+from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.run import TaskRun, train_task, training_share
 from elmo_jax.tasks.core.trainer import Training
@@ -218,7 +218,7 @@ def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypat
 
 
 def test_stopped_between_evaluations_none_is_lost(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = ("train.evaluate_every=3", "train.epochs=2")
     whole = train(folder, tmp_path / "whole", *settings)
@@ -239,11 +239,15 @@ def test_stopped_between_evaluations_none_is_lost(
     while not isinstance(ended, Finished):
         ended = train_task(config, epath.Path(tmp_path / "stopped"), "test", jax.devices()[:1])
         launches += 1
+        (tmp_path / "stopped" / "curve.png").mkdir(exist_ok=True)  # so that the plot cannot be written
         assert isinstance(ended, Finished) or ended.signal == signals.pop(0)
     assert launches == 4 and not stops
     for name in ("step", "dev/accuracy", "train/loss", "train/words"):
         assert curve(tmp_path / "stopped", name) == curve(tmp_path / "whole", name)
     assert (tmp_path / "stopped" / "seed_0" / "stopped.json").exists()
+    assert read_result(epath.Path(tmp_path / "stopped")) == ended.result
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "curve.png: not written (IsADirectory" in line]
+    assert len(warnings) == 1
     assert {**ended.result["seeds"][0], "seconds": 0, "words_per_second": 0} == {
         **whole["seeds"][0],
         "seconds": 0,
