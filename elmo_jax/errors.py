@@ -1,5 +1,11 @@
 """The errors that the command reports in one line, without a traceback."""
 
+from __future__ import annotations
+
+import os
+import re
+import traceback
+
 
 class UserError(Exception):
     """A mistake of the user, with a message of one line that says what is wrong and what to do.
@@ -16,11 +22,45 @@ class PeerLost(Exception):
 
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: a restart may succeed, whereas status 2 says that it would not
+_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)
+
+
+def of_machine(error: BaseException) -> str | None:
+    """Returns the line for an error that this machine causes, which a restart would meet again; None for others.
+
+    Such are a full disk, a missing permission, too little memory of the host or of a device, and a missing backend.
+    """
+    if isinstance(error, ConnectionError):  # the loss of a reader or of another process
+        return None
+    if isinstance(error, MemoryError) or (isinstance(error, Exception) and _MEMORY.search(str(error))):
+        reason = str(error).removeprefix("RESOURCE_EXHAUSTED: ") or "the system has no more"
+        return f"not enough memory: {reason}; use smaller batches, shorter lines or another machine"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, RuntimeError | AssertionError) and frames and frames[-1].filename.endswith("xla_bridge.py"):
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        reason = str(error).partition(" (set JAX_PLATFORMS")[0] or "JAX has no such backend here"
+        return f"JAX_PLATFORMS={asked}: {reason}; {_found()}"
+    return None
+
+
+def _found() -> str:
+    """Returns which platforms JAX finds when none is asked for."""
+    import jax
+
+    try:
+        jax.config.update("jax_platforms", None)
+        platforms = sorted({"cpu", *(device.platform for device in jax.devices())})
+    except RuntimeError:
+        platforms = ["cpu"]
+    return f"set it to one that JAX finds on this machine, {' or '.join(platforms)}, or unset it"
 
 
 def exit_status(error: BaseException) -> int:
     """Returns the command's exit status for the exception that ended it."""
-    if isinstance(error, UserError):
+    if isinstance(error, UserError) or of_machine(error):
         return 2
     if isinstance(error, PeerLost):
         return TRY_AGAIN

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elmo_jax.environment import keep_freed_memory
-from elmo_jax.errors import PeerLost, UserError, exit_status
+from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
 from elmo_jax.interrupts import end_on_interrupt, interrupted, leave
 from elmo_jax.version import __version__
 
@@ -43,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(given)
     end_on_interrupt()
     try:
-        return _run(given)
+        return _run(given, check_flags=True)
     finally:
         if interrupted():
             leave("interrupted", 128 + signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done, and the end of the interpreter is short
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
     """Runs the command in this process as it is; see `main`."""
     # These imports take a while, in which Ctrl-C must work.
     import logging
@@ -60,6 +61,8 @@ def _run(arguments: Sequence[str]) -> int:
     tolerant_output()
     try:
         options = _options(arguments)
+        if check_flags:
+            _check_xla_flags()
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
         status: int = options.run(options)
         return status
@@ -69,17 +72,24 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of the output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
         return 128 + signal.SIGPIPE
-    except (OSError, MemoryError) as error:  # of the machine: a full disk, no permission, too little memory
-        print(f"elmo-jax: {one_line(_of_machine(error))}", file=sys.stderr)
+    except Exception as error:
+        line = of_machine(error)
+        if line is None:
+            raise
+        print(f"elmo-jax: {one_line(line)}", file=sys.stderr)
         return 2
 
 
-def _of_machine(error: OSError | MemoryError) -> str:
-    """Returns what the operating system refused, and of which file."""
-    if isinstance(error, MemoryError):
-        return f"not enough memory: {error or 'the system has no more'}; use smaller batches or another machine"
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
+def _check_xla_flags() -> None:
+    """Raises `UserError` for XLA_FLAGS that XLA refuses, which would end this process without a status of its own."""
+    if os.environ.get("XLA_FLAGS"):
+        import subprocess
+
+        probe = [sys.executable, "-c", "from jaxlib import _jax; _jax.CompileOptions()"]
+        ended = subprocess.run(probe, capture_output=True, text=True, errors="replace", check=False)
+        found = re.search(r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*", ended.stderr)
+        if ended.returncode and found:
+            raise UserError(f"XLA_FLAGS: {found[0].removesuffix('.')}; correct it, or unset XLA_FLAGS")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

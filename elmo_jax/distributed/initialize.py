@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status
+from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_machine
 from elmo_jax.interrupts import leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
@@ -80,10 +80,11 @@ def _leave(error: BaseException) -> NoReturn:
     if is_loss:
         reason = _one_line(error)[:200]
         error = PeerLost(f"another process is gone ({reason}); the same launch resumes from the last checkpoint")
+    line = _one_line(of_machine(error) or error)
     if exit_status(error) == 1:
         traceback.print_exception(error)
     sys.stdout.flush()
-    leave(f"{name}: {_one_line(error) or 'interrupted'}", exit_status(error))
+    leave(f"{name}: {line or 'interrupted'}", exit_status(error))
 
 
 def _find_others(coordinator: str | None, processes: int | None, process: int | None, heartbeat: int) -> bool:

@@ -16,6 +16,8 @@ from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import BatchArrays
 from elmo_jax.tasks.core.task import DocumentTask, Example, Labels, Shape, Task
 
+MOST_WORDS = 65_536  # of a batch with padding, where batches fit their examples
+
 
 class TaskData(Generic[Example]):
     """The examples of one split, and their batches.
@@ -37,6 +39,7 @@ class TaskData(Generic[Example]):
         shapes: int,
         known: Sequence[Shape] = (),
         max_sentences: int = 0,
+        fits: bool = False,
     ) -> None:
         """Groups the examples.
 
@@ -50,10 +53,11 @@ class TaskData(Generic[Example]):
           shapes: the largest number of new groups; see `make_groups`.
           known: the shapes that exist already; see `make_groups`.
           max_sentences: the number of sentences above which windows of a document are read; 0 for no limit.
+          fits: whether a batch has no more places than its examples need, rounded up to a power of two, and examples
+            of one group only; long ones are in smaller batches. Otherwise all batches have B places.
         """
         self._task, self.examples, self._labels, self._encoder = task, examples, labels, encoder
-        self._batch_size = batch_size
-        self._places = -(-batch_size // devices) * devices  # B
+        self._batch_size, self._devices, self._fits = batch_size, devices, fits
         self._max_sentences = max_sentences
         sizes = [self._size(example) for example in examples]
         self.groups: Groups = make_groups(sizes, shapes, known)
@@ -61,7 +65,14 @@ class TaskData(Generic[Example]):
 
     def epoch(self, rng: np.random.Generator | None) -> list[Batch]:
         """Returns the batches of an epoch; see `Groups.epoch`."""
-        return self.groups.epoch(self._batch_size, rng)
+        if not self._fits:
+            return self.groups.epoch(self._batch_size, rng)
+        batches: list[Batch] = []
+        for members, shape in zip(self.groups.members, self.groups.shapes, strict=True):
+            most = max(1, min(self._batch_size, MOST_WORDS // sum(rows * words for rows, words in shape)))
+            parts = (members[start : start + most] for start in range(0, len(members), most))
+            batches += [Batch(tuple(part.tolist()), shape) for part in parts]
+        return batches
 
     def _size(self, example: Example) -> Shape:
         most = self._max_sentences
@@ -78,6 +89,8 @@ class TaskData(Generic[Example]):
 
     def arrays(self, batch: Batch, draw: Sequence[int] | None = None) -> BatchArrays:
         """Returns the arrays of a batch on the host; the numbers `draw`, such as seed and epoch, choose the windows."""
+        examples = 1 << (len(batch.examples) - 1).bit_length() if self._fits else self._batch_size
+        places = -(-examples // self._devices) * self._devices  # B
         chosen = [self._drawn(number, draw) for number in batch.examples]
         texts = [self._task.texts(example) for example in chosen]
         encoded = []
@@ -86,8 +99,8 @@ class TaskData(Generic[Example]):
             for example in texts:
                 text = example[place]
                 laid_out += [*text, *([[]] * (rows - len(text)))]
-            encoded.append(self._encoder(laid_out, rows * self._places, words))
-        return BatchArrays(tuple(encoded), self._task.arrays(chosen, self._places, batch.shape, self._labels))
+            encoded.append(self._encoder(laid_out, rows * places, words))
+        return BatchArrays(tuple(encoded), self._task.arrays(chosen, places, batch.shape, self._labels))
 
     def iterate(
         self, batches: Sequence[Batch], draw: Sequence[int] | None = None

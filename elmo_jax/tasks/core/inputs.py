@@ -23,7 +23,7 @@ from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
 from elmo_jax.model.sentences import sentence_layers
 from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import Layers as StoredLayers
-from elmo_jax.tasks.core.elmo_vectors import stored_size, unpacked
+from elmo_jax.tasks.core.elmo_vectors import packed, stored_size, unpacked
 from elmo_jax.tasks.core.model_types import Embedded
 from elmo_jax.tasks.core.vocabulary import Vocabulary
 from elmo_jax.tasks.layers.char_cnn import CharCNN
@@ -36,7 +36,12 @@ class TextEncoder:
     """Makes the arrays of a text's rows on the host."""
 
     def __init__(
-        self, config: TaskConfig, vocabulary: Vocabulary, bilm: EmbeddingBiLM | None, layers: StoredLayers | None
+        self,
+        config: TaskConfig,
+        vocabulary: Vocabulary,
+        bilm: EmbeddingBiLM | None,
+        layers: StoredLayers | None,
+        embeds: bool = False,
     ) -> None:
         """Keeps the tables in which words are looked up.
 
@@ -44,9 +49,11 @@ class TextEncoder:
           config: the experiment.
           vocabulary: the words and characters that have vectors.
           bilm: the frozen biLM; None if the experiment has none.
-          layers: the stored layers of the biLM; None if each step computes them.
+          layers: the stored layers of the biLM; None if each step or this object computes them.
+          embeds: whether this object computes the layers, by `bilm.embed`, which reads long texts in windows.
         """
         self._config, self._vocabulary, self._bilm, self._layers = config, vocabulary, bilm, layers
+        self._embeds = embeds
 
     def __call__(self, rows: Sequence[Sequence[str]], number: int, length: int) -> Arrays:
         """Returns the arrays of some rows.
@@ -77,6 +84,15 @@ class TextEncoder:
                 if words:
                     stored[row, : len(words)] = self._layers[words]
             arrays["layers"] = stored
+        elif self._bilm is not None and self._embeds:
+            stored = np.zeros((number, length, stored_size(self._bilm.config)), np.float32)
+            layers, _, _ = self._bilm.embed(rows)
+            for row, words in enumerate(rows):
+                stored[row, : len(words)] = packed(layers[row, :, : len(words)])
+            # A training with stored layers has read them in this type.
+            arrays["layers"] = (
+                stored.astype(self._config.elmo.dtype) if self._config.elmo.vectors == "cached" else stored
+            )
         elif self._bilm is not None:
             padded = [*rows, *([()] * (number - len(rows)))]
             found = character_ids(padded, self._bilm.config.char_cnn.max_characters)
@@ -220,8 +236,4 @@ class Inputs(nn.Module):
             return jnp.zeros((rows, bilm.lstm.layers + 1, steps, 2 * bilm.lstm.projection))
         tree: Any = self.get_variable("constants", "bilm")
         layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"])
-        if self.settings.elmo.vectors == "cached":
-            # The training has read rounded layers from a file, and a prediction computes them. Without the barrier, XLA
-            # may leave out the conversion to fewer bits and back.
-            layers = jax.lax.optimization_barrier(layers.astype(self.settings.elmo.dtype)).astype(jnp.float32)
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]

@@ -15,7 +15,6 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.result import read_result
@@ -83,7 +82,7 @@ class TrainedTask:
         task, mesh = self._task, make_mesh(jax.local_devices())
         arguments = (self.config, self._labels, self._vocabulary, self._table, self._bilm, mesh)
         self._program = make_program(task, *arguments)
-        self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None)
+        self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None, embeds=True)
         self._models = [self._model(seed) for seed in self.seeds]
 
     def _is_finished(self, seed: int) -> bool:
@@ -100,9 +99,7 @@ class TrainedTask:
         part = "average" if self.config.train.optimizer.ema else "params"
         params, _ = Checkpoints(folder / "checkpoints").restore_params(step, part)
         frozen = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
-        constants = self._program.constants(
-            None if self.config.word_vectors.trainable else frozen, frozen_tree(self._bilm) if self._bilm else None
-        )
+        constants = self._program.constants(None if self.config.word_vectors.trainable else frozen, None)
         return self._program.replicated(params), constants
 
     @property
@@ -195,13 +192,14 @@ class TrainedTask:
     def _predictions(self, examples: Sequence[Any]) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
 
-        The batches are those of the training's own evaluations, on which predictions depend with `elmo.layer_norm`.
+        With `elmo.layer_norm`, the batches are those of the training's own evaluations, on which predictions depend.
         """
         mesh = self._program.mesh
         devices = mesh.size if self._task.rows_are_examples else 1
         train = self.config.train
         settings = (self._labels, self._encoder, train.batch_size, devices, train.shapes)
-        data = TaskData(self._task, examples, *settings, known=self._shapes)
+        fits = not self.config.elmo.layer_norm
+        data = TaskData(self._task, examples, *settings, known=self._shapes, fits=fits)
         places: dict[int, Any] = {}
         for batch, host in data.iterate(data.epoch(None)):
             on_devices = self._program.place(host)
