@@ -59,7 +59,7 @@ def commands(steps: int) -> dict[str, list[str]]:
             "finetune", "--from", "base", "--data", "text.txt", "--workdir", "tuned", f"--config.train.steps={steps}",
             "--config.train.epochs=0",
         ],
-        "evaluate": ["evaluate", "english", "--data", "text.txt", "--json", "evaluation.json"],
+        "evaluate": ["evaluate", "base", "--data", "text.txt", "--json", "evaluation.json"],
         "export": ["export", "base", "--out", "exported"],
         "import-hdf5": ["import-hdf5", "options.json", "weights.hdf5", "imported"],
         "export-hdf5": ["export-hdf5", "english", "options.json", "weights.hdf5"],
