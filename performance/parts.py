@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # `elmo-jax bench` itself reports it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # `make bench` itself reports it
     part, size = options.name.split("/")
     keep_freed_memory(per_thread=part == "train")  # as the commands do
     try:

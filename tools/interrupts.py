@@ -72,7 +72,6 @@ def commands(steps: int) -> dict[str, list[str]]:
         "task predict": ["task", "predict", "tagger", "--input", "text.txt", "--format", "lines"],
         "settings": ["settings", "settings.py"],
         "compile": ["compile", "--topology", "cpu:2", "--no-cache", *pretrain],
-        "bench": ["bench", "--corpus", "corpus", "--sizes", "tiny", "--parts", "batches", "--seconds", "0.1"],
     }  # fmt: skip
 
 
