@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import Mock
 
+import jax
 import pytest
 from etils import epath
 
 from elmo_jax.cli.main import main
 from elmo_jax.cli.values import check_distinct
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, exit_status
 from elmo_jax.files import place, write_text
 from elmo_jax.runs.result import read_result
 
@@ -52,13 +56,56 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, arguments, expecte
     assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "once"
 
 
-def test_an_error_of_the_machine_is_one_line(tmp_path, monkeypatch, capsys) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device", "runs/x/config.json")
+MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 27909734400 bytes."
 
-    monkeypatch.setattr("elmo_jax.cli.settings._settings", full)
-    assert main(["settings"]) == 2
-    assert capsys.readouterr().err == "elmo-jax: runs/x/config.json: No space left on device\n"
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            jax.errors.JaxRuntimeError(MEMORY),
+            "not enough memory: Out of memory allocating 27909734400 bytes.; use smaller",
+        ),
+        (MemoryError(), "not enough memory: the system has no more; use smaller batches, shorter lines or"),
+        (OSError(28, "No space left on device", "runs/x"), "runs/x: No space left on device"),
+    ],
+)
+def test_an_error_of_the_machine_is_no_bug(monkeypatch, capsys, error, expected) -> None:
+    monkeypatch.setattr("elmo_jax.cli.settings._settings", Mock(side_effect=error))
+    assert main(["settings"]) == exit_status(error) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"elmo-jax: {expected}")
+
+
+def test_other_errors_have_a_traceback(monkeypatch) -> None:
+    for error in (ValueError("a bug"), AssertionError(), jax.errors.JaxRuntimeError("INTERNAL: a bug")):
+        monkeypatch.setattr("elmo_jax.cli.settings._settings", Mock(side_effect=error))
+        assert exit_status(error) == 1
+        with pytest.raises(type(error)):
+            main(["settings"])
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (
+            {"JAX_PLATFORMS": "cuda"},
+            "elmo-jax: JAX_PLATFORMS=cuda: JAX has no such backend here; set it to one that JAX",
+        ),
+        ({"JAX_PLATFORMS": "cpuu"}, "elmo-jax: JAX_PLATFORMS=cpuu: Unable to initialize backend 'cpuu'"),
+        ({"XLA_FLAGS": "--xla_foo=1"}, "elmo-jax: XLA_FLAGS: Unknown flag in XLA_FLAGS: --xla_foo=1; correct it, or"),
+        (
+            {"XLA_FLAGS": "--xla_cpu_enable_fast_math=maybe"},
+            "elmo-jax: XLA_FLAGS: Couldn't interpret value maybe for flag",
+        ),
+    ],
+)
+def test_a_start_of_jax_that_fails_is_one_line(tmp_path, variables, expected) -> None:
+    (tmp_path / "text.txt").write_text("a b\n")
+    command = [sys.executable, "-m", "elmo_jax", "embed", "english", "text.txt", "vectors.hdf5"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])} | variables
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and ended.stderr.startswith(expected) and ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", [b'{"steps": 1', b"", b"[]", b"\xff", b"[" * 99_999])

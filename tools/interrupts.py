@@ -105,6 +105,7 @@ class Folder:
         write_inputs(path)
         known = commands(20)
         self.finish(["prepare", "text.txt", "--out", "corpus", "--min-count", "1"])
+        self.finish(known["export-hdf5"])
         self.finish([("base" if word == "run" else word) for word in known["pretrain"]])
         self.finish(
             [("tagger" if word == "task" and place else word) for place, word in enumerate(known["task train"])]

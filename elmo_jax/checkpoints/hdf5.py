@@ -143,7 +143,8 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
     if node.shape != shape:
         raise UserError(f"{where} has shape {node.shape}, expected {shape}, as options.json says")
     if node.dtype.newbyteorder("=") != np.float32:
-        raise UserError(f"{where} holds {node.dtype}, expected float32")
+        advice = "; convert it: h5py's dataset[()].astype('float32')" if node.dtype.kind == "f" else ""
+        raise UserError(f"{where} holds {node.dtype}, expected float32{advice}")
     check_stored(node, where)
     return node
 

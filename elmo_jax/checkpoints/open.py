@@ -74,6 +74,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         return read_safetensors(path)
     if is_export(folder):
         return read_export(folder)
+    if other := _of_others(folder):
+        raise UserError(f"{os.fspath(source)}: {other}")
     if is_run(folder):
         if not is_export(folder / "export"):
             return load_run(folder)
@@ -86,6 +88,22 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         raise UserError(f"{os.fspath(source)}: published weights; give --options options.json too (in Python a pair)")
     what = "no such file or folder" if not folder.exists() else "a file" if folder.is_file() else "no biLM here"
     raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED % ' or '.join(packaged_names())}")
+
+
+def _of_others(path: epath.Path) -> str | None:
+    """Returns what to do with a model of another program, or with an archive; None for what is neither."""
+    if path.is_file() and path.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
+        return "an archive; unpack it, and give what is in it"
+    if not path.is_dir():
+        return None
+    options, weights = path / "options.json", sorted([*path.glob("*.hdf5"), *path.glob("*.h5")])
+    if options.is_file() and weights:
+        return f"published weights; give {weights[0]} --options {options} (in Python the pair of options and weights)"
+    if any((path / name).exists() for name in ("char.dic", "encoder.pkl", "token_embedder.pkl")):
+        return "a model of ELMoForManyLangs, which has another architecture and cannot be read"
+    if list(path.glob("model.ckpt*")):
+        return "a TensorFlow checkpoint of bilm-tf; dump its weights to HDF5 there (bin/dump_weights.py in bilm-tf)"
+    return None
 
 
 def run_of(source: BiLMSource) -> epath.Path | None:

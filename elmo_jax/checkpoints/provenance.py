@@ -54,4 +54,4 @@ def predecessor(fingerprint: str, info: dict[str, Any]) -> dict[str, Any]:
 
 def _name(source: str) -> str:
     """Returns the last part of a source's path, since exports must not contain paths of a machine."""
-    return source if source.startswith("tfds:") else epath.Path(source).name
+    return source if source.lower().startswith("tfds:") else epath.Path(source).name

@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is not None:
         return _run(given)
     end_on_interrupt()
+    for flag in ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION"):
+        os.environ.pop(flag, None)  # which are meant for other programs; the numbers here are the same without them
     try:
         return _run(given, check_flags=True)
     finally:

@@ -22,7 +22,7 @@ from elmo_jax.embedding.word_cache import WordVectors
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
-from elmo_jax.model.precision import Precision
+from elmo_jax.model.precision import Precision, usual_numerics
 from elmo_jax.types import Tree
 
 
@@ -91,6 +91,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         lstms = {name: tree for name, tree in self._device_params.items() if name != "token_encoder"}
         return jax.device_put(lstms, NamedSharding(self._mesh, REPLICATED))
 
+    @usual_numerics
     def embed(
         self,
         sentences: Sequence[Sequence[str]],

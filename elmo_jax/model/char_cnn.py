@@ -199,7 +199,7 @@ def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSetting
         highest, where = best
         value = product(_window(embedded, position, settings), weights.kernel)  # [K, F]
         better = (value > highest) & (position <= limits)
-        return jnp.where(better, value, highest), jnp.where(better, position.astype(jnp.int8), where)
+        return jnp.where(better, value, highest), jnp.where(better, jnp.asarray(position, jnp.int8), where)
 
     shape = (chars.shape[0], settings.config.features)
     start = (jnp.full(shape, -jnp.inf), jnp.zeros(shape, jnp.int8))
@@ -268,7 +268,7 @@ def _backward_convolution(
 
     def convolve(position: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         kernel, table, vectors = totals
-        chosen = jnp.where(where == position.astype(jnp.int8), gradient, 0.0)  # [K, F]
+        chosen = jnp.where(where == jnp.asarray(position, jnp.int8), gradient, 0.0)  # [K, F]
         kernel += product(_window(embedded, position, settings), chosen, (0, 0))
         vectors += product(chosen, weights.kernel, (1, 1))
         # No later window has the first character of this one, so that its gradient is complete.

@@ -21,7 +21,7 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.dropout import Dropout
-from elmo_jax.model.precision import Precision
+from elmo_jax.model.precision import Precision, usual_promotion
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
 from elmo_jax.model.sentences import sentence_layers
 
@@ -146,6 +146,7 @@ class ELMo(nn.Module):
             )
         return self._mixed(layers, mask, deterministic, marked=False)
 
+    @usual_promotion
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Returns the layers [B, L+1, T+2, 2P], which include the sentence marks, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
@@ -161,6 +162,7 @@ class ELMo(nn.Module):
             _check_rows(words, 0 if cache is None else len(cache), len(characters))
         return sentence_layers(model, self.get_variable("bilm", "tree"), characters, words, cache)
 
+    @usual_promotion
     def _mixed(self, vectors: jax.Array, mask: jax.Array, deterministic: bool, marked: bool) -> ELMoOutput:
         counted = mask
         if marked and self.layer_norm is LayerNorm.WITH_MARKS:

@@ -8,10 +8,37 @@ float32 in both cases, except that the LSTM's backward pass reads gates that wer
 from __future__ import annotations
 
 import enum
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def usual_promotion(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a function promote types and ranks also where the program that calls it has forbidden that to JAX."""
+
+    @functools.wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return function(*arguments, **options)
+
+    return run
+
+
+def usual_numerics(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a function, which must not be traced, compute in 32 bits as well, whatever the program that calls it sets."""
+
+    @functools.wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        with jax.enable_x64(False):
+            return usual_promotion(function)(*arguments, **options)
+
+    return run
 
 
 class Precision(enum.Enum):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.choices import choice
+from elmo_jax.model.precision import usual_promotion
 
 EPSILON = 1e-12  # original
 
@@ -83,6 +84,7 @@ class ScalarMix(nn.Module):
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         super().__post_init__()
 
+    @usual_promotion
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Computes the mix of some layers.
@@ -95,11 +97,11 @@ class ScalarMix(nn.Module):
           The mix [B, T, D], zero where the mask is false, and the sum of the squares of the raw weights, 0 for TOP.
         """
         vectors = at_least_float32(vectors)
-        gamma = self.param("gamma", nn.initializers.ones_init(), ())
+        gamma = self.param("gamma", nn.initializers.ones_init(), (), jnp.float32)
         if self.layers is Layers.TOP:
             mixed, squares = vectors[:, -1], jnp.zeros(())
         else:
-            weights = self.param("weights", nn.initializers.zeros_init(), vectors.shape[1:2])  # [N]
+            weights = self.param("weights", nn.initializers.zeros_init(), vectors.shape[1:2], jnp.float32)  # [N]
             if self.layer_norm is not LayerNorm.NONE:
                 vectors = normalise(vectors, mask, self.axis_name)
             mixed = jnp.einsum("n,bntd->btd", jax.nn.softmax(weights), vectors, precision=lax.Precision.HIGHEST)

@@ -139,7 +139,8 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{workdir}: no run here (no config.json)") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(f"{path}: not the config.json of a run; restore it, or start a run elsewhere") from None
+        of = "damaged, or of another program"
+        raise UserError(f"{path}: not the config.json of a run ({of}); restore it, or start a run elsewhere") from None
 
 
 def from_launch(workdir: epath.Path, path: str) -> str:

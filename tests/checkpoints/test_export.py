@@ -261,3 +261,22 @@ def test_a_link_stays_and_the_export_that_it_names_is_replaced(folder: Path, tmp
         export_bilm(tmp_path / "latest", MODEL, tree(), WORDS, {"steps": steps})
         assert (tmp_path / "latest").is_symlink() and open_bilm(folder).info["steps"] == steps
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "out"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("config.json", "encoder.pkl"), "a model of ELMoForManyLangs, which has another architecture"),
+        (("options.json", "model.hdf5"), "published weights; give .*/model.hdf5 --options .*/options.json"),
+        (("model.ckpt-10.index", "options.json"), "a TensorFlow checkpoint of bilm-tf; dump its weights"),
+        (("config.json", "pytorch_model.bin"), "config.json: not the config.json of a run .damaged, or of another"),
+    ],
+)
+def test_models_of_other_programs_are_named(tmp_path, names, expected):
+    for name in names:
+        (tmp_path / name).write_text('{"model_type": "x"}')
+    with pytest.raises(UserError, match=expected):
+        open_bilm(tmp_path)
+    (tmp_path / "196.zip").touch()
+    with pytest.raises(UserError, match="196.zip: an archive; unpack it"):
+        open_bilm(tmp_path / "196.zip")

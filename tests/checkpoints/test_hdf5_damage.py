@@ -69,7 +69,7 @@ WRONG: list[tuple[Callable[[h5py.File], None], str]] = [
     (lambda f: f.__delitem__("CNN/b_cnn_1"), r"dataset 'CNN/b_cnn_1' is missing; expected shape \(13,\)"),
     (lambda f: f.__delitem__("RNN_1"), "dataset 'RNN_1/.*' is missing"),
     (replaced("char_embed", data=np.zeros((262, 5), "f4")), r"'char_embed' has shape \(262, 5\), expected \(261, 5\)"),
-    (replaced(f"{CELL}/B", data=np.zeros(92)), f"'{CELL}/B' holds float64, expected float32"),
+    (replaced(f"{CELL}/B", data=np.zeros(92)), f"'{CELL}/B' holds float64, expected float32; convert it: h5py"),
     (replaced(f"{CELL}/B", data=np.zeros(92, "V4")), f"'{CELL}/B' holds .V4, expected float32"),
     (replaced("char_embed", data="text"), r"'char_embed' has shape \(\), expected"),
     (lambda f: (f.__delitem__("char_embed"), f.create_group("char_embed"))[0], "'char_embed' is a group"),

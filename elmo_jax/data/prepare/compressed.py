@@ -1,5 +1,6 @@
-"""Reads files that may be compressed (`.gz`, `.xz`, `.zst`), with errors that name the file."""
+"""Reads files that may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`), with errors that name the file."""
 
+import bz2
 import gzip
 import io
 import lzma
@@ -11,7 +12,7 @@ import zstandard
 
 from elmo_jax.errors import UserError
 
-SUFFIXES = (".gz", ".xz", ".zst")
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 _READ_BYTES = 1 << 16
 # The bytes that are decompressed in one call. A call returns everything that they hold, and Zstandard can pack 128 KiB
@@ -24,6 +25,8 @@ def open_text(path: Path) -> io.BufferedIOBase:
     match path.suffix.lower():
         case ".gz":
             return gzip.open(path, "rb")
+        case ".bz2":
+            return bz2.open(path, "rb")
         case ".xz":
             return lzma.open(path, "rb")
         case ".zst":

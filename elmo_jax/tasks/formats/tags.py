@@ -3,7 +3,7 @@
 Four notations are used:
 - BIO (IOB2): a span is B-x I-x I-x; every word outside of spans is O.
 - IOB1: a span is I-x I-x I-x; it opens with B-x only if it directly follows another span of the same type.
-- BIOUL: a span of one word is U-x; a longer one is B-x I-x … L-x.
+- BIOUL (BILOU): a span of one word is U-x; a longer one is B-x I-x … L-x. BIOES has S for U and E for L.
 - Brackets (CoNLL-2005 and CoNLL-2012): a span is `(x*`, `*`, `*)`; a span of one word is `(x*)`.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-Scheme = Literal["iob1", "bio"]  # the notations of files
+Scheme = Literal["iob1", "bio", "bioul", "bioes"]  # the notations of files
 
 _BRACKET = re.compile(r"(?:\(([^()*]+))?\*(\))?")
 
@@ -67,12 +67,13 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
         "bio", every span must start with B.
 
     Raises:
-      TagError: a tag is none of O, B-x and I-x; or, in "bio", an I opens a span.
+      TagError: a tag is not one of the notation, or stands where the notation does not allow it.
     """
     if scheme == "bio":
         _refuse_open_inside(tags)
     converted = ["O"] * len(tags)
-    for label, start, end in spans(tags):
+    ends = {"bioul": "UL", "bioes": "SE"}.get(scheme)
+    for label, start, end in bioul_spans(tags, *ends) if ends else spans(tags):
         converted[start] = f"B-{label}"
         converted[start + 1 : end + 1] = [f"I-{label}"] * (end - start)
     return converted
@@ -120,8 +121,8 @@ def bioul_to_bio(tags: Sequence[str]) -> list[str]:
     return converted
 
 
-def bioul_spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the spans of well-formed BIOUL tags.
+def bioul_spans(tags: Sequence[str], single: str = "U", last: str = "L") -> list[Span]:
+    """Returns the spans of well-formed BIOUL tags, which may have other letters for a single and for a last word.
 
     Raises:
       TagError: a tag is none of O, B-x, I-x, U-x and L-x, or stands where BIOUL does not allow it.
@@ -129,12 +130,12 @@ def bioul_spans(tags: Sequence[str]) -> list[Span]:
     found: list[Span] = []
     open_label = ""  # the type of the open span; empty if none is open
     for position, tag in enumerate(tags):
-        mark, label = _split(tag, position, "BIUL")
-        if (mark in "IL") != bool(open_label) or (open_label and label != open_label):
+        mark, label = _split(tag, position, f"BI{single}{last}")
+        if (mark in ("I", last)) != bool(open_label) or (open_label and label != open_label):
             raise TagError(position, f"{tag!r} cannot stand after {tags[position - 1] if position else 'the start'!r}")
-        if mark in "BU":
+        if mark in ("B", single):
             found.append(Span(label, position, position))
-        elif mark in "IL":
+        elif mark in ("I", last):
             found[-1] = found[-1]._replace(end=position)
         open_label = label if mark in "BI" else ""
     if open_label:
@@ -187,7 +188,9 @@ def _split(tag: str, position: int, marks: str) -> tuple[str, str]:
     mark, _, label = tag.partition("-")
     if len(mark) != 1 or mark not in marks or not label:
         expected = ", ".join(["O", *(f"{m}-x" for m in marks)])
-        raise TagError(position, f"expected one of {expected}, found {tag!r}")
+        name = {"E": "bioes", "S": "bioes", "U": "bioul", "L": "bioul"}.get(mark if marks == "BI" and label else "")
+        hint = f"; set config.data.scheme={name}" if name else ""
+        raise TagError(position, f"expected one of {expected}, found {tag!r}{hint}")
     return mark, label
 
 

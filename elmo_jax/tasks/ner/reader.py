@@ -30,7 +30,7 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
 
     Args:
       path: the file, decompressed by its suffix.
-      scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17.
+      scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17; see `tags`.
 
     Returns:
       The sentences in the order of the file.
@@ -39,7 +39,7 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
       UserError: the number of columns changes within the file, a word or a tag is missing, or the tags break the rules
         of `scheme`.
     """
-    examples = []
+    examples: list[Example] = []
     columns = 0
     for block in blocks(path, _separates):
         rows = [cells(line.text) for line in block]
@@ -47,6 +47,8 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns or columns < 2:
                 expected = f"{columns} columns, as in the lines before" if columns > 1 else "a word and its tag"
+                if not examples and block[0].text.startswith("#"):
+                    raise error_at(path, block[0].number, f"a comment, {block[0].text[:80]!r}; remove such lines")
                 raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
             if not row[0].strip():
                 raise error_at(path, line.number, "the word is empty; remove the line")

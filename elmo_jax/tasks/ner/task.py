@@ -28,7 +28,9 @@ class NERDataConfig(TaskDataConfig):
     """The sources of the annotated sentences and their notation."""
 
     scheme: Scheme = setting(
-        "iob1", "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio for WNUT-17."
+        "iob1",
+        "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio for WNUT-17, bioul (also called"
+        " BILOU) or bioes.",
     )
 
 

@@ -85,7 +85,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     ("name", "expected"),
     [
         ("tfds:tiny_text/one", "raw 40 40 , . 0 1 10 11 12"),
-        ("tfds:tiny_text/one:test", "raw 3 3 , . 0 1 2 Body é"),
+        ("TFDS:tiny_text/one:test", "raw 3 3 , . 0 1 2 Body é"),
         ("tfds:tiny_text/one:1.0.0:test", "raw 3 3 , . 0 1 2 Body é"),
         ("tfds:tiny_text/one:train[:10%]", "raw 4 4 "),
         ("tfds:tiny_text/named:test", "raw 3 6 , . 0 1 2 Text Two is it"),
@@ -100,6 +100,15 @@ def test_tfds(tfds_folder: Path, name: str, expected: str) -> None:
     done = run(tfds_folder, "-c", READ, name)
     assert expected in done.stdout and done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+def test_a_split_is_compared_before_the_download(tfds_folder: Path) -> None:
+    unprepared = (
+        "import tensorflow_datasets as tfds; tfds.core.DatasetBuilder.is_prepared = lambda self: False;"
+        "tfds.core.DatasetBuilder.download_and_prepare = lambda self: print('downloads')\n"
+    )
+    done = run(tfds_folder, "-c", unprepared + OPEN, "tfds:tiny_text/one:foo")
+    assert done.stdout == "tfds:tiny_text/one:foo: no split 'foo'; the dataset has train, test\n"
 
 
 def test_a_split_that_names_examples_twice_is_refused(tfds_folder: Path) -> None:

@@ -54,12 +54,27 @@ def test_bio_refuses_an_inside_tag_that_opens_a_span(tmp_path, tag):
         ("b\tc\tO", "line 3: expected 2 columns, as in the lines before, found 'b\\tc\\tO'"),
         ("\tO", "line 3: the word is empty; remove the line"),
         ("b\tX-PER", "line 3: expected one of O, B-x, I-x, found 'X-PER'"),
+        ("b\tE-PER", "line 3: expected one of O, B-x, I-x, found 'E-PER'; set config.data.scheme=bioes"),
+        ("b\tU-PER", "line 3: expected one of O, B-x, I-x, found 'U-PER'; set config.data.scheme=bioul"),
         ("b\t", "line 3: expected one of O, B-x, I-x, found ''"),
     ],
 )
 def test_lines_that_are_no_words(tmp_path, line, expected):
     for scheme in ("bio", "iob1"):
         assert message(read, write(tmp_path, f"a\tO\n\n{line}\n"), scheme) == expected
+
+
+@pytest.mark.parametrize(("scheme", "single", "last"), [("bioul", "U", "L"), ("bioes", "S", "E")])
+def test_tags_of_single_and_last_words(tmp_path, scheme, single, last):
+    path = write(tmp_path, f"a\tB-PER\nb\tI-PER\nc\t{last}-PER\nd\tO\ne\t{single}-LOC\n")
+    assert read(path, scheme) == [Example(list("abcde"), ["B-PER", "I-PER", "I-PER", "O", "B-LOC"])]
+    path = write(tmp_path, f"a\tB-PER\nb\t{single}-PER\n")
+    assert message(read, path, scheme) == f"line 2: '{single}-PER' cannot stand after 'B-PER'"
+
+
+def test_a_comment_is_named_by_its_line(tmp_path):
+    path = write(tmp_path, "# id 12-34\tdomain=en\nrobert _ _ B-PER\n")
+    assert message(read, path, "bio") == "line 1: a comment, '# id 12-34\\tdomain=en'; remove such lines"
 
 
 def test_a_file_of_words_only(tmp_path):
