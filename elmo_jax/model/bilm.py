@@ -199,7 +199,8 @@ def initial_carry(config: ModelConfig, rows: int) -> Tree:
     lstm = config.lstm
     return {
         f"layer_{j}": State(
-            jnp.zeros((len(DIRECTIONS), rows, lstm.cells)), jnp.zeros((len(DIRECTIONS), rows, lstm.projection))
+            jnp.zeros((len(DIRECTIONS), rows, lstm.cells), jnp.float32),
+            jnp.zeros((len(DIRECTIONS), rows, lstm.projection), jnp.float32),
         )
         for j in range(lstm.layers)
     }

@@ -153,7 +153,7 @@ class ELMo(nn.Module):
         mask = (characters > 0).any(-1) if words is None else words != 0
         lstm = self.config.lstm
         if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which `with_bilm` adds later
-            return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection)), mask
+            return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection), jnp.float32), mask
         if not self.has_variable("bilm", "tree"):
             raise ValueError("no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply")
         model = BiLM(self.config, 0, self.precision, self.form, parent=None)
@@ -170,7 +170,7 @@ class ELMo(nn.Module):
             counted = (jnp.arange(mask.shape[1] + 2) < length + 2) & (length > 0)
         elif marked:
             vectors = vectors[:, :, 1:-1]  # [B, L+1, T, 2P]
-        mixes, penalty = [], jnp.zeros(())
+        mixes, penalty = [], jnp.zeros((), jnp.float32)
         for mix in self.mixes:
             mixed, squares = mix(vectors, counted)
             if counted is not mask:

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def usual_promotion(function: Callable[P, R]) -> Callable[P, R]:
@@ -31,7 +32,7 @@ def usual_promotion(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def usual_numerics(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function, which must not be traced, compute in 32 bits as well, whatever the program that calls it sets."""
+    """Makes a function, which is not traced, compute in 32 bits as well, whatever its caller has set."""
 
     @functools.wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:

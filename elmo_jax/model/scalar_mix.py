@@ -99,7 +99,7 @@ class ScalarMix(nn.Module):
         vectors = at_least_float32(vectors)
         gamma = self.param("gamma", nn.initializers.ones_init(), (), jnp.float32)
         if self.layers is Layers.TOP:
-            mixed, squares = vectors[:, -1], jnp.zeros(())
+            mixed, squares = vectors[:, -1], jnp.zeros((), jnp.float32)
         else:
             weights = self.param("weights", nn.initializers.zeros_init(), vectors.shape[1:2], jnp.float32)  # [N]
             if self.layer_norm is not LayerNorm.NONE:

@@ -77,7 +77,7 @@ def _token_vectors(
     table = encode(model, tree, jnp.concatenate([marks, spelt.astype(jnp.int32)]))  # [2 + U, P]
     vectors = _rows(table, places)  # [B, T, P]
     if words is not None:
-        cache = jnp.full((1, table.shape[1]), jnp.nan) if cache is None else jax.lax.stop_gradient(cache)
+        cache = jnp.full((1, table.shape[1]), jnp.nan, jnp.float32) if cache is None else jax.lax.stop_gradient(cache)
         vectors = jnp.where((words > 0)[..., None], _rows(cache, jnp.maximum(words - 1, 0)), vectors)
     begin = jnp.broadcast_to(table[0], (batch, 1, table.shape[-1]))
     vectors = jnp.concatenate([begin, vectors, begin], axis=1)  # [B, T+2, P]

@@ -110,6 +110,29 @@ def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
     assert task.predict([]) == []
 
 
+def test_a_prediction_computes_the_examples_that_it_has(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the batches of the training, a short text would have been computed in the places of a long one."""
+    task = elmo_jax.load_task(run)
+    seen: list[tuple[int, ...]] = []
+    place = type(task._program).place
+
+    def remember(self: Any, batch: Any) -> Any:
+        seen.append(batch.texts[0]["mask"].shape)
+        assert "spelling" not in batch.texts[0]  # the layers come from `embed`, which reads long texts in windows
+        return place(self, batch)
+
+    monkeypatch.setattr(type(task._program), "place", remember)
+    monkeypatch.setattr("elmo_jax.tasks.data.MOST_WORDS", 2000)
+    short = ["Ada", "paints", "."]
+    (alone,) = task.predict([short])
+    words = seen[0][1]
+    assert [(rows, number) for rows, number in seen] == [(1, words)] and words < 20
+    seen.clear()
+    found = task.predict([short] * 3 + [short * 400])
+    assert found[:3] == [alone] * 3 and len(found[3]["tags"]) == 1200
+    assert seen == [(4, words), (1, 1200)]
+
+
 def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

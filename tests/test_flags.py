@@ -1,0 +1,56 @@
+"""Flags of JAX that a program sets for its own code change no number here; with jit disabled all is only slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.model.elmo_modules import SENTENCES, bilm_of, made
+
+FLAGS = {
+    "jax_enable_x64": True,
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_numpy_rank_promotion": "raise",
+    "jax_disable_jit": True,
+}
+
+
+@pytest.fixture(params=FLAGS)
+def flag(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a flag that is set after `usual` was computed; the caches of compiled functions are of the others."""
+    before = getattr(jax.config, request.param)
+    yield request.param
+    jax.config.update(request.param, before)
+
+
+def compared(flag: str, compute: Any) -> None:
+    """Computes with the usual flags and with the other value of one, and compares arrays and types."""
+    usual = jax.tree.map(np.asarray, compute())
+    jax.config.update(flag, FLAGS[flag])
+    found = jax.tree.map(np.asarray, compute())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, usual)
+    assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: x.dtype, usual)
+
+
+def test_vectors(flag: str) -> None:
+    compared(flag, lambda: bilm_of().embed(SENTENCES, state="warm_up")[0])
+
+
+def test_elmo_in_a_model_and_its_gradients(flag: str) -> None:
+    bilm = bilm_of()
+    characters = bilm.character_ids(SENTENCES)
+
+    def compute() -> Any:
+        module, variables = made(bilm, characters, num_mixes=2, layer_norm="without_marks")
+
+        def total(params: Any) -> Any:
+            output = module.apply({**variables, "params": params}, characters)
+            return sum(mix.sum() for mix in output.mixes), output
+
+        return jax.value_and_grad(total, has_aux=True)(variables["params"])
+
+    compared(flag, compute)
