@@ -35,7 +35,7 @@ _MODULES = {
     "errors": ("UserError",),
     "model.elmo": ("ELMo", "ELMoOutput"),
     "model.scalar_mix": ("LayerNorm", "Layers", "ScalarMix"),
-    "tasks.saved": ("TrainedTask", "load_task"),
+    "tasks.core.trained_task": ("TrainedTask", "load_task"),
 }
 
 

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from elmo_jax.tasks.preparation import layers_of
-from elmo_jax.tasks.sources import read_source
-from elmo_jax.tasks.word_vectors import read_vectors
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -22,6 +19,9 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, open_workdir, read_config
 from elmo_jax.runs.metrics import MetricsLog, read_records
+from elmo_jax.tasks.core.setup import layers_of
+from elmo_jax.tasks.core.word_vectors import read_vectors
+from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import default_config, task_config, task_of
 
 
@@ -155,8 +155,8 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.place(Path("~/x"))) == tmp_path / "x"
     config = task_config(with_overrides(default_config("pos"), ["--config.elmo.cache=~/cache", "--config.bilm=x"]))
     made = []
-    monkeypatch.setattr("elmo_jax.tasks.elmo_vectors.make", lambda folder, *_: made.append(folder))
-    monkeypatch.setattr("elmo_jax.tasks.preparation.Layers", list)
+    monkeypatch.setattr("elmo_jax.tasks.core.elmo_vectors.make", lambda folder, *_: made.append(folder))
+    monkeypatch.setattr("elmo_jax.tasks.core.setup.Layers", list)
     layers_of(task_of("pos"), config, object(), {"train": [1], "dev": [], "test": []}, tmp_path)
     assert made == [tmp_path / "cache"]
     calls = {

@@ -122,7 +122,7 @@ def test_a_prediction_computes_the_examples_that_it_has(run: Path, monkeypatch: 
         return place(self, batch)
 
     monkeypatch.setattr(type(task._program), "place", remember)
-    monkeypatch.setattr("elmo_jax.tasks.data.MOST_WORDS", 2000)
+    monkeypatch.setattr("elmo_jax.tasks.core.data.MOST_WORDS", 2000)
     short = ["Ada", "paints", "."]
     (alone,) = task.predict([short])
     words = seen[0][1]
