@@ -6,11 +6,6 @@ BIN := $(VENV)/bin
 
 .PHONY: install pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint clean
 
-QUICK := $(wildcard tests/test_[a-os-z]*.py) tests/cli tests/data/test_corpus.py tests/data/test_lexicon.py tests/data/prepare/test_text.py \
-	tests/data/prepare/test_layouts.py tests/model/test_lstm.py tests/model/test_softmax.py tests/runs tests/finetuning \
-	tests/tasks/pos tests/tasks/formats \
-	tests/tasks/core/test_vocabulary.py tests/checkpoints/test_safetensors.py tests/checkpoints/test_export.py
-
 install: $(VENV)/installed
 
 # the project itself, at the versions setup.cfg allows
@@ -61,7 +56,7 @@ test-slow: $(VENV)/installed-test
 
 # for the inner loop: lint, types, and the tests that start no processes and train nothing
 quick: lint
-	@$(BIN)/python -m pytest --quiet $(QUICK)
+	@$(BIN)/python -m pytest --quiet -m quick
 
 lint: $(VENV)/installed-test
 	@$(BIN)/ruff check elmo_jax experiments performance tests tools
@@ -88,4 +83,4 @@ fuzz: $(VENV)/installed-test
 	@$(BIN)/python -m tools.fuzz
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) .cache build *.egg-info

@@ -3,6 +3,8 @@ import pytest
 
 from elmo_jax.characters import spell
 
+pytestmark = pytest.mark.quick
+
 
 def row(*ids: int, length: int) -> list[int]:
     return [*ids, *[260] * (length - len(ids))]

@@ -11,6 +11,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict, walk
 from elmo_jax.training.checks import warmup_warning
 
+pytestmark = pytest.mark.quick
+
 EXPERIMENT = """
 from elmo_jax.config import default_config
 

@@ -10,6 +10,8 @@ import pytest
 from elmo_jax.cli import main as main_module
 from elmo_jax.training.partitioning import LARGEST_BLOCK
 
+pytestmark = pytest.mark.quick
+
 # Counts the page faults of a program with ten temporary arrays of 10 MB per device, which XLA runs on its own threads.
 CODE = """
 import hashlib, resource, sys

@@ -24,6 +24,8 @@ from elmo_jax.tasks.core.word_vectors import read_vectors
 from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import default_config, task_config, task_of
 
+pytestmark = pytest.mark.quick
+
 
 class Bucket(MemoryFileSystem):
     """Objects that can be written whole, read, listed and removed; nothing else."""

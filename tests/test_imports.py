@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 PACKAGE = Path(__file__).parents[1] / "elmo_jax"
 # Each part may import itself and the parts before it.
 ORDER = [

@@ -19,6 +19,8 @@ from elmo_jax.errors import UserError, exit_status
 from elmo_jax.files import place, write_text
 from elmo_jax.runs.result import read_result
 
+pytestmark = pytest.mark.quick
+
 RUN = ("pretrain", "--config", "nowhere.py", "--workdir")
 EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
 

@@ -18,6 +18,8 @@ from elmo_jax.cli.main import main
 from elmo_jax.errors import UserError
 from elmo_jax.settings import Range, from_dict, setting
 
+pytestmark = pytest.mark.quick
+
 
 def config_modules() -> list[str]:
     """Returns the names of the modules that declare settings."""

@@ -18,6 +18,8 @@ from elmo_jax.tasks.srl.reader import read_bio
 from elmo_jax.words import is_blank, split_words
 from tests.embedding.published import OPTIONS, WEIGHTS
 
+pytestmark = pytest.mark.quick
+
 # No-break, thin, ideographic and zero-width spaces, and the separators of lines and records that str.split knows.
 WORDS = ["8\u00a0½", "a\u2009b\u3000c", "d\u200be\u2028f", "g\x85h\x0bi\x0cj\x1ck", "\u00a0", "end\u2003"]
 LINE = "  " + " \t ".join(WORDS) + "\t"

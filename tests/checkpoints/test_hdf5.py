@@ -18,6 +18,8 @@ from elmo_jax.config import ORIGINAL_FILTERS, CharCNNConfig, LSTMConfig, ModelCo
 from elmo_jax.errors import UserError
 from tests.checkpoints.small_models import NO_PROJECTIONS, ONE_LAYER, SMALL, assert_equal, random_tree
 
+pytestmark = pytest.mark.quick
+
 ORACLES = Path(__file__).parents[1] / "oracles"
 
 

@@ -20,6 +20,8 @@ from elmo_jax.cli.main import main
 from elmo_jax.errors import UserError
 from tests.checkpoints.exports import MODEL, tree
 
+pytestmark = pytest.mark.quick
+
 WORDS = ["<UNK>", "</S>", "a\u2028b", "né"]
 
 

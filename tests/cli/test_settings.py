@@ -11,6 +11,8 @@ from elmo_jax.config import Config
 from elmo_jax.settings import walk
 from elmo_jax.tasks.registry import NAMES, task_config
 
+pytestmark = pytest.mark.quick
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -7,6 +7,8 @@ import pytest
 from elmo_jax.cli.task import _inputs
 from elmo_jax.errors import UserError
 
+pytestmark = pytest.mark.quick
+
 
 def read(tmp_path, content=None, text=None, format="lines", texts=1, documents=False):
     path = tmp_path / "input.txt"

@@ -17,6 +17,8 @@ from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.windows import spread_blocks
 from elmo_jax.errors import UserError
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

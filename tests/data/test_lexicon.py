@@ -6,6 +6,8 @@ import pytest
 from elmo_jax.data.lexicon import build_lexicon, read_vocabulary
 from elmo_jax.errors import UserError
 
+pytestmark = pytest.mark.quick
+
 MARKS = ["<S>", "</S>", "<UNK>"]
 WORDS = [*MARKS, "b", "zebra", "a", "é", "heldout", "Z", "𝄞", "\ufffd"]
 COUNTS = np.array([9, 9, 1, 3, 7, 3, 3, 0, 3, 1, 1])

@@ -18,6 +18,8 @@ from elmo_jax.finetuning.resume import ORIGINAL, check_original
 from elmo_jax.finetuning.source import SourceModel
 from elmo_jax.settings import to_dict
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(("folder", "processes"), [("gs://bucket/run/corpus", 1), ("run/corpus", 2)])
 def test_text_is_not_prepared_into_a_bucket_or_by_many_processes(monkeypatch, tmp_path, folder, processes):

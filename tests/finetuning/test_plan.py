@@ -17,6 +17,8 @@ from elmo_jax.training.step import TrainStep
 from elmo_jax.training.training_report import Outcome
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("heldout", "patience", "enough"),

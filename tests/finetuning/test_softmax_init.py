@@ -8,6 +8,8 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under, unigram_softmax
 
+pytestmark = pytest.mark.quick
+
 KNOWN, ADDED, OTHERS, PROJECTION = 6, 3, 2, 4
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.launch.scripts import ARGUMENTS, TPU, checkout, git, program, run
 
+pytestmark = pytest.mark.quick
+
 # It takes its next answer to each question from a file of words: the states of the slice, the exit codes of the run and
 # the status that a worker reports afterwards. A call whose purpose is the next word of the file `refused` fails.
 GCLOUD = """\

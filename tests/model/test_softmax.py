@@ -5,10 +5,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
+
+pytestmark = pytest.mark.quick
 
 ORACLE = Path(__file__).parents[1] / "oracles" / "sampled_softmax" / "oracle.npz"
 

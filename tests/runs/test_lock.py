@@ -21,6 +21,8 @@ from elmo_jax.runs import lock
 from elmo_jax.runs.folder import check_usable, locked_for
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 
+pytestmark = pytest.mark.quick
+
 HOLD = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
 
 

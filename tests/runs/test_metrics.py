@@ -18,6 +18,8 @@ from tensorboardX.proto.event_pb2 import Event
 from elmo_jax.errors import UserError
 from elmo_jax.runs.metrics import MetricsLog, read_records
 
+pytestmark = pytest.mark.quick
+
 
 def points(folder: Path) -> dict[int, float]:
     """All points of a metric in TensorBoard's files, up to the first record of each file that is not complete."""

@@ -3,7 +3,11 @@
 import json
 import math
 
+import pytest
+
 from elmo_jax.runs.perplexity import exp
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_perplexity_can_be_written_to_json():

@@ -17,6 +17,8 @@ from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
 from elmo_jax.errors import UserError
 
+pytestmark = pytest.mark.quick
+
 LONG = "This sentence, which has a comma, is one of several that make the line long. " * 3  # 231 characters
 
 

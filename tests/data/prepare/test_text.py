@@ -17,6 +17,8 @@ from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenised, raw_sentences, split_sentences, tokenise
 from elmo_jax.errors import UserError
 
+pytestmark = pytest.mark.quick
+
 LINES = "The cat sat , then slept .\nIt rained .\n"
 
 

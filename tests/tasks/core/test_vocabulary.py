@@ -9,6 +9,8 @@ from elmo_jax.tasks.core.config import CharactersConfig, WordVectorsConfig
 from elmo_jax.tasks.core.vocabulary import build
 from elmo_jax.tasks.core.word_vectors import read_vectors
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def files(tmp_path):

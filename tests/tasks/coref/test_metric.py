@@ -6,6 +6,8 @@ import pytest
 from elmo_jax.tasks.coref.metric import as_printed, evaluate, metric
 from tests.tasks.format_cases import names, oracle
 
+pytestmark = pytest.mark.quick
+
 # Each entry has the output of the reference scorer 8.01, cut off after two decimals, and that of AllenNLP's Python
 # scorer in full precision, for documents without clusters of one mention.
 CASES = pytest.mark.parametrize("case", oracle("coref"), ids=names("coref"))

@@ -8,6 +8,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.lines import Line, blocks, cells, read_json, read_lines
 from tests.tasks.format_cases import message, write
 
+pytestmark = pytest.mark.quick
+
 TEXT = "one\n\ntwo é\n"
 LINES = [Line(1, "one"), Line(2, ""), Line(3, "two é")]
 

@@ -2,6 +2,8 @@ import pytest
 
 from elmo_jax.tasks.formats.penn import unescape, without_backslashes
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("word", "text"),

@@ -2,6 +2,8 @@ import pytest
 
 from elmo_jax.tasks.formats.scores import Counts, accuracy, tag_accuracy
 
+pytestmark = pytest.mark.quick
+
 
 def test_counts():
     counts = Counts(correct=2, predicted=3, gold=5) + Counts(correct=1, predicted=1, gold=1)

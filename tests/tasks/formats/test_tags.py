@@ -14,6 +14,8 @@ from elmo_jax.tasks.formats.tags import (
 )
 from tests.tasks.format_cases import oracle
 
+pytestmark = pytest.mark.quick
+
 CASES = pytest.mark.parametrize("case", oracle("tag_conversion"), ids=lambda case: " ".join(case["tags"]))
 
 

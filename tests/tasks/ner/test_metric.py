@@ -4,6 +4,8 @@ from elmo_jax.tasks.formats.tags import TagError, bioul_to_bio, to_bioul
 from elmo_jax.tasks.ner.metric import evaluate, metric, report
 from tests.tasks.format_cases import names, oracle
 
+pytestmark = pytest.mark.quick
+
 # Outputs of conlleval (2004).
 CONLLEVAL = pytest.mark.parametrize("case", oracle("conlleval"), ids=names("conlleval"))
 # Outputs of AllenNLP's SpanBasedF1Measure, which adds 1e-13 to denominators; those about C-x and V are in srl.

@@ -5,6 +5,8 @@ import pytest
 from elmo_jax.tasks.pos.reader import Example, read_conllu, read_penn
 from tests.tasks.format_cases import message, write
 
+pytestmark = pytest.mark.quick
+
 CONLLU = """\
 # newdoc id = a
 # sent_id = a-1

@@ -3,6 +3,8 @@ import pytest
 from elmo_jax.tasks.srl.metric import Argument, arguments, evaluate, metric, proposition_lines
 from tests.tasks.format_cases import names, oracle
 
+pytestmark = pytest.mark.quick
+
 SRL_EVAL = pytest.mark.parametrize("case", oracle("srl_eval"), ids=names("srl_eval"))  # outputs of srl-eval.pl
 ALLENNLP = {case["name"]: case for case in oracle("allennlp_span_f1")}  # outputs of AllenNLP's SpanBasedF1Measure
 
