@@ -58,6 +58,8 @@ def test_the_epoch_is_chosen_by_dev_and_patience_ends_it(parts: list[Words], mon
     # end.
     found = train(seen(parts, 0), CLASSES, RECIPE, 0)
     assert found == (61.0, 12.0, 5) and list(accuracies) == []
+    accuracies = iter(map(float, range(100)))  # rising, so only the number of epochs ends it
+    assert train(seen(parts, 0), CLASSES, RECIPE._replace(epochs=3), 0) == (4.0, 5.0, 3)
 
 
 def test_accuracy_counts_every_word(parts: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,13 +117,17 @@ def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
 
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process other than 0 refuses settings or a folder that differ from those of process 0."""
+    """A process other than 0 waits for the run, and refuses settings or a folder that differ from those of process 0."""
+    run, config, facts = epath.Path(tmp_path), Config(), {"corpus_fingerprint": "a"}
+    with monkeypatch.context() as impatient:
+        impatient.setattr(workdir, "PATIENCE_SECONDS", 0)
+        with pytest.raises(UserError, match="this host does not see it; every host needs the same --workdir"):
+            workdir._follow(run, config, facts)
+    with monkeypatch.context() as seen_later:
+        seen_later.setattr(workdir.time, "sleep", lambda seconds: workdir.open_workdir(run, config, facts, ()))
+        workdir._follow(run, config, facts)
     monkeypatch.setattr(workdir, "PATIENCE_SECONDS", 0)
-    config, facts = Config(), {"corpus_fingerprint": "a"}
-    with pytest.raises(UserError, match="this host does not see it; every host needs the same --workdir"):
-        workdir._follow(epath.Path(tmp_path), config, facts)
-    workdir.open_workdir(epath.Path(tmp_path), config, facts, ())
-    workdir._follow(epath.Path(tmp_path), dataclasses.replace(config, data=DataConfig("a copy here")), facts)
+    workdir._follow(run, dataclasses.replace(config, data=DataConfig("a copy here")), facts)
     other = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=7))
     with pytest.raises(UserError, match="process 0 was started with: train.steps was 0 and is now 7"):
-        workdir._follow(epath.Path(tmp_path), other, facts)
+        workdir._follow(run, other, facts)

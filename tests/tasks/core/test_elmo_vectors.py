@@ -18,7 +18,7 @@ from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.tasks.core import elmo_vectors
 from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig, WordVectorsConfig
 from elmo_jax.tasks.core.elmo_vectors import Layers, make
-from elmo_jax.tasks.core.inputs import Inputs, InputSettings, TextEncoder
+from elmo_jax.tasks.core.inputs import ElmoMix, Inputs, InputSettings, TextEncoder
 from elmo_jax.tasks.core.vocabulary import Vocabulary
 from tests.analysis.texts import tiny_bilm
 
@@ -69,3 +69,14 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     difference = np.abs(vectors[0] - vectors[1])
     assert np.median(difference) < 1e-7  # a number that is rounded the other way is off by more
     assert (difference > 1e-6).mean() < 0.02
+
+
+@pytest.mark.parametrize(("choice", "layer"), [("token", 0), ("1", 1), ("2", 2), ("top", 3)])
+def test_one_layer_alone(choice: str, layer: int) -> None:
+    """Three LSTM layers; the first layer has its vectors twice, of which the token layer is one."""
+    layers = np.random.default_rng(0).normal(size=(2, 4, 5, 6)).astype(np.float32)
+    mask = np.arange(5) < np.array([[5], [3]])
+    mix = ElmoMix(ElmoConfig(layers=choice, dropout=0.0))
+    (mixed, squares), _ = mix.init_with_output(jax.random.key(0), layers, mask, deterministic=True)
+    assert_allclose(mixed, (layers[:, layer] * mask[..., None])[..., : 3 if choice == "token" else 6], rtol=1e-6)
+    assert squares == 0
