@@ -9,9 +9,10 @@ import pytest
 
 from elmo_jax.config import Config
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 from performance import sizes
-from performance.run import SIZES
+from performance.run import SIZES, Benchmark
 from tests.environment import xla_flags
 
 FIGURES = {
@@ -85,6 +86,14 @@ def test_a_mistake_is_told_in_one_line(corpus, arguments, message):
     assert ended.returncode == 2 and not ended.stdout
     lines = ended.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("performance: ") and message in lines[0]
+
+
+@pytest.mark.parametrize(("status", "reason"), [(2, "see the line above"), (-9, "its process ended with -9")])
+def test_a_part_that_fails(corpus, monkeypatch, status, reason):
+    """A mistake has printed its own line; a part that was killed has not."""
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, status))
+    with pytest.raises(UserError, match=f"^train/tiny: could not be measured; {reason}$"):
+        Benchmark(corpus, "tiny", "train", 1.0, None, None, None).run()
 
 
 def test_the_sizes_are_those_the_originals_were_measured_at():
