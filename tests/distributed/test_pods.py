@@ -117,7 +117,7 @@ def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
 
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process other than 0 waits for the run, and refuses settings or a folder that differ from those of process 0."""
+    """A process other than 0 waits for the run, and refuses settings or a folder other than those of process 0."""
     run, config, facts = epath.Path(tmp_path), Config(), {"corpus_fingerprint": "a"}
     with monkeypatch.context() as impatient:
         impatient.setattr(workdir, "PATIENCE_SECONDS", 0)
