@@ -64,7 +64,7 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     variables = {**variables, "constants": {"bilm": frozen_tree(bilm)}}
     vectors = []
     for layers in (files, None):  # read from the file, and computed
-        text = TextEncoder(config, vocabulary, bilm, layers)(SENTENCES, 3, 4)
+        text = TextEncoder(config, vocabulary, bilm, layers, embeds=layers is None)(SENTENCES, 3, 4)
         vectors.append(jax.jit(functools.partial(module.apply, deterministic=True))(variables, text)[0].vectors)
     difference = np.abs(vectors[0] - vectors[1])
     assert np.median(difference) < 1e-7  # a number that is rounded the other way is off by more
