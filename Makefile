@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint clean
+.PHONY: install docs pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint clean
 
 install: $(VENV)/installed
 
@@ -22,9 +22,19 @@ $(VENV)/installed-licenses: $(VENV)/installed
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps "licensedcode-data>=32.1,<33"
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/installed-licenses
+$(VENV)/installed-test: $(VENV)/installed-licenses $(VENV)/installed-docs
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[test]"
 	@touch $@
+
+# what builds the documentation
+$(VENV)/installed-docs: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[docs]"
+	@touch $@
+
+# the documentation with the API reference, in build/docs
+docs: $(VENV)/installed-docs
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/docs/index.html"
 
 # prepares the State of the Union addresses, pretrains the tiny biLM on them and reports
 pretrain: $(VENV)/installed

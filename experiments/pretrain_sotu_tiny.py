@@ -36,7 +36,7 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the settings, for little time. The README lists the differences from the original's."""
+    """Returns the settings, for little time. docs/results.md lists the differences from bilm-tf's."""
     config = default_config()
     config.model.char_cnn.filters = ((1, 32), (2, 32), (3, 64), (4, 128))
     config.model.char_cnn.highways = 1

@@ -44,7 +44,7 @@ class LSTMForm:
         """Returns the fastest form for a platform ("cpu", "gpu" or "tpu").
 
         With `IN_STEP`, the kernels of both directions are read at every step, which is 67 MB in bfloat16 at the paper's
-        size. This is faster on TPUs (estimates for v5e and v5p, WORKSPACE.md), whereas the caches of GPUs are too small
+        size. This is faster on TPUs (estimates: docs/decisions.md), whereas the caches of GPUs are too small
         for these kernels.
         """
         if platform == "cpu":

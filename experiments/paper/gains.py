@@ -8,10 +8,10 @@ The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layer
 `input`, at the `output`, or at `both`. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
 `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in a folder of its own below
 the workdir: if the command is stopped, run it again to resume. The table is printed, `gains.png` shows it, and
-`gains.json` has the figures of every seed; those of the README's tables are `experiments/paper/gains_TASK.json`.
+`gains.json` has the numbers of every seed; those of docs/results.md are `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
-time      see the table of the task in the README
+time      see the table of the task in docs/results.md
 """
 
 from __future__ import annotations

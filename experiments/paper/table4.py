@@ -15,7 +15,7 @@ time      3 minutes for SemCor's 820,000 words with the packaged biLM, 20 s once
 expected  the neighbours have the sense of the query: sport near sport, the theatre near the theatre
 measured  the packaged biLM does not: both lists mix sport and theatre ("made a play for that money", "a Broadway
           play", "a fast double play"), and many neighbours share the form of the sentence ("made a", "signed to do a")
-          rather than its subject. The uses of "bank" in the README do come apart
+          rather than its subject. The uses of "bank" in docs/tutorial.md do come apart
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every command and every snippet of the README runs as it is written there.
+"""Every command and every snippet of README.md and docs/ runs as it is written there.
 
-What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, and the
-biLM of `make pretrain` and the models that answer questions, which later lines use, are small runs. The targets of make
-that train or test are looked up, not run.
+What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, `english` is
+a small run except in the README's snippet, whose output is compared, and the biLM of `make pretrain` and the models that
+answer questions are small runs. The targets of make that train or test are looked up, not run.
 """
 
 import json
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.end_to_end.commands import Commands
 from tests.environment import xla_flags
@@ -22,7 +23,6 @@ from tests.tasks.problems import PROBLEMS
 from tests.tasks.tagging import write_sentences
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 ORACLE = ROOT / "tests" / "oracles" / "embedding" / "skip"
 
 SMALLER = """
@@ -30,7 +30,8 @@ SMALLER = """
     --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
 """.split()
 TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
-MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": ["--processes", "1"]}
+COMPILING = [*SMALLER, "--topology", "cpu:2", "--vocab-size", "100", "--no-cache"]
+MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": TUNING[1:], "compile": COMPILING}
 TREEBANK = "UD_English-EWT"
 TAGGER = [
     "--config.seeds=(0,)", "--config.train.epochs=2", "--config.word_vectors.dim=4", "--config.model.layers=(4,)",
@@ -38,14 +39,14 @@ TAGGER = [
 ]  # fmt: skip
 
 QUESTIONS = "questions.json"
-# trains the models that the README takes from a table
+# trains the models that docs/results.md takes from a table
 ANSWERING = f"""task train --config experiments/task_squad.py --workdir runs/gains_squad/both --config.seeds=(0,1)
     --config.data.train={QUESTIONS} --config.data.dev={QUESTIONS} --config.data.test= --config.word_vectors.path=
     --config.word_vectors.dim=4
     --config.characters.filters=((2,3),) --config.model.units=4 --config.train.epochs=1""".split()
 
 # One process runs all commands as the console script would, and stops at the first one that fails.
-RUN_ALL = """
+RUN_COMMANDS = """
 import json, sys
 from elmo_jax.cli.main import main
 for line in json.load(sys.stdin):
@@ -53,21 +54,41 @@ for line in json.load(sys.stdin):
         sys.exit(f"{line}: ended with {status}")
 """
 
+# One process runs all snippets; those of a page share their names. Its last line has what each block has printed.
+RUN_SNIPPETS = """
+import contextlib, io, json, sys
+names, printed = {}, []
+for page, code in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compile(code, page, "exec"), names.setdefault(page, {"__name__": page}))
+    printed.append([page, output.getvalue()])
+print(json.dumps(printed))
+"""
 
-def blocks(language: str) -> list[str]:
-    """Returns the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+def pages() -> list[Path]:
+    """README.md, and the pages of docs/ in the order of the navigation."""
+    found: list[str] = []
+    for entry in yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]:
+        found += [entry] if isinstance(entry, str) else next(iter(entry.values()))
+    return [ROOT / "README.md", *(ROOT / "docs" / name for name in found)]
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Returns the language and the text of each fenced block."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def command_lines() -> list[list[str]]:
-    """Every command, as its words; comments are for the reader."""
-    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    """Every command, as its words, each once; comments are for the reader."""
+    text = "".join(text for page in pages() for language, text in blocks(page) if language == "sh")
+    lines = [tuple(shlex.split(line, comments=True)) for line in text.replace("\\\n", " ").splitlines()]
+    return [list(words) for words in dict.fromkeys(lines) if words]
 
 
 @pytest.fixture(scope="module")
 def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the README takes for granted."""
+    """A folder with all that the documentation takes for granted."""
     folder = tmp_path_factory.mktemp("readme")
     shutil.copytree(ROOT / "experiments", folder / "experiments")
     (folder / "corpus").symlink_to(commands.folder / "corpus")
@@ -86,21 +107,20 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def run(folder: Path, program: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(folder: Path, program: str, given: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(1)}
     return subprocess.run(
         [sys.executable, "-c", program], input=given, cwd=folder, env=environment, capture_output=True, text=True
     )
 
 
-def test_every_block_says_what_it_is():
-    fences = re.findall(r"^```(\w*)$", README, re.MULTILINE)
-    assert set(fences[::2]) == {"sh", "python", "text"} and set(fences[1::2]) == {""}
+def test_every_block_has_a_language() -> None:
+    assert {language for page in pages() for language, _ in blocks(page)} == {"sh", "python", "text"}
 
 
-def test_targets_of_make_exist():
+def test_targets_of_make_exist() -> None:
     targets = [words[1] for words in command_lines() if words[0] == "make"]
-    assert "pretrain" in targets and "test" in targets
+    assert {"install", "pretrain", "finetune", "bench"} <= set(targets)
     for target in targets:
         subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
 
@@ -111,7 +131,7 @@ def launches() -> list[list[str]]:
     return [words[[word.startswith("launch/") for word in words].index(True) :] for words in lines]
 
 
-def test_launches():
+def test_launches() -> None:
     assert [words[0] for words in launches()] == [
         f"launch/{name}" for name in ("local.sh", "tpu_pod.sh", "slurm.sbatch", "gke.sh")
     ]
@@ -124,35 +144,49 @@ def test_launches():
 
 @pytest.fixture(scope="module")
 def commands_ran(folder: Path) -> Path:
-    lines = [words[1:] for words in command_lines() if words[0] == "elmo-jax"]
-    others = sum(words[0] == "make" for words in command_lines()) + len(launches())
-    others += sum(words[0] == "python" for words in command_lines())  # run by tests of these files
-    assert len(lines) + others == len(command_lines()), "something else"
-    trained = next(line for line in lines if line[:2] == ["task", "predict"] and "--ensemble" in line)
+    lines = command_lines()
+    scripts = [words for words in lines if words[0] == "python"]  # run by the tests of experiments/
+    assert all((ROOT / words[1]).is_file() for words in scripts)
+    started = [words[words.index("elmo-jax") :] if words[0] == "srun" else words for words in lines]
+    ours = [words[1:] for words in started if words[0] == "elmo-jax"]
+    others = sum(words[0] == "make" for words in lines) + len(launches()) + len(scripts)
+    assert len(ours) + others == len(lines), "something else"
+    trained = next(line for line in ours if line[:2] == ["task", "predict"] and "--ensemble" in line)
     assert trained[2] == ANSWERING[ANSWERING.index("--workdir") + 1]
-    lines = [ANSWERING] + [
-        line + MORE.get(line[0], []) if line[:2] != ["task", "train"] else [*line, *TAGGER] for line in lines
+    given = [ANSWERING] + [
+        [small(word) for word in line] + (TAGGER if line[:2] == ["task", "train"] else MORE.get(line[0], []))
+        for line in ours
     ]
-    for line in lines:  # all speeches would take half a minute
-        if line[0] == "neighbours":
-            line[2] = "my_text.txt"
-    ended = run(folder, RUN_ALL, json.dumps(lines))
+    ended = run(folder, RUN_COMMANDS, json.dumps(given))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
 
-def test_commands(commands_ran: Path):
+def small(text: str) -> str:
+    """A word of a command, or a snippet, with a small run instead of the packaged biLM and few speeches for all."""
+    return "my_text.txt" if text == "sotu" else re.sub(r"(?<![\w_])english(?![\w_])", "runs/sotu_tiny", text)
+
+
+def test_commands(commands_ran: Path) -> None:
     runs = ("runs/mine/result.json", "runs/my_domain/result.json")
-    for made in ("data/mine/corpus.json", *runs, "scores.tsv", "my_bilm/bilm.json"):
+    for made in ("data/mine/corpus.json", *runs, "scores.tsv", "my_bilm/bilm.json", "vectors/job.json"):
         assert (commands_ran / made).exists(), made
-    figures = json.loads((commands_ran / "figures.json").read_text())
-    assert figures["perplexity"]["average"] > 1
+    metrics = json.loads((commands_ran / "metrics.json").read_text())
+    assert metrics["perplexity"]["average"] > 1
 
 
-def test_snippets(commands_ran: Path):
-    ended = run(
-        commands_ran, "\n".join([*blocks("python"), "print(logits.shape, mask.shape, spelt.shape, words.shape)"])
-    )
+def test_snippets(commands_ran: Path) -> None:
+    snippets, expected = [], []
+    for page in pages():
+        found = blocks(page)
+        for (language, code), (next_language, shown) in zip(found, [*found[1:], ("", "")], strict=True):
+            if language == "python":
+                compared = page.name == "README.md"
+                snippets.append((page.name, code if compared else small(code)))
+                expected.append(shown if compared and next_language == "text" else None)
+    ended = run(commands_ran, RUN_SNIPPETS, json.dumps(snippets))
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("EmbeddingBiLM ")
-    assert ended.stdout.splitlines()[-2:] == ["(2, 3, 3, 32) [3 2]", "(2, 3, 17) (2, 3) (16, 50) (1, 8)"]
+    printed = json.loads(ended.stdout.splitlines()[-1])
+    assert [text for text in expected if text is not None], "no output is compared"
+    for (page, text), shown in zip(printed, expected, strict=True):
+        assert shown in (None, text), page

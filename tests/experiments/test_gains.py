@@ -16,7 +16,7 @@ from tests.tasks.tagging import overrides, write_problem
 
 FILE = Path(__file__).parents[2] / "experiments" / "paper" / "gains.py"
 TASK = FILE.parents[1] / "task_pos.py"
-README = FILE.parents[2] / "README.md"
+RESULTS = FILE.parents[2] / "docs" / "results.md"
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +61,17 @@ def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
     assert before == [path.read_bytes() for path in trainings]  # nothing was trained again
 
 
-def table_above(picture: str) -> dict[str, str]:
-    """Returns the rows of the README's table above a picture, by their first cell."""
-    above = README.read_text().split(f"](experiments/paper/{picture})")[0]
+def table_above(file: str) -> dict[str, str]:
+    """Returns the rows of the table in docs/results.md above the name of a file, by their first cell."""
+    above = RESULTS.read_text().split(f"`experiments/paper/{file}`")[0]
     rows = re.findall(r"^\| ([^|]+) \| (.+)\|$", above.rpartition("\n|---")[2], re.MULTILINE)
     return dict(rows)
 
 
 @pytest.mark.parametrize("path", sorted(FILE.parent.glob("gains_*.json")), ids=lambda path: path.stem)
-def test_the_readme_has_the_figures_of_every_seed(gains, path):
+def test_the_results_have_the_numbers_of_every_seed(gains, path):
     """The tables are of these runs, all of them with the biLM that is in the package."""
-    rows = table_above(path.with_suffix(".png").name)
+    rows = table_above(path.name)
     fingerprint = elmo_jax.load_bilm("english").fingerprint
     for name, row in json.loads(path.read_text()).items():
         assert row["bilm"] == (None if name == "none" else fingerprint)

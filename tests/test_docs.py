@@ -1,0 +1,89 @@
+"""The documentation builds without warnings, its links lead somewhere, and what it names exists."""
+
+import configparser
+import html.parser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MARKDOWN = [ROOT / "README.md", ROOT / "WORKSPACE.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = "\n".join(path.read_text() for path in MARKDOWN)
+
+
+class Page(html.parser.HTMLParser):
+    """The links and the anchors of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.links += [value for name in ("href", "src") if (value := values.get(name))]
+        self.anchors.add(values.get("id") or values.get("name") or "")
+
+
+def broken(pages: dict[Path, Page]) -> list[str]:
+    """The links of pages to files or anchors that do not exist; links to other sites are left out."""
+    found = []
+    for path, page in pages.items():
+        for link in page.links:
+            name, _, anchor = link.partition("#")
+            target = (path.parent / name).resolve() if name else path
+            if re.match(r"[a-z]+:", link):
+                continue
+            if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
+                found.append(f"{path.name}: {link}")
+    return found
+
+
+@pytest.mark.quick
+def test_the_site_builds_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {path: Page(path) for path in tmp_path.glob("*.html") if path.name != "404.html"}
+    assert tmp_path / "api.html" in pages and sum(len(page.links) for page in pages.values()) > 500
+    assert broken(pages) == []
+    assert {"elmo_jax.load_bilm", "elmo_jax.EmbeddingBiLM.embed"} <= pages[tmp_path / "api.html"].anchors
+
+
+@pytest.mark.quick
+def test_links_between_markdown_files_lead_somewhere() -> None:
+    pages = {}
+    for path in MARKDOWN:
+        page = pages[path] = Page.__new__(Page)
+        page.links = re.findall(r"\]\(([^)\s]+)\)", path.read_text())
+        titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+        page.anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    generated = {"tasks.md: api.md#elmo_jax.tasks.task.Task"}
+    assert set(broken(pages)) <= generated
+
+
+@pytest.mark.quick
+def test_extras_and_targets_of_make_exist() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert set(re.findall(r"elmo_jax\[(\w+)\]", TEXT)) <= set(config["options.extras_require"])
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)`", TEXT))
+    assert {"pretrain", "docs"} <= named <= targets
+
+
+@pytest.mark.quick
+def test_error_messages_are_those_of_the_program() -> None:
+    """Each message of docs/troubleshooting.md, without its numbers and what `…` stands for, is in the source."""
+    code = "\n".join(path.read_text() for path in (ROOT / "elmo_jax").rglob("*.py"))
+    code = re.sub(r"\"\s+f?\"|\{[^{}]*\}|\d+", "", code)
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    messages = re.findall(r"^\| `([^`]+ [^`]+)`", text, re.MULTILINE) + re.findall(r"\d: `([^`]+)`", text)
+    assert len(messages) > 25
+    for message in messages:
+        for part in re.split(r"…|\d+|[A-Z]{4,}", message):
+            assert part.strip(" :(") in code, message
