@@ -1,8 +1,8 @@
 """Every command and every snippet of README.md and docs/ runs as it is written there.
 
-What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, `english` is
-a small run except in the README's snippet, whose output is compared, and the biLM of `make pretrain` and the models that
-answer questions are small runs. The targets of make that train or test are looked up, not run.
+What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, and the
+biLM of `make pretrain` and the models that answer questions are small runs. So is `english`, except in the README's
+snippet, whose output is compared. The targets of make that train or test are looked up, not run.
 """
 
 import json
