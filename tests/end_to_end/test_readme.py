@@ -5,6 +5,7 @@ biLM of `make pretrain` and the models that answer questions are small runs. So 
 snippet, whose output is compared. The targets of make that train or test are looked up, not run.
 """
 
+import itertools
 import json
 import os
 import re
@@ -30,7 +31,7 @@ SMALLER = """
     --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
 """.split()
 TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
-COMPILING = [*SMALLER, "--topology", "cpu:2", "--vocab-size", "100", "--no-cache"]
+COMPILING = [*SMALLER, "--topology", "cpu:1", "--vocab-size", "100", "--no-cache"]
 MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": TUNING[1:], "compile": COMPILING}
 TREEBANK = "UD_English-EWT"
 TAGGER = [
@@ -179,7 +180,7 @@ def test_snippets(commands_ran: Path) -> None:
     snippets, expected = [], []
     for page in pages():
         found = blocks(page)
-        for (language, code), (next_language, shown) in zip(found, [*found[1:], ("", "")], strict=True):
+        for (language, code), (next_language, shown) in itertools.pairwise([*found, ("", "")]):
             if language == "python":
                 compared = page.name == "README.md"
                 snippets.append((page.name, code if compared else small(code)))
