@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -21,52 +20,49 @@ from elmo_jax.checkpoints import failures, manifest
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.errors import UserError
 from tests.checkpoints.states import HERE, P, State, abstract, assert_equal, restored, saved, state
-from tests.environment import xla_flags
+from tests.end_to_end.commands import Commands, Forked, wait
 
 
-def child(call: str, devices: int = 1) -> Any:
-    """Runs a call of this module in another process."""
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join([str(HERE), str(HERE.parents[1])]))
-    environment["XLA_FLAGS"] = xla_flags(devices)
-    command = [sys.executable, "-c", f"import test_manager_failures; test_manager_failures.{call}"]
-    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def child(name: str, *arguments: object, devices: int = 1) -> Forked:
+    """Starts another process, which calls a function of this module."""
+    return Commands(HERE).call(f"tests.checkpoints.test_manager_failures:{name}", *arguments, devices=devices)
 
 
-def finished(call: str, devices: int = 1) -> tuple[str, str]:
-    process = child(call, devices)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    return out, err
+def finished(name: str, *arguments: object, devices: int = 1) -> tuple[str, str]:
+    ended = wait(child(name, *arguments, devices=devices))
+    assert ended.status == 0, ended.stderr
+    return ended.stdout, ended.stderr
 
 
-def killed_child(folder: str, moment: str) -> None:
-    """Saves step 1, then stops in the middle of saving step 2 and says so."""
+def stop() -> None:
+    """Stops this process, all threads of it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stopping_child(folder: str, moment: str) -> None:
+    """Saves step 1, then stops in the middle of saving step 2."""
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, state(1))
     checkpoints.wait()
     write, describe = manifest.write, manifest.describe
-
-    def stop() -> None:
-        print("now", flush=True)
-        time.sleep(3600)
-
     if moment == "before the manifest":
         manifest.describe = lambda *arguments: (describe(*arguments), stop())[0]
     elif moment == "before the rename":
         manifest.write = lambda *arguments: (write(*arguments), stop())[0]
-    checkpoints.save(2, state(2, rows=16 if moment != "among the data" else 2_000_000))
+    checkpoints.save(2, state(2, rows=16 if moment != "among the data" else 500_000))
     if moment == "among the data":
-        print("now", flush=True)
+        stop()
     checkpoints.wait()
-    time.sleep(3600)
 
 
 @pytest.mark.parametrize("moment", ["among the data", "before the manifest", "before the rename"])
 def test_killed_in_a_save(tmp_path: Path, moment: str) -> None:
-    process = child(f"killed_child({str(tmp_path)!r}, {moment!r})")
-    assert process.stdout.readline() == "now\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process = child("stopping_child", str(tmp_path), moment)
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    assert wait(process).status == -signal.SIGKILL
     assert sorted(os.listdir(tmp_path)) == ["1", "2.orbax-checkpoint-tmp"]
     shutil.copytree(tmp_path / "2.orbax-checkpoint-tmp", tmp_path / "7.orbax-checkpoint-tmp")  # of an earlier kill
     checkpoints = Checkpoints(tmp_path)
@@ -108,7 +104,7 @@ def failing_child(folder: str) -> None:
 
 
 def test_a_write_that_fails_reaches_the_caller(tmp_path: Path) -> None:
-    out, err = finished(f"failing_child({str(tmp_path)!r})")
+    out, err = finished("failing_child", str(tmp_path))
     line = f"{tmp_path}: step {{}} could not be saved: File too large; the last good checkpoint is that of step 1"
     again = f"{tmp_path / '4'}: could not be saved before; save a later step, or start the run again"
     assert out.splitlines() == [line.format(2), line.format(3), line.format(4), again]
@@ -195,8 +191,8 @@ def sharding_child(folder: str, save: int, restore: int) -> None:
 
 def test_any_number_of_devices_restores_what_another_saved(tmp_path: Path) -> None:
     saved(tmp_path, 1)
-    assert finished(f"sharding_child({str(tmp_path)!r}, 2, 1)", devices=8) == ("devices 8\n", "")  # 1 -> 8, and quiet
-    assert finished(f"sharding_child({str(tmp_path)!r}, 3, 2)", devices=2)[0] == "devices 2\n"  # 8 -> 2
+    assert finished("sharding_child", str(tmp_path), 2, 1, devices=8) == ("devices 8\n", "")  # 1 -> 8, and quiet
+    assert finished("sharding_child", str(tmp_path), 3, 2, devices=2)[0] == "devices 2\n"  # 8 -> 2
     found, step = restored(tmp_path)  # 2 -> this process
     assert step == 3
     assert_equal(found, state(3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from tests.end_to_end import commands as commands_module
 from tests.end_to_end.commands import (
     Commands,
     Ended,
+    Forked,
     prepare,
     pretrain_arguments,
     small_experiment,
@@ -46,13 +46,9 @@ def start(
     processes: int,
     devices: int,
     *overrides: str,
-    under: dict[int, Sequence[str]] | None = None,
     only: dict[int, Sequence[str]] | None = None,
-) -> list[subprocess.Popen[str]]:
-    """Starts `processes` processes of `devices` devices each.
-
-    Some of them may be started `under` another command, or have arguments that `only` they have.
-    """
+) -> list[Forked]:
+    """Starts `processes` processes of `devices` devices each; some of them may have arguments that `only` they have."""
     coordinator = f"127.0.0.1:{free_port()}"
     return [
         commands.start(
@@ -61,13 +57,12 @@ def start(
             *("--coordinator", coordinator, "--processes", str(processes), "--process", str(index)),
             *("--heartbeat", HEARTBEAT_SECONDS),
             devices=devices,
-            under=(under or {}).get(index, ()),
         )
         for index in range(processes)
     ]
 
 
-def ends(launched: Sequence[subprocess.Popen[str]]) -> list[Ended]:
+def ends(launched: Sequence[Forked]) -> list[Ended]:
     """Returns how all processes of a launch have ended, and ends those that still run."""
     try:
         return [wait(process) for process in launched]
@@ -87,7 +82,7 @@ def launch(commands: Commands, workdir: Path, processes: int, devices: int, *ove
 
 
 def signalled_when(
-    launched: Sequence[subprocess.Popen[str]], victims: Sequence[int], number: int, condition: Callable[[], bool]
+    launched: Sequence[Forked], victims: Sequence[int], number: int, condition: Callable[[], bool]
 ) -> bool:
     """Sends a signal to some processes of a launch once a condition is seen; false where one has ended before."""
     deadline = time.monotonic() + commands_module.ENOUGH_SECONDS
@@ -100,7 +95,7 @@ def signalled_when(
             for victim in victims:
                 os.kill(launched[victim].pid, number)
             return True
-        time.sleep(0.001)
+        time.sleep(0.002)
     return False
 
 

@@ -1,71 +1,57 @@
 """A checkpoint of which one process cannot write its part."""
 
+import argparse
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
-from elmo_jax.errors import TRY_AGAIN
-from tests.distributed.pods import ends, free_port, last_words
-from tests.end_to_end.commands import Commands
+import numpy as np
+import orbax.checkpoint as ocp
 
-PROGRAM = """
-import argparse
-from elmo_jax.distributed.mesh import ROWS, make_mesh, to_devices
+from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.cli.options import add_process_options
 from elmo_jax.distributed.initialize import connected
+from elmo_jax.distributed.mesh import ROWS, make_mesh, to_devices
+from elmo_jax.errors import TRY_AGAIN
+from tests.distributed.pods import ends, free_port, last_words
+from tests.end_to_end.commands import Commands, Ended
 
-parser = argparse.ArgumentParser()
-add_process_options(parser)
-parser.add_argument("folder")
-parser.add_argument("--barrier-ms", type=int)
-options = parser.parse_args()
-with connected(options.coordinator, options.processes, options.process, options.heartbeat):
-    import numpy as np
-    import orbax.checkpoint as ocp
-    from elmo_jax.checkpoints.manager import Checkpoints
-
-    if options.barrier_ms:
-        meet = ocp.multihost.get_barrier_sync_fn()
-        ocp.multihost.get_barrier_sync_fn = lambda: lambda *, key, timeout_ms: meet(
-            key=key, timeout_ms=options.barrier_ms
-        )
-    mesh = make_mesh()
-    numbers = np.random.default_rng(0).normal(size=(1, 1 << 15))
-    state = {"carry": to_devices(numbers, ROWS, mesh)}
-    checkpoints = Checkpoints(options.folder)
-    checkpoints.save(1, state)
-    checkpoints.wait()
-    print("saved")
-"""
-ONLY_SMALL_FILES = (
-    "sh",
-    "-c",
-    'ulimit -f 20; exec "$@"',
-    "sh",
-)  # in blocks of 512 bytes, less than the part of one process
+LARGEST_FILE = 10_240  # in bytes, less than the part of one process
 
 
-def save(
-    folder: Path, under: tuple[str, ...] = (), heartbeat: int = 10, barrier_ms: int = 0
-) -> list[subprocess.Popen[str]]:
-    """Two processes that save one state.
+def save_one(folder: str, flags: list[str], barrier_ms: int) -> None:
+    """Saves a state together with another process.
 
-    `under` is what starts process 1, `barrier_ms` the time after which Orbax's barriers give up, unless it is 0.
+    `barrier_ms` is the time after which Orbax's barriers give up, unless it is 0.
     """
-    flags = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--heartbeat", str(heartbeat))
-    flags += ("--barrier-ms", str(barrier_ms))
-    return [
-        subprocess.Popen(
-            [*starter, sys.executable, "-c", PROGRAM, str(folder), *flags, "--process", str(index)],
-            env=Commands(folder.parent).environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index, starter in enumerate(((), under))
-    ]
+    parser = argparse.ArgumentParser()
+    add_process_options(parser)
+    options = parser.parse_args(flags)
+    with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        if barrier_ms:
+            meet = ocp.multihost.get_barrier_sync_fn()
+            ocp.multihost.get_barrier_sync_fn = lambda: lambda *, key, timeout_ms: meet(key=key, timeout_ms=barrier_ms)
+        mesh = make_mesh()
+        numbers = np.random.default_rng(0).normal(size=(1, 1 << 15))
+        checkpoints = Checkpoints(folder)
+        checkpoints.save(1, {"carry": to_devices(numbers, ROWS, mesh)})
+        checkpoints.wait()
+        print("saved")
+
+
+def save(folder: Path, full: bool = False, heartbeat: int = 10, barrier_ms: int = 0) -> list[Ended]:
+    """Returns how two processes end that save one state; the disk of process 1 may be full."""
+    flags = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--heartbeat", str(heartbeat)]
+    return ends(
+        [
+            Commands(folder.parent).call(
+                "tests.distributed.test_saves:save_one",
+                *(str(folder), [*flags, "--process", str(index)], barrier_ms),
+                largest_file=LARGEST_FILE if full and index else None,
+            )
+            for index in range(2)
+        ]
+    )
 
 
 def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
@@ -73,7 +59,7 @@ def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
 
     Either JAX aborts it, or the barrier fails a moment earlier.
     """
-    first, second = ends(save(tmp_path / "checkpoints", ONLY_SMALL_FILES))
+    first, second = save(tmp_path / "checkpoints", full=True)
     assert first.status in (-signal.SIGABRT, TRY_AGAIN) and second.status == 2, (first.stderr, second.stderr)
     assert f"process 1 on {socket.gethostname()}: " in last_words(second)
     assert "step 1 could not be saved: File too large; there is no earlier checkpoint" in last_words(second)
@@ -84,7 +70,7 @@ def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
 
 def test_failed_barrier_asks_for_another_launch(tmp_path: Path) -> None:
     """A process whose barrier fails lacks the part of the other one: a launcher must not take that for a mistake."""
-    first, _ = ends(save(tmp_path / "checkpoints", ONLY_SMALL_FILES, heartbeat=120, barrier_ms=4000))
+    first, _ = save(tmp_path / "checkpoints", full=True, heartbeat=120, barrier_ms=2000)
     assert first.status == TRY_AGAIN, first.stderr
     assert "another process has not written its part of a checkpoint" in last_words(first)
     assert "the same launch resumes from the last checkpoint" in last_words(first)
@@ -94,6 +80,6 @@ def test_failed_barrier_asks_for_another_launch(tmp_path: Path) -> None:
 
 def test_both_write(tmp_path: Path) -> None:
     """Both processes write their part if no disk is full."""
-    ended = ends(save(tmp_path / "checkpoints"))
+    ended = save(tmp_path / "checkpoints")
     assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
     assert (tmp_path / "checkpoints" / "1" / "manifest.json").exists()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import h5py
@@ -23,6 +20,7 @@ from elmo_jax.embedding.lines import scan
 from elmo_jax.embedding.output import Output, Settings
 from elmo_jax.words import split_words
 from tests.embedding.published import OPTIONS, SKIP, WEIGHTS, read
+from tests.end_to_end.commands import Commands, stopped_when, wait
 
 TEXT = 'The cat sat .\n\na/b and "q" …\r\n  \none\nw w w w w w w w w w w w\nThe cat\tsat  .'
 
@@ -162,17 +160,13 @@ def test_an_interrupted_run_goes_on(bilm, text, tmp_path, monkeypatch, state):
 
 def test_a_killed_command_goes_on(tmp_path):
     text, out = tmp_path / "many.txt", tmp_path / "vectors.hdf5"
-    text.write_text("".join(f"line {i} of the text , number {i % 7}\n" for i in range(40_000)))
-    arguments = [sys.executable, "-m", "elmo_jax", "embed", str(WEIGHTS), str(text), str(out), "--layers", "top"]
-    arguments += ["--options", str(OPTIONS)]
+    text.write_text("".join(f"line {i} of the text , number {i % 7}\n" for i in range(20_000)))
+    commands = Commands(tmp_path)
+    arguments = ["embed", str(WEIGHTS), str(text), str(out), "--layers", "top", "--options", str(OPTIONS)]
     parts = tmp_path / "vectors.hdf5.parts"
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(list(parts.glob("*.hdf5"))) < 2:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process = commands.start(*arguments)
+    assert stopped_when(process, lambda: len(list(parts.glob("*.hdf5"))) >= 2, signal.SIGKILL)
+    assert wait(process).status == -signal.SIGKILL
     kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.hdf5")}
     assert kept and not out.exists()
     # To shorten the wait, the rest of the text is removed, also from the description of the job.
@@ -181,8 +175,8 @@ def test_a_killed_command_goes_on(tmp_path):
     job = json.loads((parts / "job.json").read_text())
     job["lines"], job["sentences"] = scan(text)
     (parts / "job.json").write_text(json.dumps(job, indent=1))
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert f"{lines:,} lines to" in done.stdout and "embedding" in done.stderr
+    done = commands.run(*arguments)
+    assert done.status == 0 and f"{lines:,} lines to" in done.stdout and "embedding" in done.stderr
     found, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))
     assert len(found) == lines
     for number in (0, 1, 1023, 1024, lines - 1):

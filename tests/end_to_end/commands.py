@@ -10,10 +10,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,12 +24,11 @@ from etils import epath
 from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.checkpoints.trees import saved_tree
 from elmo_jax.cli import main as main_module
-from tests.end_to_end.forked import SERVER, Forked
+from tests.end_to_end.forked import COMMAND, SERVER, Forked
 from tests.environment import xla_flags
 
 STEPS = 120  # of the uninterrupted run
 ENOUGH_SECONDS = 900  # a process that takes longer is considered to hang
-REAL = ("env",)  # the command line before the command if it is not forked (forked.py)
 
 EXPERIMENT = '''\
 """A biLM small enough to train in a second."""
@@ -89,18 +86,17 @@ class Commands:
         return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags(devices), "COLUMNS": "120"}
 
     def start(
-        self, *arguments: str | Path, devices: int = 1, under: Sequence[str] = (), **streams: int
-    ) -> subprocess.Popen[str] | Forked:
-        """Starts the command: `python -m elmo_jax` where it is started `under` another, and else a fork.
+        self, *arguments: str | Path, devices: int = 1, largest_file: int | None = None, **streams: int
+    ) -> Forked:
+        """Starts the command, in which no file may grow over `largest_file` bytes.
 
         `streams` may be descriptors for `stdout` and `stderr`.
         """
-        environment = self.environment(devices)
-        if not under:
-            return Forked(SERVER, list(map(str, arguments)), self.folder, environment, **streams)
-        command = [*under, sys.executable, "-m", "elmo_jax", *map(str, arguments)]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
-        return subprocess.Popen(command, cwd=self.folder, env=environment, text=True, **streams)
+        return self.call(COMMAND, *map(str, arguments), devices=devices, largest_file=largest_file, **streams)
+
+    def call(self, function: str, *arguments: object, devices: int = 1, **options: Any) -> Forked:
+        """Starts a process that calls a function, "module:name"; `options` are those of `Forked`."""
+        return Forked(SERVER, (function, arguments), self.folder, self.environment(devices), **options)
 
     def run(self, *arguments: str | Path, **options: Any) -> Ended:
         """Runs the command to its end; `options` are those of `start`."""
@@ -147,7 +143,7 @@ def pretrain_arguments(workdir: Path, *overrides: str) -> list[str]:
     return ["pretrain", "--config", "small.py", "--workdir", str(workdir), *overrides]
 
 
-def wait(process: subprocess.Popen[str] | Forked) -> Ended:
+def wait(process: Forked) -> Ended:
     """The end of a process."""
     try:
         stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
@@ -156,9 +152,7 @@ def wait(process: subprocess.Popen[str] | Forked) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
-def stopped_when(
-    process: subprocess.Popen[str] | Forked, condition: Callable[[], bool], number: int, delay: float = 0
-) -> bool:
+def stopped_when(process: Forked, condition: Callable[[], bool], number: int, delay: float = 0) -> bool:
     """Sends a signal `delay` seconds after a condition is seen; without a delay, while it holds.
 
     Returns: false where the process had ended before.
@@ -178,7 +172,7 @@ def stopped_when(
             process.send_signal(number)
             process.send_signal(signal.SIGCONT)
             return alive
-        time.sleep(0.0005)
+        time.sleep(0.002)
     return False
 
 

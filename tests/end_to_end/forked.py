@@ -1,8 +1,8 @@
-"""The command in processes that are forked from one that has imported it.
+"""Commands and functions in processes that are forked from one that has imported what they need.
 
 Importing JAX, Flax, Orbax and Matplotlib takes as long as training the small experiment. A server process imports them
 once, uses none of them, and forks for every command. A forked process is one as any other: it has its own arguments,
-folder, environment, output and signals, and ends as Python ends.
+folder, environment, output, signals and limits, and ends as Python ends.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -20,40 +22,68 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from tests.end_to_end import forked
-arguments = forked.serve(int(sys.argv[1]))
-from elmo_jax.cli.main import main
-sys.exit(main(arguments))
+function, arguments = forked.serve(int(sys.argv[1]))
+sys.exit(function(*arguments))
 """
+COMMAND = "elmo_jax.cli.main:main"
 LARGEST = 1 << 17  # the largest size of a request in bytes, including its environment
 MODULES = (
     "elmo_jax.checkpoints.export",
+    "elmo_jax.config_file",
     "elmo_jax.data.prepare.pipeline",
     "elmo_jax.data.prepare.corpus_table",
     "elmo_jax.embedding.convert",
+    "elmo_jax.embedding.file",
+    "elmo_jax.embedding.words_file",
     "elmo_jax.finetuning.finetune",
     "elmo_jax.training.evaluate_text",
     "elmo_jax.training.launch",
+    "jaxlib.mlir.dialects.mhlo",
     "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "ml_collections.config_flags",
+    "PIL.JpegImagePlugin",
+    "sacremoses",
+    "sentencex",
+    "tensorflow_datasets",
 )
 
 
 class Forked:
     """A command that runs, as a `subprocess.Popen` whose output is read at the end."""
 
-    def __init__(self, server: Server, arguments: Sequence[str], folder: Path, environment: dict[str, str], **streams):
-        """Starts it; `streams` may be descriptors for `stdout` and `stderr`, which are not read here."""
+    def __init__(
+        self,
+        server: Server,
+        function: tuple[str, Sequence[object]],
+        folder: Path,
+        environment: dict[str, str],
+        largest_file: int | None = None,
+        **streams: int,
+    ):
+        """Starts it.
+
+        Args:
+          server: the process to fork.
+          function: a function, "module:name", and the arguments that it is called with; what it returns is the status.
+          folder: the current folder.
+          environment: all variables.
+          largest_file: the size in bytes over which no file may grow, as on a disk that is full.
+          **streams: descriptors for `stdout` and `stderr`, which are then not read here.
+        """
         self._files = [None if name in streams else tempfile.TemporaryFile() for name in ("stdout", "stderr")]
         given = [streams.get(name) or file for name, file in zip(("stdout", "stderr"), self._files, strict=True)]
         self._status, status = os.pipe()
         server.request(
-            {"arguments": list(arguments), "folder": str(folder), "environment": environment},
+            {"function": function, "folder": str(folder), "environment": environment, "largest_file": largest_file},
             [stream if isinstance(stream, int) else stream.fileno() for stream in given] + [status],
         )
         os.close(status)
@@ -141,8 +171,8 @@ class Server:
 SERVER = Server()
 
 
-def serve(descriptor: int) -> list[str]:
-    """Forks at each request that comes from a socket; returns, in the forked process alone, the command's arguments."""
+def serve(descriptor: int) -> tuple[Callable[..., object], list[Any]]:
+    """Forks at each request that comes from a socket; returns, in the forked process alone, what it is to call."""
     _import()
     requests, running = socket.socket(fileno=descriptor), {}
     awake, wake = socket.socketpair()
@@ -184,11 +214,12 @@ def _import() -> None:
     """Imports what commands import when they are run."""
     for module in MODULES:
         importlib.import_module(module)
+    gc.freeze()  # the collector of a forked process would write into every page of these modules
     assert len(os.listdir("/proc/self/task")) == 1, "a process of several threads cannot be forked"
 
 
-def _become(request: dict[str, object], output: int, errors: int) -> list[str]:
-    """Makes this process one that was started so."""
+def _become(request: dict[str, Any], output: int, errors: int) -> tuple[Callable[..., object], list[Any]]:
+    """Makes this process one that was started so; returns the function and its arguments."""
     for descriptor, number in ((output, 1), (errors, 2)):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -198,5 +229,11 @@ def _become(request: dict[str, object], output: int, errors: int) -> list[str]:
     sys.path[0] = os.getcwd()
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv = ["elmo-jax", *request["arguments"]]
-    return request["arguments"]
+    if request["largest_file"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"], resource.RLIM_INFINITY))
+    name, arguments = request["function"]
+    if name == COMMAND:
+        sys.argv = ["elmo-jax", *arguments]
+        arguments = [arguments]
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function), arguments

@@ -16,15 +16,14 @@ from tests.end_to_end.commands import (
     saved_arrays,
 )
 
-# A longer write fails, as on a full disk. In blocks of 512 bytes: more than the metrics of the small run, less than a
-# checkpoint of it.
-ONLY_SMALL_FILES = ("sh", "-c", 'ulimit -f 80; exec "$@"', "sh")
+# In bytes: more than the metrics of the small run, less than a checkpoint of it.
+LARGEST_FILE = 40_960
 
 
 def test_full_disk(commands: Commands, half: Path, whole: Path) -> None:
     good = checkpoint_steps(half)
     before = files(half / "checkpoints")
-    failed = commands.pretrain(half, under=ONLY_SMALL_FILES)
+    failed = commands.pretrain(half, largest_file=LARGEST_FILE)
     next_step = good[-1] // 10 * 10 + 10
     for words in (f"step {next_step} could not be saved", f"last good checkpoint is that of step {good[-1]}"):
         assert words in failed.complaint
@@ -39,7 +38,7 @@ def test_full_disk(commands: Commands, half: Path, whole: Path) -> None:
 
 
 def test_full_disk_at_the_first_checkpoint(commands: Commands, corpus: Path, tmp_path: Path) -> None:
-    failed = commands.pretrain(tmp_path / "run", under=ONLY_SMALL_FILES)
+    failed = commands.pretrain(tmp_path / "run", largest_file=LARGEST_FILE)
     assert "step 10 could not be saved" in failed.complaint and "no earlier checkpoint" in failed.complaint
     assert checkpoint_steps(tmp_path / "run") == [] and not being_saved(tmp_path / "run")
 

@@ -1,15 +1,18 @@
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from elmo_jax.data.prepare import pieces
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.errors import UserError
+from tests.end_to_end.commands import Commands, Forked, wait
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -28,44 +31,51 @@ def documents(tmp_path: Path) -> Path:
 
 # A real process is interrupted at a known place, where it waits: after a number of chunks and blocks.
 
-RUN = """
-import sys, time
-from pathlib import Path
-from elmo_jax.data.prepare import pipeline as module, progress
-out, workers, pause_after, *sources = sys.argv[1:]
-done, add = 0, progress.Progress.add
-def add_and_pause(self, words):
-    global done
-    add(self, words)
-    done += 1
-    if done == int(pause_after):
-        Path(out + ".paused").touch()
-        while True:  # one long sleep could begin just after a signal, and would not be interrupted
-            time.sleep(0.01)
-progress.Progress.add = add_and_pause
-if __name__ == "__main__":
-    module.prepare(sources, out, workers=int(workers), heldout_fraction=0.2)
-"""
+SETTINGS: dict[str, Any] = {"heldout_fraction": 0.2, "progress": False}
 NEVER = 0
 
 
-@pytest.fixture
-def two_files(tmp_path: Path) -> list[str]:
-    """Writes six megabytes in two files, which give six chunks and about 800 blocks."""
-    text = "".join(f"line {i} of the text , which goes on and on\n" for i in range(60_000))
+def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[str]) -> None:
+    """Prepares the sources in a session of its own, in chunks of a tenth of the size, and waits after some of them."""
+    os.setsid()
+    done, add = 0, Progress.add
+
+    def add_and_pause(self: Progress, words: int) -> None:
+        nonlocal done
+        add(self, words)
+        done += 1
+        if done == pause_after:
+            Path(out + ".paused").touch()
+            while True:  # one long sleep could begin just after a signal, and would not be interrupted
+                time.sleep(0.01)
+
+    with mock.patch.object(Progress, "add", add_and_pause), mock.patch.object(pieces, "CHUNK_BYTES", (1 << 20) // 10):
+        prepare(sources, out, workers=workers, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def two_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Writes two files, which give six chunks and about 80 blocks."""
+    folder = tmp_path_factory.mktemp("two_files")
+    text = "".join(f"line {i} of the text , which goes on and on\n" for i in range(6_000))
     for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text(text)
-    return [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+        (folder / name).write_text(text)
+    return [str(folder / "a.txt"), str(folder / "b.txt")]
 
 
-def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> subprocess.Popen[bytes]:
-    (out.parent.parent / "run.py").write_text(RUN)
-    command = [sys.executable, str(out.parent.parent / "run.py"), str(out), str(workers), str(pause_after)]
-    with (out.parent.parent / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen([*command, *sources], stderr=errors, start_new_session=True)
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, two_files: list[str]) -> dict[str, bytes]:
+    """The files of a corpus that was prepared without a stop, in whole chunks."""
+    return files(prepare(two_files, tmp_path_factory.mktemp("straight") / "out", workers=1, **SETTINGS).path)
+
+
+def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> Forked:
+    """Starts a process; returns it once it waits, unless it never does."""
+    function = "tests.data.prepare.test_prepare_interrupted:prepare_and_pause"
+    process = Commands(out.parent).call(function, str(out), workers, pause_after, sources)
     paused = Path(f"{out}.paused")
     while pause_after and process.poll() is None and not paused.exists():
-        time.sleep(0.001)
+        time.sleep(0.002)
     paused.unlink(missing_ok=True)
     return process
 
@@ -73,17 +83,16 @@ def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> subp
 @pytest.mark.parametrize(
     ("stop", "workers", "pause_after"),
     [
-        (signal.SIGKILL, 1, 2),
         (signal.SIGKILL, 2, 4),
-        (signal.SIGKILL, 2, 300),
+        (signal.SIGKILL, 1, 30),
         (signal.SIGTERM, 2, 2),
-        (signal.SIGTERM, 1, 500),
+        (signal.SIGTERM, 1, 50),
         (signal.SIGINT, 2, 6),  # the workers wait for more
         (signal.SIGINT, 1, 8),
     ],
 )
 def test_stopped_process_leaves_nothing_and_can_be_repeated(
-    tmp_path: Path, two_files: list[str], stop: int, workers: int, pause_after: int
+    tmp_path: Path, two_files: list[str], straight: dict[str, bytes], stop: int, workers: int, pause_after: int
 ) -> None:
     out = tmp_path / "base" / "out"
     out.parent.mkdir()
@@ -93,15 +102,14 @@ def test_stopped_process_leaves_nothing_and_can_be_repeated(
         os.killpg(process.pid, stop)  # as a terminal does, which sends it to the workers too
     else:
         process.send_signal(stop)
-    assert process.wait(timeout=300) != 0
-    assert (tmp_path / "errors.txt").read_text().count("Traceback") == (stop == signal.SIGINT)
+    ended = wait(process)
+    assert ended.status != 0 and ended.stderr.count("Traceback") == (stop == signal.SIGINT)
     left = [] if stop != signal.SIGKILL else [".out.partial"]
     assert [p.name for p in out.parent.iterdir()] == left
-    assert start(out, workers, NEVER, two_files).wait(timeout=300) == 0
+    again = wait(start(out, workers, NEVER, two_files))
+    assert again.status == 0, again.stderr
     assert [p.name for p in out.parent.iterdir()] == ["out"]
-    settings = {"heldout_fraction": 0.2, "progress": False, "workers": 1}
-    straight = prepare(two_files, tmp_path / "straight", **settings)  # type: ignore[arg-type]
-    assert files(out) == files(straight.path)
+    assert files(out) == straight
 
 
 def test_workers_end_with_their_process(tmp_path: Path, two_files: list[str]) -> None:
@@ -110,7 +118,7 @@ def test_workers_end_with_their_process(tmp_path: Path, two_files: list[str]) ->
     workers = children(process.pid)
     assert workers
     process.kill()
-    process.wait()
+    wait(process)
     deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -135,22 +143,20 @@ def test_exception_leaves_nothing(documents: Path, monkeypatch: pytest.MonkeyPat
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def prepare_or_complain(source: str, out: str) -> None:
+    """Prints the mistake."""
+    try:
+        prepare([source], out, workers=1, progress=False)
+    except UserError as error:
+        print(error)
+
+
 def test_full_disk_is_one_line_and_leaves_nothing(documents: Path) -> None:
-    code = """
-import resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
-from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.errors import UserError
-try:
-    prepare([sys.argv[1]], sys.argv[2], workers=1, progress=False)
-except UserError as error:
-    print(error)
-"""
     out = documents.parent / "out"
+    function = "tests.data.prepare.test_prepare_interrupted:prepare_or_complain"
     for limit in (500, 50_000):  # at the spool, and at the blocks
-        arguments = [str(documents), str(out), str(limit)]
-        done = subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True)
+        done = wait(Commands(out.parent).call(function, str(documents), str(out), largest_file=limit))
+        assert done.status == 0 and done.stderr == ""
         assert f"{out}: cannot be written" in done.stdout and done.stdout.count("\n") == 1
         assert sorted(p.name for p in documents.parent.iterdir()) == ["documents"]
 
