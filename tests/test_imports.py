@@ -75,21 +75,18 @@ def test_imports_point_one_way():
             assert same_side or rank(other) < rank(part), f"{path.relative_to(PACKAGE)} imports elmo_jax.{other}"
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        ("import elmo_jax; elmo_jax.load_bilm", ("elmo_jax.training", "tensorflow", "torch", "optax")),
-        (
-            "import elmo_jax.training.loop, elmo_jax.data.prepare.pipeline, elmo_jax.cli.main",
-            ("tensorflow", "torch", "pandas"),
-        ),
+def test_heavy_packages_stay_out():
+    """One process imports more and more."""
+    stages = (
         ("import elmo_jax.cli.main", ("jax", "numpy")),
-    ],
-)
-def test_heavy_packages_stay_out(statement, absent):
-    code = f"import sys; {statement}; print(*[name for name in {absent} if name in sys.modules])"
+        ("import elmo_jax; elmo_jax.load_bilm", ("elmo_jax.training", "tensorflow", "torch", "optax")),
+        ("import elmo_jax.training.loop, elmo_jax.data.prepare.pipeline", ("tensorflow", "torch", "pandas")),
+    )
+    code = "import sys"
+    for statement, absent in stages:
+        code += f"; {statement}; print(*[name for name in {absent} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert done.stdout.splitlines() == [""] * len(stages)
 
 
 def test_no_private_parts_of_jax_and_nothing_outside_the_package():

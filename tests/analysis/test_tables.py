@@ -60,7 +60,7 @@ def script(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 def run(folder: Path, name: str, *arguments: str) -> str:
     """Runs the real command and returns what it prints."""
-    return run_experiment(folder, str(ROOT / "experiments" / "paper" / name), *arguments)
+    return run_experiment(folder, ROOT / "experiments" / "paper" / name, *arguments)
 
 
 def test_table_4(folder: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from tests.environment import xla_flags
+from tests.end_to_end.commands import Commands, wait
 
 ROOT = Path(__file__).parents[2]
-ENOUGH_SECONDS = 600  # a process that takes longer is considered to hang
 # Two sentences with comments, a multiword token and an empty node.
 PECULIAR = """\
 # newdoc id = made-up
@@ -48,17 +46,15 @@ def plain_sentences(number: int, seed: int) -> str:
     return text
 
 
-def run_experiment(folder: Path, *command: str) -> str:
-    """Returns what `python COMMAND` prints in the folder."""
-    settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(1)}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=ENOUGH_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
+def run_experiment(folder: Path, script: Path, *arguments: str) -> str:
+    """Returns what `python SCRIPT ARGUMENTS` prints in the folder."""
+    done = wait(Commands(folder).call("tests.analysis.treebank:as_main", str(script), *arguments))
+    assert done.status == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout
+
+
+def as_main(script: str, *arguments: str) -> None:
+    """Runs a script as Python does."""
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")

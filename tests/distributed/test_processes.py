@@ -1,54 +1,58 @@
 """Tests how processes find each other: by three options, by a launcher's environment, or not at all."""
 
+import argparse
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from elmo_jax.cli.options import add_process_options
 from elmo_jax.cli.values import Parser
+from elmo_jax.distributed import initialize
 from elmo_jax.distributed.initialize import connected
-from elmo_jax.errors import TRY_AGAIN, UserError
+from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status
 from tests.distributed.pods import free_port
+from tests.end_to_end.forked import ROOT, SERVER, Forked
 
-PROGRAM = """
-import sys
-from elmo_jax.cli.options import add_process_options
-from elmo_jax.distributed import initialize as processes
-from elmo_jax.errors import PeerLost, exit_status
-import argparse
-parser = argparse.ArgumentParser()
-add_process_options(parser)
-parser.add_argument("--patience", type=int, default=processes.START_SECONDS)
-options = parser.parse_args()
-processes.START_SECONDS = options.patience
-try:
-    with processes.connected(options.coordinator, options.processes, options.process, options.heartbeat):
-        import jax
-        print("process", jax.process_index(), "of", jax.process_count(), jax.distributed.is_initialized())
-except PeerLost as error:  # as the command does
-    print(f"elmo-jax: {error}", file=sys.stderr)
-    sys.exit(exit_status(error))
-"""
 LAUNCHERS = ("SLURM_", "OMPI_", "KUBERNETES_", "TPU_", "MEGASCALE_", "JOB_COMPLETION_INDEX", "JAX_COORDINATOR")
 
 
-def start(*flags: str, **environment: str) -> subprocess.Popen[str]:
+def join(*flags: str) -> None:
+    """Joins the other processes, and prints which one this is."""
+    parser = argparse.ArgumentParser()
+    add_process_options(parser)
+    options = parser.parse_args(flags)
+    try:
+        with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+            print("process", jax.process_index(), "of", jax.process_count(), jax.distributed.is_initialized())
+    except PeerLost as error:  # as the command does
+        print(f"elmo-jax: {error}", file=sys.stderr)
+        sys.exit(exit_status(error))
+
+
+def impatient(*flags: str) -> None:
+    """Joins the others, and waits for them for a second."""
+    initialize.START_SECONDS = 1
+    join(*flags)
+
+
+def clean(variables: dict[str, str]) -> dict[str, str]:
+    """The environment of one device without a launcher, and some variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return kept | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"} | variables
+
+
+def start(*flags: str, function: str = "join", **environment: str) -> Forked:
     """A process that joins the others, says who it is, and ends."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *flags],
-        env=clean | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    name = f"tests.distributed.test_processes:{function}"
+    return Forked(SERVER, (name, flags), ROOT, clean(environment))
 
 
-def told(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
+def told(process: Forked, status: int = 0) -> tuple[str, str]:
     """Returns what a process says of itself, and the last line of its errors."""
     out, errors = process.communicate(timeout=240)
     assert process.returncode == status, (process.returncode, out, errors)
@@ -81,8 +85,19 @@ def test_tpu_pod(tmp_path: Path) -> None:
     pod = {"TPU_LIBRARY_PATH": str(library), "JAX_FORCE_TPU_INIT": "1", "TPU_WORKER_HOSTNAMES": "127.0.0.1,127.0.0.1"}
     pod |= {"MEGASCALE_COORDINATOR_ADDRESS": "127.0.0.1", "MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
     port = str(free_port())
-    both = [start(**pod, TPU_WORKER_ID=worker, JAX_COORDINATOR_PORT=port) for worker in ("0", "1")]
-    assert [told(process)[0] for process in both] == ["process 0 of 2 True", "process 1 of 2 True"]
+    code = "from tests.distributed.test_processes import join; join()"
+    both = [
+        subprocess.Popen(  # JAX looks for a TPU when it is imported
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=clean(pod | {"TPU_WORKER_ID": worker, "JAX_COORDINATOR_PORT": port}),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for worker in ("0", "1")
+    ]
+    told = [process.communicate(timeout=240)[0].splitlines()[-1] for process in both]
+    assert told == ["process 0 of 2 True", "process 1 of 2 True"]
 
 
 def test_pod_of_an_indexed_job_that_cannot_ask_kubernetes() -> None:
@@ -94,12 +109,13 @@ def test_pod_of_an_indexed_job_that_cannot_ask_kubernetes() -> None:
 
 def test_others_do_not_come() -> None:
     """Two launches, of each of which one process is missing."""
-    flags = ("--processes", "2", "--patience", "3")
+    flags = ("--processes", "2")
     lonely = [
-        start(*flags, "--coordinator", f"127.0.0.1:{free_port()}", "--process", process) for process in ("0", "1")
+        start(*flags, "--coordinator", f"127.0.0.1:{free_port()}", "--process", process, function="impatient")
+        for process in ("0", "1")
     ]
     for process in lonely:
-        assert told(process, status=TRY_AGAIN)[1] == "elmo-jax: the other processes did not come within 3 seconds"
+        assert told(process, status=TRY_AGAIN)[1] == "elmo-jax: the other processes did not come within 1 seconds"
 
 
 def test_port_in_use() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from elmo_jax import environment
 from elmo_jax.config import LSTMConfig
 from elmo_jax.distributed.processors import devices_for
 from elmo_jax.environment import available_cores
+from tests.end_to_end.commands import wait
+from tests.end_to_end.forked import SERVER, Forked
 
 SMALL, LARGE = LSTMConfig(cells=256, projection=64), LSTMConfig(cells=512, projection=256)
 
@@ -50,11 +53,14 @@ print(jax.device_count(), jax.config.values["jax_cpu_enable_async_dispatch"])
 
 def devices_after(settings, before=""):
     clean = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    command = [sys.executable, "-c", PROGRAM.format(before=before)]
-    environment = clean | {"JAX_PLATFORMS": "cpu"} | settings
-    devices, asynchronous = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    ).stdout.split()
+    code, environment = PROGRAM.format(before=before), clean | {"JAX_PLATFORMS": "cpu"} | settings
+    if "JAX_NUM_CPU_DEVICES" in settings:  # JAX reads it when it is imported
+        output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    else:
+        ended = wait(Forked(SERVER, ("builtins:exec", [code]), Path(), environment))
+        assert ended.status == 0, ended.stderr
+        output = ended.stdout
+    devices, asynchronous = output.split()
     assert asynchronous == "False"  # programs of one device run in the first thread
     return int(devices)
 

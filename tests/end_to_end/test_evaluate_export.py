@@ -93,7 +93,7 @@ def test_files_of_words_that_are_refused(commands: Commands, whole: Path, text: 
         ("<S>\n</S>\n<UNK>\nzzyzx\n", "has no word of the biLM's vocabulary, so all words would count as <UNK>"),
     ):
         (tmp_path / "words.txt").write_text(content)
-        ended = commands.run("evaluate", whole, "--data", text, "--vocab", tmp_path / "words.txt")
+        ended = commands.inside("evaluate", whole, "--data", text, "--vocab", tmp_path / "words.txt")
         assert f"words.txt: {complaint}" in ended.complaint
 
 
@@ -121,14 +121,14 @@ def test_sentences_of_a_prepared_corpus(commands: Commands, whole: Path, corpus:
 
 
 def test_corpus_of_another_vocabulary_is_refused(commands: Commands, whole: Path, tmp_path: Path) -> None:
-    made = commands.run("prepare", "text", "--out", tmp_path / "other", "--vocab-size", "500", "--workers", "1")
+    made = commands.inside("prepare", "text", "--out", tmp_path / "other", "--vocab-size", "500", "--workers", "1")
     assert made.status == 0
-    complaint = commands.run("evaluate", whole, "--data", tmp_path / "other").complaint
+    complaint = commands.inside("evaluate", whole, "--data", tmp_path / "other").complaint
     assert f"{tmp_path / 'other'}: prepared with another vocabulary" in complaint
 
 
 def test_evaluate_text_that_is_not_there(commands: Commands, whole: Path, tmp_path: Path) -> None:
-    assert "nowhere.txt: no such file" in commands.run("evaluate", whole, "--data", "nowhere.txt").complaint
+    assert "nowhere.txt: no such file" in commands.inside("evaluate", whole, "--data", "nowhere.txt").complaint
 
 
 def test_exports(commands: Commands, whole: Path, stopped: Path, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_help(commands: Commands, command: list[str]) -> None:
 
 def test_installed_script_is_the_same_command(commands: Commands) -> None:
     script = Path(sys.executable).with_name("elmo-jax")
-    for arguments in (["--help"], ["pretrain", "--help"]):
-        shown = subprocess.run([script, *arguments], env=commands.environment(), capture_output=True, text=True)
-        assert shown.returncode == 0
-        assert shown.stdout == commands.run(*arguments).stdout
+    arguments = ["pretrain", "--help"]
+    shown = subprocess.run([script, *arguments], env=commands.environment(), capture_output=True, text=True)
+    assert shown.returncode == 0
+    assert shown.stdout == commands.run(*arguments).stdout

@@ -38,34 +38,61 @@ class TinyText(tfds.core.GeneratorBasedBuilder):
 for config in ("one", "named", "two", "none"):
     TinyText(config=config, file_format="array_record").download_and_prepare()
 """
+# Prints one line per name: what is read of the source, or the mistake.
 READ = """
 import sys
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Errors, tokenise
 from elmo_jax.errors import UserError
-try:
-    source, = open_sources([sys.argv[1]], TextOptions())
-    for chunk in chunks([source], Errors.STRICT):
-        found = tokenise(chunk)
-        documents = sum(piece.starts_document for piece in chunk.pieces)
-        print(source.format, documents, len(found.lengths), " ".join(sorted(found.types)))
-except UserError as error:
-    print(error)
+for name in sys.argv[1:]:
+    try:
+        source, = open_sources([name], TextOptions())
+        read = [source.format]
+        for chunk in chunks([source], Errors.STRICT):
+            found = tokenise(chunk)
+            documents = sum(piece.starts_document for piece in chunk.pieces)
+            read += [documents, len(found.lengths), *sorted(found.types)]
+        print(*read)
+    except UserError as error:
+        print(error)
 assert "tensorflow" not in sys.modules
 """
-
-
+# Prints one line per list of names: nothing, or the mistake.
 OPEN = """
 import sys
 from elmo_jax.data.prepare.sources import TextOptions, check_read_once, open_sources
 from elmo_jax.errors import UserError
 
-try:
-    check_read_once(open_sources(sys.argv[1:], TextOptions()))
-except UserError as error:
-    print(error)
+for names in sys.argv[1:]:
+    try:
+        check_read_once(open_sources(names.split(), TextOptions()))
+        print()
+    except UserError as error:
+        print(error)
 """
+READS = {
+    "tfds:tiny_text/one": "raw 40 40 , . 0 1 10 11 12",
+    "TFDS:tiny_text/one:test": "raw 3 3 , . 0 1 2 Body é",
+    "tfds:tiny_text/one:1.0.0:test": "raw 3 3 , . 0 1 2 Body é",
+    "tfds:tiny_text/one:train[:10%]": "raw 4 4 ",
+    "tfds:tiny_text/named:test": "raw 3 6 , . 0 1 2 Text Two is it",
+    "tfds:tiny_text/two": "expected one text feature, or one called text; the dataset has body (Text), title",
+    "tfds:tiny_text/none": "expected one text feature, or one called text; the dataset has label",
+    "tfds:tiny_text/one:validation": "no split 'validation'; the dataset has train, test",
+    "tfds:no_such_text": "TFDS has no dataset of this name",
+    "tfds:": "expected tfds:NAME or tfds:NAME:SPLIT",
+}
+SHARES = "{two}: shares examples with {one}; name splits that do not overlap"
+TWICE = "{one}: names some examples twice; name splits that do not overlap"
+SPLITS = {
+    ("train+train[:10%]",): TWICE,
+    ("train", "train[:10%]"): SHARES,
+    ("train[:10%]", "train[10%:]"): "",
+    ("train[:20]", "test+train[19:]"): SHARES,
+    ("train", "test"): "",
+    ("train", "all"): SHARES,
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,25 +108,11 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("tfds:tiny_text/one", "raw 40 40 , . 0 1 10 11 12"),
-        ("TFDS:tiny_text/one:test", "raw 3 3 , . 0 1 2 Body é"),
-        ("tfds:tiny_text/one:1.0.0:test", "raw 3 3 , . 0 1 2 Body é"),
-        ("tfds:tiny_text/one:train[:10%]", "raw 4 4 "),
-        ("tfds:tiny_text/named:test", "raw 3 6 , . 0 1 2 Text Two is it"),
-        ("tfds:tiny_text/two", "expected one text feature, or one called text; the dataset has body (Text), title"),
-        ("tfds:tiny_text/none", "expected one text feature, or one called text; the dataset has label"),
-        ("tfds:tiny_text/one:validation", "no split 'validation'; the dataset has train, test"),
-        ("tfds:no_such_text", "TFDS has no dataset of this name"),
-        ("tfds:", "expected tfds:NAME or tfds:NAME:SPLIT"),
-    ],
-)
-def test_tfds(tfds_folder: Path, name: str, expected: str) -> None:
-    done = run(tfds_folder, "-c", READ, name)
-    assert expected in done.stdout and done.stdout.count("\n") == 1
+def test_tfds(tfds_folder: Path) -> None:
+    done = run(tfds_folder, "-c", READ, *READS)
     assert done.stderr == ""
+    for line, (name, expected) in zip(done.stdout.splitlines(), READS.items(), strict=True):
+        assert expected in line, name
 
 
 def test_a_split_is_compared_before_the_download(tfds_folder: Path) -> None:
@@ -111,26 +124,13 @@ def test_a_split_is_compared_before_the_download(tfds_folder: Path) -> None:
     assert done.stdout == "tfds:tiny_text/one:foo: no split 'foo'; the dataset has train, test\n"
 
 
-def test_a_split_that_names_examples_twice_is_refused(tfds_folder: Path) -> None:
-    done = run(tfds_folder, "-c", OPEN, "tfds:tiny_text/one:train+train[:10%]")
-    assert "train+train[:10%]: names some examples twice; name splits that do not overlap" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "shared"),
-    [
-        ("train", "train[:10%]", True),
-        ("train[:10%]", "train[10%:]", False),
-        ("train[:20]", "test+train[19:]", True),
-        ("train", "test", False),
-        ("train", "all", True),
-    ],
-)
-def test_examples_are_not_read_twice(tfds_folder: Path, one: str, two: str, shared: bool) -> None:
-    names = [f"tfds:tiny_text/one:{split}" for split in (one, two)]
-    done = run(tfds_folder, "-c", OPEN, *names)
-    expected = f"{names[1]}: shares examples with {names[0]}; name splits that do not overlap"
-    assert done.stdout.strip() == (expected if shared else "")
+def test_examples_are_not_read_twice(tfds_folder: Path) -> None:
+    names = [[f"tfds:tiny_text/one:{split}" for split in splits] for splits in SPLITS]
+    lines = run(tfds_folder, "-c", OPEN, *map(" ".join, names)).stdout.splitlines()
+    expected = [
+        message.format(one=one, two=" ".join(two)) for (one, *two), message in zip(names, SPLITS.values(), strict=True)
+    ]
+    assert lines == expected
 
 
 def test_tfds_prepared_for_tensorflow_says_what_to_do(tfds_folder: Path, tmp_path: Path) -> None:
