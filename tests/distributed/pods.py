@@ -20,7 +20,7 @@ from tests.end_to_end.commands import (
 )
 
 HEARTBEAT_SECONDS = "10"
-STEPS = 60  # the number of steps of every run that is not stopped
+STEPS = 50  # the number of steps of every run that is not stopped
 # Another order of sums changes the last bits, which training amplifies, the less the lower the learning rate is.
 SLOWLY = "--config.train.optimizer.learning_rate=0.05"
 

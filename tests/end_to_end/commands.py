@@ -27,7 +27,7 @@ from elmo_jax.cli import main as main_module
 from tests.end_to_end.forked import COMMAND, SERVER, Forked
 from tests.environment import xla_flags
 
-STEPS = 120  # of the uninterrupted run
+STEPS = 80  # of the uninterrupted run
 ENOUGH_SECONDS = 900  # a process that takes longer is considered to hang
 
 EXPERIMENT = '''\

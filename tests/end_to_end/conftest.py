@@ -97,7 +97,7 @@ def _terminate(commands: Commands) -> Ended:
     for _ in range(5):  # it may be complete before the signal arrives
         shutil.rmtree(run, ignore_errors=True)
         process = commands.start(*pretrain_arguments(run))
-        stopped_when(process, lambda: 45 <= steps_trained(run) < 70, signal.SIGTERM)
+        stopped_when(process, lambda: 45 <= steps_trained(run) < 65, signal.SIGTERM)
         ended = wait(process)
         if not (run / "result.json").exists():
             break

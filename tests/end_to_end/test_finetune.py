@@ -11,6 +11,7 @@ import pytest
 import elmo_jax
 from elmo_jax.data.corpus import Corpus
 from tests.end_to_end.commands import (
+    STEPS,
     Commands,
     Ended,
     being_saved,
@@ -186,7 +187,7 @@ def test_history_is_a_chain(domain: Commands, untrained: Ended, run: Path, whole
     tuned, first = bilm_of(run)[1], bilm_of(whole)[1]
     assert info["finetuned_from"] == tuned
     assert tuned["finetuned_from"] == first and "finetuned_from" not in first
-    assert (info["steps"], tuned["steps"], first["steps"]) == (0, 40, 120)
+    assert (info["steps"], tuned["steps"], first["steps"]) == (0, 40, STEPS)
     assert tuned["corpus_sources"] == ["domain"] and first["corpus_sources"] == ["text"]
     assert tuned["experiment"] == "tuned" and tuned["settings"]["train"]["steps"] == 40
     ended = domain.run("export", run, "--step", "40", "--out", domain.folder / "exported")

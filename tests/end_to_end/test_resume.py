@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from etils import epath
 
 from elmo_jax.runs.lock import locked
@@ -37,7 +36,7 @@ def go_on(commands: Commands, run: Path, whole: Path) -> Ended:
     ended = commands.pretrain(run)
     assert ended.status == 0, ended.stderr
     assert_same_end(run, whole)
-    assert [r["step"] for r in records(run) if "heldout/perplexity/average" in r] == [0, 40, 80, STEPS]
+    assert [r["step"] for r in records(run) if "heldout/perplexity/average" in r] == [0, 40, STEPS]
     assert not being_saved(run)
     return ended
 
@@ -55,7 +54,7 @@ def assert_same_losses(run: Path, whole: Path, *, stopped_at: int | None = None)
 
 def test_sigterm_saves_and_says_how_to_go_on(terminated: Ended, stopped: Path) -> None:
     step = checkpoint_steps(stopped)[-1]
-    assert 45 <= step < 80
+    assert 45 <= step < STEPS
     last = terminated.stdout.splitlines()[-1]
     for words in ("SIGTERM", f"step {step}", str(stopped), "run the same command to resume"):
         assert words in last
@@ -104,13 +103,12 @@ def killed(commands: Commands, run: Path, condition: Callable[[], bool], delay: 
     raise AssertionError("the process was never at that moment")
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_kills(commands: Commands, whole: Path, tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    chance = random.Random(1)
     run = tmp_path / "run"
 
-    first = chance.randrange(5, 35)
-    killed(commands, run, lambda: steps_trained(run) >= first, delay=chance.uniform(0.001, 0.1))
+    first = chance.randrange(5, 15)
+    killed(commands, run, lambda: steps_trained(run) >= first, delay=chance.uniform(0.001, 0.05))
     assert steps_trained(run) < STEPS
 
     later = checkpoint_steps(run)[-1] + 20 if checkpoint_steps(run) else 20
@@ -119,8 +117,8 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path, seed: int) -> No
     step, rest = half_written.name.split(".", 1)  # one more line, as after a stop at a step that is not saved again
     shutil.copytree(half_written, half_written.with_name(f"{int(step) + 1}.{rest}"))
 
-    third = steps_trained(run) + chance.randrange(5, 20)
-    killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.1))
+    third = steps_trained(run) + chance.randrange(3, 9)
+    killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.05))
     go_on(commands, run, whole)
     assert_same_losses(run, whole)
 
@@ -151,16 +149,9 @@ def truncate(checkpoint: Path) -> str:
     return largest.name
 
 
-def remove(checkpoint: Path) -> str:
-    """The index of the arrays is lost."""
-    (checkpoint / "default" / "manifest.ocdbt").unlink()
-    return "manifest.ocdbt"
-
-
-@pytest.mark.parametrize("damage", [truncate, remove])
-def test_damaged_newest_checkpoint(commands: Commands, half: Path, whole: Path, damage: Callable[[Path], str]) -> None:
+def test_damaged_newest_checkpoint(commands: Commands, half: Path, whole: Path) -> None:
     newest = checkpoint_steps(half)[-1]
-    name = damage(half / "checkpoints" / str(newest))
+    name = truncate(half / "checkpoints" / str(newest))
     ended = go_on(commands, half, whole)
     warning = next(line for line in ended.stderr.splitlines() if "damaged" in line)
     assert str(half / "checkpoints" / str(newest)) in warning and name in warning
