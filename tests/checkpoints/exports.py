@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from elmo_jax.checkpoints.layout import flatten, unflatten
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from tests.end_to_end.commands import Commands, Ended, wait
+from tests.environment import xla_flags
 
 HERE = Path(__file__).parent
 
@@ -66,6 +69,8 @@ def assert_equal(one: dict[str, Any], two: dict[str, Any]) -> None:
         assert np.asarray(first[path]).tobytes() == np.asarray(second[path]).tobytes(), path
 
 
-def run(code: str, devices: int = 1) -> Ended:
-    """Runs code in another process, where the modules of this folder can be imported."""
-    return wait(Commands(HERE).call("builtins:exec", code, devices=devices))
+def run(code: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=os.pathsep.join([str(HERE), str(HERE.parents[1])]))
+    environment["XLA_FLAGS"] = xla_flags(devices)
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +17,6 @@ import pytest
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.cli.main import main
-from tests.end_to_end.commands import Commands, wait
 
 ROOT = Path(__file__).parents[2]
 SKIP = ROOT / "tests" / "oracles" / "embedding" / "skip"
@@ -92,8 +94,12 @@ def commands() -> None:
 
 
 def test_the_commands_give_one_line(tmp_path: Path) -> None:
-    done = wait(Commands(tmp_path).call("tests.checkpoints.test_hdf5_writer:commands"))
-    assert done.status == 0, (done.status, done.stderr)
+    code = "from tests.checkpoints.test_hdf5_writer import commands; commands()"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
     assert "Traceback" not in done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     for name, ended in found["ended"].items():
