@@ -95,7 +95,8 @@ def commands() -> None:
 
 def test_the_commands_give_one_line(tmp_path: Path) -> None:
     code = "from tests.checkpoints.test_hdf5_writer import commands; commands()"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    # JAX would keep the beginning of a compiled program that is too long, and never replace it
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1e9"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

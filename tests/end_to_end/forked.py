@@ -26,6 +26,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
@@ -230,6 +232,8 @@ def _become(request: dict[str, Any], output: int, errors: int) -> tuple[Callable
     os.environ.clear()
     os.environ.update(request["environment"])
     if request["largest_file"] is not None:
+        # no compiled programs are kept: JAX would keep the beginning of one that is too long, and never replace it
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"], resource.RLIM_INFINITY))
     name, arguments = request["function"]
     if name == COMMAND:
