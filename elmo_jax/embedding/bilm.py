@@ -91,7 +91,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         lstms = {name: tree for name, tree in self._device_params.items() if name != "token_encoder"}
         return jax.device_put(lstms, NamedSharding(self._mesh, REPLICATED))
 
-    @usual_numerics
+    @usual_numerics()
     def embed(
         self,
         sentences: Sequence[Sequence[str]],

@@ -146,7 +146,7 @@ class ELMo(nn.Module):
             )
         return self._mixed(layers, mask, deterministic, marked=False)
 
-    @usual_promotion
+    @usual_promotion()
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Returns the layers [B, L+1, T+2, 2P], which include the sentence marks, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
@@ -162,7 +162,7 @@ class ELMo(nn.Module):
             _check_rows(words, 0 if cache is None else len(cache), len(characters))
         return sentence_layers(model, self.get_variable("bilm", "tree"), characters, words, cache)
 
-    @usual_promotion
+    @usual_promotion()
     def _mixed(self, vectors: jax.Array, mask: jax.Array, deterministic: bool, marked: bool) -> ELMoOutput:
         counted = mask
         if marked and self.layer_norm is LayerNorm.WITH_MARKS:

@@ -7,39 +7,27 @@ float32 in both cases, except that the LSTM's backward pass reads gates that wer
 
 from __future__ import annotations
 
+import contextlib
 import enum
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+@contextlib.contextmanager
+def usual_promotion() -> Iterator[None]:
+    """A context in which types and ranks are promoted, also if the calling program has forbidden that to JAX."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
 
-def usual_promotion(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function promote types and ranks also where the program that calls it has forbidden that to JAX."""
-
-    @functools.wraps(function)
-    def run(*arguments: P.args, **options: P.kwargs) -> R:
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return function(*arguments, **options)
-
-    return run
-
-
-def usual_numerics(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function, which is not traced, compute in 32 bits as well, whatever its caller has set."""
-
-    @functools.wraps(function)
-    def run(*arguments: P.args, **options: P.kwargs) -> R:
-        with jax.enable_x64(False):
-            return usual_promotion(function)(*arguments, **options)
-
-    return run
+@contextlib.contextmanager
+def usual_numerics() -> Iterator[None]:
+    """A context for what is not traced, in which numbers also have 32 bits, whatever the calling program has set."""
+    with jax.enable_x64(False), usual_promotion():
+        yield
 
 
 class Precision(enum.Enum):

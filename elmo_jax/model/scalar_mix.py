@@ -84,7 +84,7 @@ class ScalarMix(nn.Module):
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         super().__post_init__()
 
-    @usual_promotion
+    @usual_promotion()
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Computes the mix of some layers.

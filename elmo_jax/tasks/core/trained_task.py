@@ -190,7 +190,7 @@ class TrainedTask:
                 file=sys.stderr,
             )
 
-    @usual_numerics
+    @usual_numerics()
     def _predictions(self, examples: Sequence[Any]) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
 
