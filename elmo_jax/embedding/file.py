@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -31,6 +32,7 @@ from etils import epath
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_each, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
@@ -125,6 +127,8 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
     lines, digest = scan(sentences)
+    if is_unspaced("\n".join(itertools.islice(text_lines(sentences), LINES)), are_words=True):
+        raise UserError(f"{sentences}: {UNSPACED}")
     settings_of_format = {} if settings.format is Format.HDF5 else {"format": settings.format.value}
     job = json.dumps({
         "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 UNSPACED = (
-    "most of this text is in a script without blanks between words; split it into words with a program for its"
-    " language, and give one sentence per line with --format lines"
+    "most of this text is in a script without spaces between words; split it into words with a program for its language"
 )
 # Runs of Thai, Lao, Burmese and Khmer letters, kana, and Chinese characters.
 _RUNS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")

@@ -179,7 +179,8 @@ def tokenise(chunk: Chunk) -> Tokenised:
 
 def without_blanks(piece: Piece) -> UserError:
     """Returns the error for a text whose words are not separated by blanks, from this piece on."""
-    return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}")
+    advice = "and give one sentence per line with --format lines"
+    return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}, {advice}")
 
 
 _INNER_RETURN = re.compile(rb"\r(?!\n|\Z)")

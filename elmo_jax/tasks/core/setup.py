@@ -20,7 +20,7 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import Layers
 from elmo_jax.tasks.core.inputs import InputSettings
 from elmo_jax.tasks.core.program import TaskProgram
-from elmo_jax.tasks.core.task import Labels, Shape, Task
+from elmo_jax.tasks.core.task import Labels, Shape, Task, report
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 
 SPLITS = ("train", "dev", "test")
@@ -64,6 +64,9 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
     found = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
     if not found:
         raise UserError(f"config.train.max_length: no training example has at most {most} words")
+    report(
+        "config.train.max_length", {f"training examples of more than {most} words left out": len(examples) - len(found)}
+    )
     return found
 
 

@@ -5,6 +5,7 @@ Shapes: B examples per batch.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -127,6 +128,13 @@ def repeated_id(examples: Iterable[Any]) -> str | None:
     """Returns an id that two examples have, or None; an example without an id, or with an empty one, is left out."""
     counts = Counter(getattr(example, "id", "") for example in examples)
     return next((name for name, number in counts.items() if name and number > 1), None)
+
+
+def report(source: object, counts: Mapping[str, int]) -> None:
+    """Prints on standard error what a reader left out of a source or changed in it, by number; nothing for 0."""
+    for what, number in counts.items():
+        if number:
+            print(f"elmo-jax: {source}: {what}: {number:,}", file=sys.stderr)
 
 
 class NoTfds:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task, repeated_id
+
+_PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
+_ENOUGH_WORDS = 20  # of which no word makes up half, unless it is a placeholder that is not known
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
@@ -44,7 +50,8 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training:
       training: whether the examples are trained on; some tasks then read other examples from the same file.
 
     Raises:
-      UserError: the file or the dataset does not exist, the task cannot read it, or it has no examples.
+      UserError: the file or the dataset does not exist, the task cannot read it, it has no examples, or its words are
+        withheld or are not separated.
     """
     if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
@@ -52,7 +59,24 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training:
         examples = task.read(str(local(source)), config, training)
     if not examples:
         raise UserError(f"{source}: has no examples of the task {task.name}")
+    _check_words(source, [row for example in examples for text in task.texts(example) for row in text])
     return examples
+
+
+def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
+    """Raises `UserError` if placeholders stand for words, or most of the text is in a script without spaces."""
+    counts = Counter(word for row in rows for word in row)
+    word, most = counts.most_common(1)[0] if counts else ("", 0)
+    hidden = next((row[0] for row in rows if len(row) > 1 and row[0] in _PLACEHOLDERS and len(set(row)) == 1), None)
+    if hidden is None and 2 * most > counts.total() and (word in _PLACEHOLDERS or counts.total() >= _ENOUGH_WORDS):
+        hidden = word
+    if hidden is not None:
+        raise UserError(
+            f"{source}: words are withheld, {counts[hidden]:,} of {counts.total():,} are {hidden!r}; fill them in with"
+            " the program that comes with the annotation, such as skeleton2conll or map_all_to_conll.py"
+        )
+    if is_unspaced(" ".join(counts), are_words=True):
+        raise UserError(f"{source}: {UNSPACED}")
 
 
 def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[Any]:

@@ -2,10 +2,14 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
+from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.formats.lines import blocks, cells, error_at
 from elmo_jax.tasks.formats.tags import Scheme, TagError, to_bio
 from elmo_jax.words import is_blank
+
+EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, such as those of Broad Twitter
 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003
 
@@ -23,7 +27,7 @@ class Example:
     tags: list[str]
 
 
-def read(path: Path, scheme: Scheme) -> list[Example]:
+def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[Example]:
     """Reads a file of columns, the first of which is the word and the last its tag.
 
     A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
@@ -31,6 +35,8 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
     Args:
       path: the file, decompressed by its suffix.
       scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17; see `tags`.
+      empty_words: "error" to refuse a line whose word is empty, "skip" to leave it out of its sentence, and report
+        the number of such lines.
 
     Returns:
       The sentences in the order of the file.
@@ -40,7 +46,7 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
         of `scheme`.
     """
     examples: list[Example] = []
-    columns = 0
+    columns = skipped = 0
     for block in blocks(path, _separates):
         rows = [cells(line.text) for line in block]
         columns = columns or len(rows[0])
@@ -50,13 +56,18 @@ def read(path: Path, scheme: Scheme) -> list[Example]:
                 if not examples and block[0].text.startswith("#"):
                     raise error_at(path, block[0].number, f"a comment, {block[0].text[:80]!r}; remove such lines")
                 raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
-            if not row[0].strip():
-                raise error_at(path, line.number, "the word is empty; remove the line")
+            if is_blank(row[0]) and empty_words == "error":
+                advice = "remove the line, or leave such lines out with config.data.empty_words=skip"
+                raise error_at(path, line.number, f"the word is empty; {advice}")
         try:
             tags = to_bio([row[-1] for row in rows], scheme)
         except TagError as error:
             raise error_at(path, block[error.position].number, error.reason) from None
-        examples.append(Example([row[0] for row in rows], tags))
+        kept = [(row[0], tag) for row, tag in zip(rows, tags, strict=True) if not is_blank(row[0])]
+        skipped += len(rows) - len(kept)
+        if kept:  # a span whose first word is left out begins at its next one
+            examples.append(Example([word for word, _ in kept], to_bio([tag for _, tag in kept], "iob1")))
+    report(path, {"lines left out, since their word is empty": skipped})
     return examples
 
 

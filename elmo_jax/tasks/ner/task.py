@@ -18,7 +18,7 @@ from elmo_jax.tasks.core.task import Labels, Shape, Text
 from elmo_jax.tasks.formats.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.metric import metric
 from elmo_jax.tasks.ner.model import NERModel, Tagger
-from elmo_jax.tasks.ner.reader import Example, read
+from elmo_jax.tasks.ner.reader import EmptyWords, Example, read
 
 Prediction = list[str]  # a BIO tag per word
 
@@ -32,6 +32,7 @@ class NERDataConfig(TaskDataConfig):
         "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio for WNUT-17, bioul (also called"
         " BILOU) or bioes.",
     )
+    empty_words: EmptyWords = setting("error", "Whether a line whose word is empty is an error or skipped.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class NER:
     def read(self, source: str, config: NERConfig, training: bool) -> list[Example]:
         """Reads files with one word and its tag per line."""
         del training
-        return read(Path(source), config.data.scheme)
+        return read(Path(source), config.data.scheme, config.data.empty_words)
 
     def from_tfds(
         self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: NERConfig

@@ -14,11 +14,12 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassPrediction, class_predictions
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Shape, Text
+from elmo_jax.tasks.core.task import Labels, Shape, Text, report
 from elmo_jax.tasks.snli.metric import metric
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, Example, Pairs, Quoting, read_jsonl, read_parallel, read_tab, tokenize
 
+_WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
 _PARALLEL = "labels."  # labels.dev beside s1.dev and s2.dev, the layout of e-SNLI and InferSent
 
 
@@ -52,7 +53,9 @@ class SNLI:
     def read(self, source: str, config: SNLIConfig, training: bool) -> list[Example]:
         """Reads JSON lines (`.jsonl`), `labels.PART` beside `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
         del training
-        return _pairs(Path(source), config.data.quoting).examples
+        found = _pairs(Path(source), config.data.quoting)
+        report(source, {_WITHOUT_LABEL: found.without_label})
+        return found.examples
 
     def from_tfds(
         self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: SNLIConfig
@@ -62,11 +65,13 @@ class SNLI:
         names = features["label"].names
         if set(names) != set(LABELS):
             raise UserError(f"{source}: expected the labels {', '.join(LABELS)}, found {', '.join(names)}")
-        return [
+        found = [
             Example(tokenize(r["premise"].decode()), tokenize(r["hypothesis"].decode()), names[r["label"]])
             for r in records
-            if r["label"] >= 0  # the annotators of the others did not agree
+            if r["label"] >= 0
         ]
+        report(source, {_WITHOUT_LABEL: len(records) - len(found)})
+        return found
 
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the words of the premise and those of the hypothesis."""

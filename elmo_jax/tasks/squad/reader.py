@@ -12,7 +12,7 @@ from elmo_jax.tasks.formats.lines import read_json, read_lines
 from elmo_jax.tasks.formats.slices import SLICE, split_slice
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
 
-Missing = Literal["error", "skip"]  # what happens to a question whose answer is not in its paragraph
+Missing = Literal["error", "skip"]  # what happens to a question without an answer, or whose answer is elsewhere
 
 _SELECTED = re.compile(r"(?P<path>.+)\[(?P<others>not )?(?P<titles>[^\[\]]*)\]")
 
@@ -62,12 +62,14 @@ class Questions:
     Attributes:
       examples: the questions, in the order of the file.
       moved: the number of first answers that are elsewhere in the paragraph than the file says.
-      missing: the number of questions that were left out because their first answer is not in the paragraph.
+      missing: the number of questions left out because they have no answer, or their first one is not in the paragraph.
+      wider: the number of first answers that begin or end inside a word, so that their spans have more text.
     """
 
     examples: list[Example]
     moved: int
     missing: int
+    wider: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +106,7 @@ def read(path: Path, missing: Missing = "error", part: slice | Selection = slice
 
     Args:
       path: the file, decompressed by its suffix.
-      missing: what to do about a question whose first answer is nowhere in its paragraph.
+      missing: what to do about a question without an answer, or whose first answer is nowhere in its paragraph.
       part: the articles that are read, by their places or by their titles.
 
     Raises:
@@ -133,14 +135,15 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
     Args:
       path: the file of the articles, for messages.
       articles: the articles, each with `title` and `paragraphs`.
-      missing: "error" to refuse a question whose first answer is nowhere in its paragraph, "skip" to leave it out.
+      missing: "error" to refuse a question without an answer, as SQuAD 2.0 has them, or whose first answer is nowhere
+        in its paragraph; "skip" to leave it out.
       numbers: the number of each article, for messages.
 
     Raises:
-      UserError: a field is missing or has another type, a question has no answer or no words, two questions have one
-        id; or, with "error", a first answer is empty or not in its paragraph.
+      UserError: a field is missing or has another type, a question has no words, two questions have one id; or, with
+        "error", a question has no answer, or a first answer is empty or not in its paragraph.
     """
-    counts = {"moved": 0, "missing": 0}
+    counts = {"moved": 0, "missing": 0, "wider": 0}
     examples = []
     for a, article in zip(numbers, articles, strict=True):
         where = f"data[{a}]"
@@ -161,23 +164,27 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
 def _example(
     path: Path, question: Any, about: Paragraph, where: str, missing: Missing, counts: dict[str, int]
 ) -> Example | None:
-    """Returns one question, or None if its answer is missing, and counts moved and missing answers."""
+    """Returns one question, or None if its answer is missing, and counts answers that are moved, missing or wider."""
     name = _field(path, question, "id", str, where)
     tokens = tokenise(_field(path, question, "question", str, where)).words
     answers = _items(path, question, "answers", where)
-    if not tokens or not answers:
-        raise UserError(f"{path}, {where}: the question {name!r} has no {'answers' if tokens else 'words'}")
+    if not tokens:
+        raise UserError(f"{path}, {where}: the question {name!r} has no words")
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
-    stated = _field(path, answers[0], "answer_start", int, f"{where}.answers[0]")
-    start = nearest(about.text, texts[0], stated) if texts[0].strip() else None
+    first = texts[0].strip() if texts else ""
+    stated = _field(path, answers[0], "answer_start", int, f"{where}.answers[0]") if texts else 0
+    start = nearest(about.text, texts[0], stated) if first else None
     span = None if start is None else about.tokens.overlapping(start, start + len(texts[0]))
     if span is None:
-        if missing == "error" and not texts[0].strip():
-            raise UserError(f"{path}, {where}: the first answer to question {name!r} is empty; it has no place")
+        problem = f"the answer {texts[0]!r} to question {name!r} is not in its paragraph" if first else ""
+        if texts and not first:
+            problem = f"the first answer to question {name!r} is empty; it has no place"
         if missing == "error":
-            raise UserError(f"{path}, {where}: the answer {texts[0]!r} to question {name!r} is not in its paragraph")
+            problem = problem or f"the question {name!r} has no answers"
+            raise UserError(f"{path}, {where}: {problem}; config.data.missing=skip leaves such questions out")
         counts["missing"] += 1
         return None
+    counts["wider"] += about.answer(*span) != first
     counts["moved"] += start != stated
     return Example(name, about, tokens, texts, span)
 

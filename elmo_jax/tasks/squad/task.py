@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
-from elmo_jax.tasks.core.task import Labels, Shape, Text
+from elmo_jax.tasks.core.task import Labels, Shape, Text, report
 from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.metric import metric
 from elmo_jax.tasks.squad.model import Squad as SpanModel
@@ -52,7 +51,8 @@ class SquadDataConfig(TaskDataConfig):
     """
 
     missing: Missing = setting(
-        "error", "Whether a question whose answer is not in its paragraph is an error or skipped."
+        "error",
+        "Whether a question without an answer, or whose answer is not in its paragraph, is an error or skipped.",
     )
 
 
@@ -183,16 +183,12 @@ class Squad:
 
 
 def _reported(source: str, found: Questions) -> list[Example]:
-    """Returns the questions, and says on stderr how many answers were moved or are missing."""
-    if found.moved:
-        _note(f"{source}: first answers that are not at their answer_start, and are looked for nearby: {found.moved:,}")
-    if found.missing:
-        _note(f"{source}: questions left out, since their first answer is not in the paragraph: {found.missing:,}")
+    """Returns the questions, and reports how many answers are moved, missing or wider than in the file."""
+    moved = "first answers that are not at their answer_start, and are looked for nearby"
+    missing = "questions left out, since they have no answer, or their first one is not in the paragraph"
+    wider = "first answers that begin or end inside a word, and are trained on as whole words"
+    report(source, {moved: found.moved, missing: found.missing, wider: found.wider})
     return found.examples
-
-
-def _note(text: str) -> None:
-    print(f"elmo-jax: {text}", file=sys.stderr)
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import tag_ids, tag_rows, tag_set
-from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text
+from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text, report
 from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import metric, proposition_lines
 from elmo_jax.tasks.srl.model import SRL as Tagger
@@ -58,7 +58,11 @@ class SRL(NoTfds):
         """Reads the predicates of a file; sentences without a predicate give no example."""
         del training
         path, layout = Path(source), config.data.format
-        return (read_bio(path) if layout == "bio" else read_columns(path, layout)).examples
+        found = read_bio(path) if layout == "bio" else read_columns(path, layout)
+        columns = "columns of arguments left out, since they mark no predicate"
+        left_out = {"sentences left out, since they have no predicate": found.without_predicate}
+        report(source, left_out | {columns: found.columns_without_predicate})
+        return found.examples
 
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the words of the sentence."""

@@ -30,13 +30,12 @@ class Example:
     label: int
 
 
-def read(path: Path, phrases: Phrases, shortest: int = 1, escapes: Escapes = "map") -> list[Example]:
+def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[Example]:
     """Reads a file of trees, one per line, such as `(3 (2 It) (4 (2 is) (4 good)))`.
 
     Args:
       path: the file, decompressed by its suffix.
       phrases: "all" for training, "sentences" for the dev and test sets.
-      shortest: the least number of words of a phrase; for training it is 4 in the paper's supplement and 1 in AllenNLP.
       escapes: whether escapes such as `-LRB-` and `\\/` are replaced by the characters that they stand for; see
         `penn.unescape`.
 
@@ -52,9 +51,7 @@ def read(path: Path, phrases: Phrases, shortest: int = 1, escapes: Escapes = "ma
         if is_blank(line.text):
             continue
         found = _subtrees(path, line, escapes)
-        if phrases == "sentences":
-            found = found[:1]
-        examples += [example for example in found if len(example.tokens) >= shortest]
+        examples += found[:1] if phrases == "sentences" else found
     return examples
 
 

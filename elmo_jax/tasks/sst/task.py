@@ -14,7 +14,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassPrediction, class_predictions
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text
+from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text, report
 from elmo_jax.tasks.formats.penn import Escapes
 from elmo_jax.tasks.sst.metric import metric
 from elmo_jax.tasks.sst.model import BCN, SSTModel
@@ -27,7 +27,10 @@ class SSTDataConfig(TaskDataConfig):
 
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(
-        4, "The least number of words of a training phrase: 4 in the paper's supplement, 1 in AllenNLP.", least=1
+        4,
+        "The least number of words of a training phrase, if data.phrases is all: 4 in the paper's supplement, 1 in"
+        " AllenNLP.",
+        least=1,
     )
     escapes: Escapes = setting("map", "Whether escapes such as -LRB- are replaced by their characters (map) or kept.")
 
@@ -54,9 +57,12 @@ class SST(NoTfds):
     def read(self, source: str, config: SSTConfig, training: bool) -> list[Example]:
         """Reads a file of trees: phrases for training, whole sentences otherwise."""
         data = config.data
-        if training:
-            return read(Path(source), data.phrases, data.shortest, data.escapes)
-        return read(Path(source), "sentences", escapes=data.escapes)
+        if not training or data.phrases == "sentences":
+            return read(Path(source), "sentences", data.escapes)
+        phrases = read(Path(source), "all", data.escapes)
+        found = [phrase for phrase in phrases if len(phrase.tokens) >= data.shortest]
+        report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
+        return found
 
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the words."""

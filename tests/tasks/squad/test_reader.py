@@ -35,12 +35,13 @@ def test_questions(tmp_path):
     assert first.paragraph.tokens.words == "😀 In 1990 , John ' s dog ( Rex ) saw Rex . Rex ran .".split()
     assert first.span == (4, 7) and first.paragraph.answer(*first.span) == "John's dog"
     assert second.span == (9, 9)
-    assert (found.moved, found.missing) == (0, 0)
+    assert (found.moved, found.missing, found.wider) == (0, 0, 0)
 
 
 def test_an_answer_inside_a_word_has_the_whole_word(tmp_path):
-    (example,) = read_json(tmp_path, squad(question(answers=[("99", 6)]))).examples
-    assert example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
+    found = read_json(tmp_path, squad(question(answers=[("99", 6)]), question(answers=[(" Rex ", 22)], name="r")))
+    example, _ = found.examples
+    assert found.wider == 1 and example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
 
 
 def test_an_id_that_two_questions_have_is_named(tmp_path):
@@ -58,15 +59,17 @@ def test_an_id_that_two_questions_have_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", " "])
-def test_an_empty_answer_is_no_training_target(tmp_path, text):
+def test_an_empty_answer_and_none_are_no_training_target(tmp_path, text):
     value = squad(question(answers=[(text, 23), ("Rex", 23)]), question(name="r"))
     path = write(tmp_path, json.dumps(value), "a.json")
     with pytest.raises(
-        UserError, match=r"a.json, .*qas\[0\]: the first answer to question 'q' is empty; it has no place"
+        UserError,
+        match=r"a.json, .*qas\[0\]: the first answer to question 'q' is empty; it has no place; config.data.missing",
     ):
         read(path)
-    found = read(path, missing="skip")
-    assert [example.id for example in found.examples] == ["r"] and found.missing == 1
+    value["data"][0]["paragraphs"][0]["qas"].append(question(answers=(), name="s") | {"is_impossible": True})
+    found = read_json(tmp_path, value, missing="skip")
+    assert [example.id for example in found.examples] == ["r"] and found.missing == 2
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,8 @@ def test_an_answer_that_is_not_in_the_paragraph(tmp_path):
     with pytest.raises(UserError) as error:
         read_json(tmp_path, value)
     place = f"{tmp_path / 'a.json'}, data[0].paragraphs[0].qas[0]"
-    assert str(error.value) == f"{place}: the answer 'Max' to question 'q' is not in its paragraph"
+    advice = "config.data.missing=skip leaves such questions out"
+    assert str(error.value) == f"{place}: the answer 'Max' to question 'q' is not in its paragraph; {advice}"
     found = read_json(tmp_path, value, missing="skip")
     assert [example.id for example in found.examples] == ["r"] and found.missing == 2
 
@@ -104,7 +108,10 @@ def test_an_answer_that_is_not_in_the_paragraph(tmp_path):
         ({"question": None}, ".question: expected a string, found 'None'"),
         ({"question": " "}, ": the question 'q' has no words"),
         ({"answers": {}}, ".answers: expected a list, found '{}'"),
-        ({"answers": []}, ": the question 'q' has no answers"),
+        (
+            {"answers": []},
+            ": the question 'q' has no answers; config.data.missing=skip leaves such questions out",
+        ),
         ({"answers": [{"text": "Rex"}]}, ".answers[0].answer_start: expected a whole number, found 'None'"),
         (
             {"answers": [{"text": "Rex", "answer_start": True}]},

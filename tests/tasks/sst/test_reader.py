@@ -1,6 +1,8 @@
 import pytest
 
+from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.sst.reader import Example, read
+from elmo_jax.tasks.sst.task import TASK, SSTConfig, SSTDataConfig
 from tests.tasks.format_cases import message, write
 
 TREES = "(3 (2 It) (4 (4 (2 's) (3 good)) (2 .)))\n\n(1 (2 -LRB-) (1 (0 bad\\/sad) (2 -RRB-)))\n"
@@ -34,10 +36,16 @@ def test_all_subtrees(tmp_path):
     ]
 
 
-def test_shortest(tmp_path):
-    path = write(tmp_path, TREES)
-    assert phrases(read(path, "all", 3)) == [(3, "It 's good ."), (4, "'s good ."), (1, "( bad/sad )")]
-    assert phrases(read(path, "sentences", 4)) == [(3, "It 's good .")]
+def test_short_phrases_are_left_out_with_their_number_but_no_sentences(tmp_path, capsys):
+    path = write(tmp_path, TREES + "(3 (2 Dull) (1 .))\n")
+
+    def trained_on(phrases):
+        config = SSTConfig(data=SSTDataConfig(train=str(path), phrases=phrases, shortest=3))
+        return [" ".join(example.tokens) for example in read_part(TASK, config, "train")]
+
+    assert trained_on("sentences") == ["It 's good .", "( bad/sad )", "Dull ."] and not capsys.readouterr().err
+    assert trained_on("all") == ["It 's good .", "'s good .", "( bad/sad )"]
+    assert capsys.readouterr().err == f"elmo-jax: {path}: phrases of fewer than 3 words left out: 12\n"
 
 
 def test_escapes_may_be_kept(tmp_path):
