@@ -31,6 +31,13 @@ EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
         ((*EVALUATE, "--batch-size", "-5"), "--batch-size: expected a whole number from 1 to 65,536, got '-5'"),
         ((*EVALUATE, "--json", "nowhere/x.json"), "--json: no folder 'nowhere'; make it first"),
         ((*EVALUATE, "--per-sentence", "file/x"), "--per-sentence: no folder 'file'"),
+        (
+            (*EVALUATE, "--json", "-"),
+            "--json: expected a path, got '-', which is no standard stream here; a file '-' is",
+        ),
+        (("task", "predict", "run", "--text", "a", "--out", "-"), "--out: expected a path, got '-'"),
+        (("embed", "model", "text.txt", "-"), "expected a path, got '-'"),
+        (("prepare", "sotu", "--out", "-"), "--out: expected a path, got '-'"),
         ((*EVALUATE, "--json", "."), "expected the name of a file, got the folder '.'"),
         ((*EVALUATE, "--json", "a", "--per-sentence", "./a"), "--per-sentence: a is the file of --json"),
         (("evaluate", "out", "--data", "file", "--json", "file"), "--json: file is the file of --data file, which"),

@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from elmo_jax.characters import MAX_CHARACTERS
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
@@ -162,6 +163,17 @@ def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> N
     for name, keys in absent:
         if node_of(file, name, f"{weights}: '{name}'") is not None:
             raise UserError(f"{weights}: '{name}' is there, but options.json ({keys}) has no place for it")
+
+
+def unreadable_by_allennlp(model: ModelConfig) -> list[str]:
+    """Returns what a biLM has that AllenNLP's ELMo cannot read; the original program reads it."""
+    cnn, lstm = model.char_cnn, model.lstm
+    problems = {
+        f"{cnn.max_characters} characters per word, where it has 50": cnn.max_characters != MAX_CHARACTERS,
+        "no projection in the LSTMs (model.lstm.cells equals projection)": lstm.cells == lstm.projection,
+        "no projection after the filters (their number equals model.lstm.projection)": cnn.features == lstm.projection,
+    }
+    return [problem for problem, found in problems.items() if found]
 
 
 def write_hdf5(

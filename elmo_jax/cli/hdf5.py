@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import anywhere, local
@@ -24,7 +25,8 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
     exporter = commands.add_parser(
         "export-hdf5",
         help="convert a biLM to the published format",
-        description="Writes a biLM without its softmax in the published format, which the original and AllenNLP read.",
+        description="Writes a biLM without its softmax in the published format, which the original reads, and"
+        " AllenNLP unless the command prints what it cannot read.",
         allow_abbrev=False,
     )
     exporter.add_argument("model", type=anywhere, metavar="MODEL", help="a run's folder or an export")
@@ -43,10 +45,15 @@ def _import_hdf5(options: argparse.Namespace) -> int:
 
 
 def _export_hdf5(options: argparse.Namespace) -> int:
+    from elmo_jax.checkpoints.hdf5 import unreadable_by_allennlp
     from elmo_jax.checkpoints.open import open_bilm
     from elmo_jax.embedding.convert import check_names, export_hdf5
 
     check_names(options.options, options.weights)  # before the biLM is read
-    export_hdf5(open_bilm(options.model), options.options, options.weights)
+    bilm = open_bilm(options.model)
+    export_hdf5(bilm, options.options, options.weights)
+    problems = unreadable_by_allennlp(bilm.config)
+    if problems:
+        print(f"elmo-jax: AllenNLP cannot read this biLM: {'; '.join(problems)}", file=sys.stderr)
     print(f"wrote {options.options} and {options.weights}")
     return 0

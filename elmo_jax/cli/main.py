@@ -28,6 +28,9 @@ To pretrain and evaluate a biLM:
   elmo-jax evaluate runs/sotu_tiny --data my_text.txt
 """
 
+_ENCODING = sys.getfilesystemencoding()
+_NOT_UTF8 = "" if _ENCODING == "utf-8" else f"the locale's encoding is {_ENCODING}, not UTF-8; set PYTHONUTF8=1"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status.
@@ -75,7 +78,8 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
         return 128 + signal.SIGPIPE
     except Exception as error:
-        line = of_machine(error)
+        text = isinstance(error, UnicodeEncodeError) and bool(_NOT_UTF8)
+        line = f"{error}; {_NOT_UTF8}" if text else of_machine(error)
         if line is None:
             raise
         print(f"elmo-jax: {one_line(line)}", file=sys.stderr)
@@ -101,7 +105,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            parser.error(f"{os.fsencode(argument)!r}: expected text in UTF-8; rename the file")
+            parser.error(f"{os.fsencode(argument)!r}: {_NOT_UTF8 or 'expected text in UTF-8; rename the file'}")
         if "\0" in argument:
             parser.error(f"{argument!r}: not a path or text, since it holds a zero byte")
         if argument.startswith("-") and argument.endswith("=--"):  # argparse would take the value for no value

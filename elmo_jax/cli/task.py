@@ -12,7 +12,7 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.cli.options import Commands
-from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, whole
+from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, tolerant_output, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
 
@@ -153,6 +153,7 @@ def _predict(options: argparse.Namespace) -> int:
     if options.out:
         write_text(options.out, found)
     else:
+        tolerant_output("utf-8" if options.output in ("json", "file") else None)  # data, whatever the locale
         sys.stdout.write(found)
     return 0
 

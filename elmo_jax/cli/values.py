@@ -80,6 +80,10 @@ def anywhere(text: str) -> epath.Path:
 
 
 def _given(function: Callable[[str], Place], text: str) -> Place:
+    if text == "-":
+        raise argparse.ArgumentTypeError(
+            "expected a path, got '-', which is no standard stream here; a file '-' is ./-"
+        )
     try:
         return function(text)
     except UserError as error:
@@ -138,8 +142,8 @@ def check_distinct(
         known[place] = name
 
 
-def tolerant_output() -> None:
-    """Makes standard output print names that are not in its encoding with escapes, as standard error does."""
+def tolerant_output(encoding: str | None = None) -> None:
+    """Makes standard output, in its own or a given encoding, print what that does not have with escapes."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
+        reconfigure(encoding=encoding, errors="backslashreplace")

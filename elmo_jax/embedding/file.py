@@ -74,8 +74,9 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     """
     settings = settings or Settings()
     with fails_together(), _told(out):
-        if not out.name:
-            raise UserError(f"{out}: is a folder; give the name of the file to be made")
+        if not out.name or (out.exists() and not (out.is_file() or out.is_dir())):
+            kind = "a pipe or a device" if out.name else "a folder"
+            raise UserError(f"{out}: is {kind}; give the name of the file to be made")
         out = Path(os.path.realpath(out))  # a link stays, and what it names is made
         job, text = _job(bilm, sentences, settings)
     check_equal(hashlib.sha256(job.encode()).hexdigest(), "a model, sentences or settings")
@@ -337,9 +338,10 @@ def _opened(part: Path) -> Iterator[h5py.File]:
 
 
 def _join(parts: Path, out: Path, job: str, lines: int) -> None:
-    """Copies all parts into one file, in the order of the lines. Raises `UserError` if lines are missing."""
+    """Copies all parts into one file, which is iterated in the order of the lines; `UserError` if some are missing."""
     layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
-    with atomic_file(out) as temporary, new_hdf5(temporary, libver=layout_of_many_names) as writer:
+    options = {"libver": layout_of_many_names, "track_order": True}
+    with atomic_file(out) as temporary, new_hdf5(temporary, **options) as writer:
         writer.file.attrs[_JOB] = job
         following = 0
         for path in sorted(parts.glob("*.hdf5")):

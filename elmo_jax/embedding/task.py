@@ -33,13 +33,17 @@ class FrozenBiLM(nnx.Variable):
     """
 
 
-def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedWords | None = None) -> dict[str, Any]:
+def with_bilm(
+    variables: Mapping[str, Any],
+    bilm: PretrainedBiLM | Sequence[PretrainedBiLM],
+    cache: CachedWords | Sequence[CachedWords | None] | None = None,
+) -> dict[str, Any]:
     """Adds the frozen biLM to the variables of a task model, wherever in the model an `ELMo` is.
 
     Args:
       variables: the result of `init`, or a checkpoint of it: `params` and `elmo`.
-      bilm: the biLM that the model was made with.
-      cache: the vectors of words that are not encoded from their characters.
+      bilm: the biLM that the model was made with, or all of several, which their fingerprints tell apart.
+      cache: the vectors of words that are not encoded from their characters; with several biLMs, one of each, or None.
 
     Returns:
       The variables with the collection `bilm`. Only `params` should be trained, and checkpoints should not contain
@@ -49,24 +53,33 @@ def with_bilm(variables: Mapping[str, Any], bilm: PretrainedBiLM, cache: CachedW
       UserError: the model was trained with another biLM, or the cache is of another one (the fingerprints differ); or
         the model has no `ELMo`.
     """
-    tree: dict[str, Any] = {"tree": frozen_tree(bilm)}
-    if cache is not None:
-        _check_cache(cache, bilm)
-    if cache is not None and len(cache.vectors):
-        tree["cache"] = jax.device_put(cache.vectors)
+    bilms = list(bilm) if isinstance(bilm, Sequence) else [bilm]
+    caches = list(cache) if isinstance(cache, Sequence) else [cache] * (1 if cache else len(bilms))
+    if not bilms or len(caches) != len(bilms):
+        raise UserError(f"cache: expected one per biLM, got {len(caches)} for {len(bilms)}")
+    trees = {}
+    for one, cached in zip(bilms, caches, strict=True):
+        tree: dict[str, Any] = {"tree": frozen_tree(one)}
+        if cached is not None:
+            _check_cache(cached, one)
+        if cached is not None and len(cached.vectors):
+            tree["cache"] = jax.device_put(cached.vectors)
+        trees[one.fingerprint] = tree
 
     def beside(node: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in node.items():
             if name == "fingerprint":
-                _check_fingerprint(value, bilm)
-                found |= tree
+                found |= trees[_fingerprint_of(value, list(trees))]
             else:
                 found[name] = beside(value)
         return found
 
     if not isinstance(variables, Mapping) or not variables.get("elmo"):
-        raise UserError("variables: no collection 'elmo'; expected what init of a model with elmo_jax.ELMo returns")
+        raise UserError(
+            "variables: no collection 'elmo'; expected what init of a model with elmo_jax.ELMo returns (nn.scan and"
+            " nn.vmap must lift the collections 'params', 'elmo' and 'bilm')"
+        )
     return {**variables, "bilm": beside(variables["elmo"])}
 
 
@@ -101,13 +114,18 @@ def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
         )
 
 
-def _check_fingerprint(found: Any, bilm: PretrainedBiLM) -> None:
-    stored = np.asarray(found).astype(np.uint8).tobytes().hex()
-    if stored.strip("0") and stored != bilm.fingerprint:
+def _fingerprint_of(found: Any, known: Sequence[str]) -> str:
+    """Returns the fingerprint, one of those known, of the biLM that an `ELMo` was made with."""
+    rows = np.asarray(found).astype(np.uint8).reshape(-1, 32)  # several where a lifted transform has stacked them
+    stored = rows[0].tobytes().hex()
+    if not stored.strip("0") and len(known) == 1:
+        return known[0]
+    if stored not in known or (rows != rows[0]).any():
         raise UserError(
             f"the model was made with another biLM: its fingerprint is {stored[:12]}…, this one's"
-            f" {bilm.fingerprint[:12]}…; load the biLM it was trained with"
+            f" {', '.join(f'{one[:12]}…' for one in known)}; load the biLM it was trained with"
         )
+    return stored
 
 
 class CachedWords:

@@ -10,19 +10,20 @@ collection `elmo`, the fingerprint of the biLM that they belong to.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from elmo_jax.characters import CHARACTERS
 from elmo_jax.choices import choice
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.precision import Precision, usual_promotion
-from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
+from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array
 from elmo_jax.model.sentences import sentence_layers
 
 
@@ -106,20 +107,30 @@ class ELMo(nn.Module):
             row n - 1 of `characters`.
           deterministic: whether dropout is off.
 
-        Under `jit`, where the values of `words` are not known, a word that the cache or `characters` do not have makes
-        the result NaN instead of raising an exception.
+        Under `jit`, where values are not known, a character that does not exist, or a word that the cache or
+        `characters` do not have, makes the result NaN instead of raising an exception.
+
+        Inside a lifted transform, such as `nn.scan` or `nn.vmap`, the collections `params`, `elmo` and `bilm` must be
+        lifted; `bilm` is broadcast: `nn.scan(…, variable_broadcast=("params", "elmo", "bilm"))`.
 
         Raises:
-          UserError: W is not the number of characters per word of this biLM, or `words` has rows that the cache or
-            `characters` do not have.
+          UserError: an argument is not such an array, W is not the number of characters per word of this biLM, an id is
+            out of range, or `words` has rows that the cache or `characters` do not have.
           ValueError: the variables have no biLM.
         """
+        axes, made = (
+            (3, "[B, T, W], as bilm.character_ids makes") if words is None else (2, "[U, W], as CachedWords makes")
+        )
+        check_array("characters", characters, jnp.integer, axes, f"whole numbers {made}")
+        if words is not None:
+            check_array("words", words, jnp.signedinteger, 2, "whole numbers [B, T], as CachedWords makes")
         size = self.config.char_cnn.max_characters
         if characters.shape[-1] != size:
             raise UserError(
                 f"characters: {characters.shape[-1]} per word, but this biLM reads {size};"
                 f" make them with bilm.character_ids(sentences) or give max_characters={size}"
             )
+        _check_range(characters, CHARACTERS if words is None else CHARACTERS - 1)
         vectors, mask = self._bilm(characters, words)
         return self._mixed(vectors, mask, deterministic, marked=True)
 
@@ -138,11 +149,12 @@ class ELMo(nn.Module):
         if self.layer_norm is LayerNorm.WITH_MARKS:
             raise ValueError("layer_norm WITH_MARKS needs the sentence marks, which precomputed vectors do not have")
         number, size = self.config.lstm.layers + 1, 2 * self.config.lstm.projection
-        batch, steps = mask.shape if mask.ndim == 2 else (0, 0)
-        if layers.shape != (batch, number, steps, size) or mask.ndim != 2:
+        shapes: list[Any] = [getattr(array, "shape", ()) for array in (layers, mask)]
+        batch, steps = shapes[1] if len(shapes[1]) == 2 else (0, 0)
+        if shapes != [(batch, number, steps, size), (batch, steps)]:
             raise UserError(
-                f"layers {layers.shape} and mask {mask.shape}: expected [B, {number}, T, {size}] and [B, T], as `embed`"
-                " returns them"
+                f"layers {shapes[0]} and mask {shapes[1]}: expected arrays [B, {number}, T, {size}] and [B, T], as"
+                " `embed` returns them"
             )
         return self._mixed(layers, mask, deterministic, marked=False)
 
@@ -155,7 +167,10 @@ class ELMo(nn.Module):
         if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which `with_bilm` adds later
             return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection), jnp.float32), mask
         if not self.has_variable("bilm", "tree"):
-            raise ValueError("no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply")
+            raise ValueError(
+                "no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply; nn.scan and nn.vmap must"
+                " lift the collections 'params', 'elmo' and 'bilm', as in variable_broadcast=('params', 'elmo', 'bilm')"
+            )
         model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         cache = None if words is None else self.get_variable("bilm", "cache", None)
         if words is not None:
@@ -178,6 +193,17 @@ class ELMo(nn.Module):
             mixes.append(self.drop(mixed, deterministic=deterministic))  # [B, T, 2P]
             penalty += self.regularization * squares
         return ELMoOutput(tuple(mixes), mask, penalty)
+
+
+def _check_range(characters: jax.Array, most: int) -> None:
+    """Raises `UserError` if character ids are out of range, as far as that is known under `jit`."""
+    if jnp.iinfo(characters.dtype).max < most:
+        raise UserError(f"characters: {characters.dtype} does not hold ids up to {most}; use int32")
+    if isinstance(characters, jax.core.Tracer) or not characters.size:
+        return
+    least, found = int(characters.min()), int(characters.max())
+    if least < 0 or found > most:
+        raise UserError(f"characters: expected ids from 0 to {most}, got {least} to {found}")
 
 
 def _check_rows(words: jax.Array, cached: int, spelt: int) -> None:

@@ -6,6 +6,7 @@ Shapes: B sentences, N layers (including the token vectors), T positions, D feat
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.choices import choice
+from elmo_jax.errors import UserError
 from elmo_jax.model.precision import usual_promotion
 
 EPSILON = 1e-12  # original
@@ -31,6 +33,13 @@ class LayerNorm(enum.Enum):
     NONE = "none"
     WITHOUT_MARKS = "without_marks"  # over the words, as in bilm-tf
     WITH_MARKS = "with_marks"  # over the words and the sentence marks, as in AllenNLP
+
+
+def check_array(name: str, array: Any, kind: Any, axes: int, expected: str) -> None:
+    """Raises `UserError` unless an argument is an array with some number of axes whose numbers are of a kind."""
+    if not hasattr(array, "dtype") or array.ndim != axes or not jnp.issubdtype(array.dtype, kind):
+        found = f"{array.dtype} {array.shape}" if hasattr(array, "dtype") else f"a {type(array).__name__}"
+        raise UserError(f"{name}: expected an array of {expected}, got {found}")
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
@@ -95,7 +104,12 @@ class ScalarMix(nn.Module):
 
         Returns:
           The mix [B, T, D], zero where the mask is false, and the sum of the squares of the raw weights, 0 for TOP.
+
+        Raises:
+          UserError: an argument is not such an array.
         """
+        check_array("vectors", vectors, jnp.number, 4, "numbers [B, N, T, D]")
+        check_array("mask", mask, jnp.generic, 2, "truth values [B, T]")
         vectors = at_least_float32(vectors)
         gamma = self.param("gamma", nn.initializers.ones_init(), (), jnp.float32)
         if self.layers is Layers.TOP:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING
+from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, CHARACTERS, END_SENTENCE, END_WORD, PADDING
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.frozen import encode, run_layers, stop_gradient
 from elmo_jax.model.varying import varying_like
@@ -30,7 +30,8 @@ def sentence_layers(
       characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence; or, with `words`,
         [U, W] raw character ids of the words that are not in the cache.
       words: [B, T] 0 beyond the end of a sentence, n for row n - 1 of the cache, -n for row n - 1 of `characters`. A
-        word that the cache or `characters` do not have becomes NaN, since compiled code cannot raise an exception.
+        word that the cache or `characters` do not have, or with an id that does not exist, becomes NaN, since compiled
+        code cannot raise an exception.
       cache: [N, P] token vectors of words; None for N = 0.
 
     Returns:
@@ -69,12 +70,14 @@ def _token_vectors(
     batch, steps = mask.shape
     marks = jnp.asarray([list(mark) + [PADDING] * (size - len(mark)) for mark in MARKS], jnp.int32)  # [2, W]
     if words is None:
-        spelt = jnp.where(characters > 0, characters - 1, PADDING).reshape(-1, size)
+        spelt = jnp.where(characters == 0, PADDING, characters - 1).reshape(-1, size)
         places = 2 + jnp.arange(batch * steps).reshape(batch, steps)
     else:
         spelt = characters
         places = jnp.where(words < 0, 1 - words, 0)
-    table = encode(model, tree, jnp.concatenate([marks, spelt.astype(jnp.int32)]))  # [2 + U, P]
+    spelt = jnp.concatenate([marks, spelt.astype(jnp.int32)])  # [2 + U, W]
+    exist = ((spelt >= 0) & (spelt < CHARACTERS)).all(-1, keepdims=True)
+    table = jnp.where(exist, encode(model, tree, spelt), jnp.nan)  # [2 + U, P]
     vectors = _rows(table, places)  # [B, T, P]
     if words is not None:
         cache = jnp.full((1, table.shape[1]), jnp.nan, jnp.float32) if cache is None else jax.lax.stop_gradient(cache)

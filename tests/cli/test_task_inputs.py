@@ -1,9 +1,14 @@
 """The text given to `elmo-jax task predict` becomes the words of examples: with --format lines, one per line."""
 
 import argparse
+import io
+import json
+import sys
 
 import pytest
 
+from elmo_jax.cli import task
+from elmo_jax.cli.main import main
 from elmo_jax.cli.task import _inputs
 from elmo_jax.errors import UserError
 
@@ -61,3 +66,37 @@ def test_what_has_no_words_is_named(tmp_path, given, expected):
     with pytest.raises(UserError) as error:
         read(tmp_path, **given)
     assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+class Stub:
+    """A task model that returns its input."""
+
+    texts_per_example, reads_documents = 1, False
+
+    def predict(self, inputs):
+        return [{"tokens": words} for words in inputs]
+
+    def written(self, inputs):
+        return "".join(f"{word}\tNOUN\n" for words in inputs for word in words)
+
+    def without_examples(self, inputs):
+        return 0
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
+def test_data_are_utf8_whatever_the_locale(monkeypatch, encoding):
+    monkeypatch.setattr(task, "_load", lambda options: Stub())
+    for kind in ("json", "file"):
+        stream = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding=encoding))
+        assert main(["task", "predict", "run", "--text", "Größe … 大", "--format", "lines", "--output", kind]) == 0
+        sys.stdout.flush()
+        text = stream.getvalue().decode("utf-8")
+        words = json.loads(text)["tokens"] if kind == "json" else [line.split("\t")[0] for line in text.splitlines()]
+        assert words == ["Größe", "…", "大"]
+
+
+@pytest.mark.parametrize("format", ["raw", "lines"])
+def test_text_without_spaces_is_refused(tmp_path, format):
+    with pytest.raises(UserError, match="is in a script without spaces between words"):
+        read(tmp_path, "艾达在一八四三年写了它。\n", format=format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax import EmbeddingBiLM, UserError, load_bilm
+from elmo_jax.checkpoints.hdf5 import unreadable_by_allennlp
 from elmo_jax.cli.main import main
+from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import file as files
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.file import embed_file
@@ -313,3 +316,32 @@ def test_a_model_that_is_none(tmp_path, capsys):
     assert "give --options options.json too" in capsys.readouterr().err
     assert main(["embed", str(tmp_path / "no"), str(tmp_path / "t.txt"), str(tmp_path / "o.hdf5")]) == 2
     assert "a run's folder, an export" in capsys.readouterr().err
+
+
+def test_a_file_is_iterated_in_the_order_of_the_lines(bilm, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {i}\n" for i in range(12)))
+    embed_file(bilm, text, tmp_path / "vectors.hdf5")
+    with h5py.File(tmp_path / "vectors.hdf5") as file:
+        assert list(file) == [str(i) for i in range(12)]
+
+
+def test_a_pipe_as_output_and_text_without_spaces_are_refused(bilm, tmp_path):
+    text, pipe = tmp_path / "text.txt", tmp_path / "pipe"
+    text.write_text("a b\n")
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="pipe: is a pipe or a device; give the name of the file to be made"):
+        embed_file(bilm, text, pipe)
+    text.write_text("艾达在一八四三年写了它。\n", encoding="utf-8")
+    with pytest.raises(UserError, match="text.txt: most of this text is in a script without spaces between words"):
+        embed_file(bilm, text, tmp_path / "vectors.hdf5")
+
+
+def test_what_allennlp_cannot_read_is_named():
+    char_cnn = CharCNNConfig(4, ((1, 3), (3, 6)), 1, max_characters=20)
+    assert unreadable_by_allennlp(ModelConfig(char_cnn, LSTMConfig(cells=9, projection=9))) == [
+        "20 characters per word, where it has 50",
+        "no projection in the LSTMs (model.lstm.cells equals projection)",
+        "no projection after the filters (their number equals model.lstm.projection)",
+    ]
+    assert not unreadable_by_allennlp(ModelConfig())

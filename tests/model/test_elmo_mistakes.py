@@ -49,5 +49,5 @@ def test_layers_of_another_shape_are_refused(bilm, characters):
             (layers[:, :2], mask),
             (layers, mask[:, :, None]),
         ):
-            with pytest.raises(UserError, match=r"expected \[B, 3, T, 10\] and \[B, T\]"):
+            with pytest.raises(UserError, match=r"expected arrays \[B, 3, T, 10\] and \[B, T\]"):
                 module.apply(variables, wrong, counted, method="mix")

@@ -63,9 +63,9 @@ def prepare(
       base_vocabulary_file: a file with the words that come first in the softmax vocabulary, such as those of a biLM to
         fine-tune; the most frequent others follow, limited by `vocabulary_size` and `min_count`.
       heldout_fraction: the fraction of the units to hold out, from 1e-6 to 0.5, or 0 for none or 1 for all. A unit is a
-        document, or a run of 100 sentences if the source does not mark its documents. The held-out units are spread
-        evenly (every k-th one, if the fraction is 1 / k), and are at least one if there are two or more. None means
-        0.05, or 0 if `heldout_sources` is given.
+        document, or a run of 100 sentences if the source does not mark its documents, or a sentence of a source that
+        has no more than 100. The held-out units are spread evenly (every k-th one, if the fraction is 1 / k), and are
+        at least one; a text of one unit is refused. None means 0.05, or 0 if `heldout_sources` is given.
       heldout_sources: the texts to hold out. Files that are also among `sources` are not trained on.
       workers: the number of processes, by default that of the processors; the result does not depend on it.
       progress: whether to show progress on standard error.

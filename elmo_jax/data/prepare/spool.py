@@ -21,6 +21,7 @@ from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.data.prepare.sources import Source, TextOptions
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenised, without_blanks
 from elmo_jax.data.prepare.workers import tokenise_all
+from elmo_jax.errors import UserError
 
 SENTENCES_PER_UNIT = 100
 _SENTENCES_AT_ONCE = 1 << 17  # in the second reading; a few million words, or tens of megabytes
@@ -30,7 +31,7 @@ class Units(enum.Enum):
     """The kinds of units that a source can have."""
 
     DOCUMENTS = enum.auto()  # documents, whose starts are marked by the pieces of the source
-    RUNS = enum.auto()  # runs of `SENTENCES_PER_UNIT` consecutive sentences, since documents are not marked
+    RUNS = enum.auto()  # runs of `SENTENCES_PER_UNIT` consecutive sentences, or of one where there are no more
     WHOLE = enum.auto()  # the whole source, which is one document among other sources
 
 
@@ -129,15 +130,16 @@ class Spool:
     def _close_source(self, source: int) -> None:
         """Ends the unit that may still grow.
 
-        A source that turns out to be a single document is divided into runs of sentences; otherwise nothing could be
-        held out of a file without blank lines.
+        A source that turns out to be a single unit is divided: a document into runs of sentences, and a run into
+        sentences; otherwise nothing could be held out of a file without blank lines or a short text.
         """
         units = np.concatenate([*self._units[source], [self._open] if self._open else []]).astype(np.int64)
         self._open = 0
-        if self.kinds[source] is Units.DOCUMENTS and len(units) == 1:
+        if self.kinds[source] is not Units.WHOLE and len(units) == 1:
             self.kinds[source] = Units.RUNS
-            runs, rest = divmod(int(units[0]), SENTENCES_PER_UNIT)
-            units = np.array([SENTENCES_PER_UNIT] * runs + [rest] * (rest > 0), np.int64)
+            size = SENTENCES_PER_UNIT if units[0] > SENTENCES_PER_UNIT else 1
+            runs, rest = divmod(int(units[0]), size)
+            units = np.array([size] * runs + [rest] * (rest > 0), np.int64)
         self._units[source] = [units]
 
     @property
@@ -254,6 +256,9 @@ def spool_text(
 
     Returns:
       The parts `train` and `heldout` of one spool, whose sources are those of `text`, then those of `heldout`.
+
+    Raises:
+      UserError: as `Spool.read`; or nothing can be held out, since the text has one unit.
     """
     kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
     spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
@@ -266,6 +271,11 @@ def spool_text(
     for number in np.unique(group[~held]):
         place = np.flatnonzero((group == number) & ~held)
         held[place] = choose_heldout(len(place), fraction)
+    if fraction and spool.sentences and not held.any():
+        raise UserError(
+            f"--heldout-fraction {fraction:g}: nothing can be held out of a text of {spool.sentences} sentences in one"
+            " unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
+        )
     return {"train": Part(spool, ~held), "heldout": Part(spool, held)}
 
 

@@ -64,7 +64,7 @@ def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", ["raw", "documents", "lines"])
 def test_text_without_blanks_is_refused_with_advice(tmp_path: Path, format: str) -> None:
     (tmp_path / "text.txt").write_text(CHINESE * 20, encoding="utf-8")
-    with pytest.raises(UserError, match="without blanks between words; split it into words .* --format lines") as error:
+    with pytest.raises(UserError, match="without spaces between words; split it into words .* --format lines") as error:
         prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
     assert "text.txt, line 1" in str(error.value) and not (tmp_path / "out").exists()
 
@@ -74,7 +74,7 @@ def test_short_clauses_are_not_taken_for_words(tmp_path: Path, format: str) -> N
     """Marks between clauses separate no words; the same text with a blank after every word or two is split."""
     clauses = "我坐在河边。银行借给我钱。今天天气很好，我们去散步，然后去银行取钱，再回家吃饭，看书，睡觉。\n" * 20
     (tmp_path / "text.txt").write_text(clauses, encoding="utf-8")
-    with pytest.raises(UserError, match=r"text.txt, line 1: .* without blanks between words"):
+    with pytest.raises(UserError, match=r"text.txt, line 1: .* without spaces between words"):
         prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
     split = "我 坐 在 河边 。 银行 借给 我 钱 。 今天 天气 很 好 ， 我们 去 散步 。\n" * 20
     (tmp_path / "split.txt").write_text(split, encoding="utf-8")
@@ -149,7 +149,7 @@ def test_where_the_document_without_blanks_lies_makes_no_difference(tmp_path: Pa
 def test_a_text_is_refused_if_most_of_it_is_without_blanks(tmp_path: Path, other: str) -> None:
     records = [{"text": CHINESE}] * 50 + [{"text": other}]
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    with pytest.raises(UserError, match="line 1: most of this text is in a script without blanks"):
+    with pytest.raises(UserError, match="line 1: most of this text is in a script without spaces"):
         prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", progress=False, workers=1)
 
 

@@ -78,6 +78,36 @@ def test_one_file_is_held_out_in_runs_of_sentences(tmp_path: Path) -> None:
     assert corpus.report["text"]["empty_lines"] == 1049
 
 
+@pytest.mark.parametrize("form", ["lines", "long", "jsonl", "folder"])
+def test_a_short_text_is_held_out_by_sentences(tmp_path: Path, form: str) -> None:
+    """A unit of 100 sentences would be the whole text."""
+    lines = [f"sentence {i} ." if form != "long" else " ".join([f"w{i}"] * 3000) for i in range(12)]
+    path = tmp_path / "text"
+    if form == "jsonl":
+        path = tmp_path / "text.jsonl"
+        path.write_text('{"text": "' + " ".join(f"This is the sentence {i}." for i in range(12)) + '"}\n')
+    elif form == "folder":
+        path.mkdir()
+        (path / "one.txt").write_text("\n".join(lines))
+    else:
+        path.write_text("\n".join(lines))
+    for number, (fraction, heldout) in enumerate(((0.5, 6), (0.25, 3), (0.01, 1))):
+        corpus = make(tmp_path / f"out{number}", path, heldout_fraction=fraction, min_count=1)
+        found = [len(read(corpus, split)) for split in ("train", "heldout")]
+        assert found == [12 - heldout, heldout], form
+
+
+def test_one_sentence_cannot_be_held_out(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("one sentence .\n")
+    message = refusal(tmp_path / "out", tmp_path / "text", heldout_fraction=0.5)
+    assert message.startswith(
+        "--heldout-fraction 0.5: nothing can be held out of a text of 1 sentences in one unit; give"
+    )
+    assert read(make(tmp_path / "out", tmp_path / "text", heldout_fraction=0, min_count=1), "train") == [
+        "one sentence ."
+    ]
+
+
 def test_documents_and_runs_do_not_depend_on_the_chunks(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (documents / "long.txt").write_text("".join(f"sentence {i} of many\n" for i in range(2000)))
     out = documents.parent
@@ -124,7 +154,7 @@ def test_counts_are_of_the_training_text_only(tmp_path: Path) -> None:
 def test_report_counts_what_was_odd(tmp_path: Path) -> None:
     long = "x" * 49
     (tmp_path / "a.txt").write_bytes(f"<S> a {long} </S>\n\n{long} {'y' * 48}\n".encode() + b"caf\xe9\n")
-    corpus = make(tmp_path / "out", tmp_path / "a.txt", errors="replace", min_count=1)
+    corpus = make(tmp_path / "out", tmp_path / "a.txt", errors="replace", min_count=1, heldout_fraction=0)
     assert corpus.report["text"] == {
         "empty_lines": 1,
         "marks_dropped": 2,
