@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from elmo_jax.checkpoints.export import NAME
 from elmo_jax.errors import TRY_AGAIN
 from tests.distributed.pods import SLOWLY, ends, launch, prepared, signalled_when, start
 from tests.end_to_end import commands as commands_module
@@ -116,8 +117,8 @@ def evaluating(run: Path) -> bool:
 
 
 def exporting(run: Path) -> bool:
-    """Whether the export is being written, or takes the place of an older one."""
-    return any((run / name).exists() for name in (".export.tmp", ".export.old"))
+    """Whether the export is being written."""
+    return (run / "export" / f".{NAME}.tmp").exists()
 
 
 KINDS: dict[str, Callable[[Path], bool]] = {

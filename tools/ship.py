@@ -10,14 +10,13 @@ It prints the size of the file, and the largest cosine distance of each layer be
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.open import open_bilm
-from elmo_jax.checkpoints.safetensors import read_safetensors, without_softmax, write_safetensors
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.embedding.bilm import EmbeddingBiLM
@@ -71,13 +70,13 @@ def main() -> None:
     parser.add_argument("run", help="a run or an export")
     parser.add_argument("name", help="the name of the packaged biLM")
     options = parser.parse_args()
-    bilm = without_softmax(open_bilm(options.run))
+    bilm = open_bilm(options.run).without_softmax()
     info = {key: value for key, value in bilm.info.items() if key != "corpus_sources"}
-    bilm = dataclasses.replace(bilm, info={**info, "experiment": options.name, "sources": SOURCES})
+    info |= {"experiment": options.name, "sources": SOURCES}
     path = FOLDER / f"{options.name}.safetensors"
-    write_safetensors(path, bilm, "float16")
+    export_bilm(path, bilm.config, bilm.params, None, info, "float16")
     print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
-    stored = EmbeddingBiLM.of(read_safetensors(path))
+    stored = EmbeddingBiLM.of(open_bilm(path))
     for layer, distance in enumerate(largest_distances(EmbeddingBiLM.of(bilm), stored, sentences(SENTENCES))):
         print(f"layer {layer}: largest cosine distance {distance:.2e}")
 

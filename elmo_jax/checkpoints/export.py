@@ -1,8 +1,12 @@
-"""Writes and reads exports: a biLM's parameter tree with its config and vocabulary, for users and other programs.
+"""Writes and reads exports: a biLM's parameters, config and vocabulary in one safetensors file.
 
-An export is a folder with `parameters/` (an Orbax PyTree checkpoint), `bilm.json` (layout version, config, shapes,
-fingerprint, provenance) and `vocabulary.txt` (the words of the softmax, one per line, in the order of its rows). This
-module does not depend on training.
+The tensors are named by their key paths (`forward/layer_0/kernel`), and other frameworks read them. The metadata has
+the key `elmo_jax` with a JSON object (version of the layout, architecture, fingerprint, vocabulary, which is null
+without a softmax, and provenance), and the key `sha256` with the SHA-256 of that object's text. The fingerprint covers
+the names, shapes and numbers of the tensors, so nothing else in a file needs to be verified.
+
+Numbers may be stored in float16; they are float32 once they have been read, and the fingerprint is that of the numbers
+as they are read. This module depends neither on training nor on Orbax.
 """
 
 from __future__ import annotations
@@ -12,30 +16,28 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
+import safetensors.numpy
 from etils import epath
+from safetensors import SafetensorError
 
 from elmo_jax import files
-from elmo_jax.checkpoints import failures
-from elmo_jax.checkpoints.export_folder import (
-    DESCRIPTION,
-    PARAMETERS,
-    VOCABULARY,
-    all_files,
-    replacing,
-)
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
+from elmo_jax.runs.store import store_errors
 from elmo_jax.settings import from_dict, to_dict
 
-_DESCRIPTION_BYTES = 1 << 24  # the largest description that is read; more than any architecture needs
+NAME, SUFFIX = "bilm.safetensors", ".safetensors"
+_KEY, _DIGEST = "elmo_jax", "sha256"
+_HEADER_BYTES = 100_000_000  # the most that safetensors reads
+_EARLIER = "bilm.json"  # in the export folders of development versions
+
+Dtype = Literal["float32", "float16"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -70,10 +72,15 @@ class PretrainedBiLM:
             f"{lstm.layers} LSTM layers per direction with {lstm.cells:,} cells and projection {lstm.projection:,};"
             f" {cnn.features:,} character filters, {cnn.highways} highway layers",
         ]
-        return "\n  ".join([*lines, *_told(self.info)])
+        return "\n  ".join([*lines, *_history(self.info)])
+
+    def without_softmax(self) -> Self:
+        """Returns this biLM without its softmax and vocabulary."""
+        params = {name: tree for name, tree in self.params.items() if name != "softmax"}
+        return dataclasses.replace(self, params=params, vocabulary=None, fingerprint=fingerprint(flatten(params)))
 
 
-def _told(info: Mapping[str, Any]) -> Iterator[str]:
+def _history(info: Mapping[str, Any]) -> Iterator[str]:
     """Yields what the provenance says, as far as it is of the form that a training writes; a user may write others."""
     stage: Any = info
     trained = "trained"
@@ -91,200 +98,162 @@ def _told(info: Mapping[str, Any]) -> Iterator[str]:
         yield f"text: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
 
 
+def export_file(path: str | os.PathLike[str]) -> epath.Path:
+    """Returns the file of an export that is given as that file, `….safetensors`, or as its folder."""
+    place = files.absolute(path)
+    return place if place.suffix == SUFFIX else place / NAME
+
+
+def find_export(path: str | os.PathLike[str]) -> epath.Path | None:
+    """Returns the file of an export that is given as that file, as its folder or as its run; None if there is none.
+
+    Raises:
+      UserError: the export is a folder that an earlier development version wrote.
+    """
+    place = files.absolute(path)
+    for file in [export_file(place)] if place.suffix == SUFFIX else [place / NAME, place / "export" / NAME]:
+        if file.is_file():
+            return file
+        if (file.parent / _EARLIER).is_file():
+            raise UserError(f"{file.parent}: written by an earlier development version; export the biLM again")
+    return None
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raises `UserError` unless an export may be written to `path`, in place of nothing or of another export."""
+    file = export_file(path)
+    if file.parent.is_file():
+        raise UserError(f"{file.parent}: is a file; give a folder, or the name of a file that ends in {SUFFIX}")
+    if not file.exists():
+        return
+    try:
+        _read_description(file)
+    except UserError as error:
+        raise UserError(
+            f"{file}: holds something else than an export, or a damaged one; choose another place or remove it"
+        ) from error
+
+
 def export_bilm(
     path: str | os.PathLike[str],
     model: ModelConfig,
     params: Mapping[str, Any],
     vocabulary: Sequence[str] | None = None,
     info: Mapping[str, Any] | None = None,
+    dtype: Dtype = "float32",
 ) -> str:
-    """Writes an export; an older one at `path` is replaced once the new one is complete.
+    """Writes an export; an older one in its place is replaced once the new one is complete.
 
     In a run of several processes, only one may call this function.
 
     Args:
-      path: the folder to make.
+      path: the file to make, whose name ends in `.safetensors`, or a folder, for `bilm.safetensors` in it.
       model: the architecture.
       params: the parameter tree, of NumPy arrays or of JAX arrays that are fully addressable by this process.
       vocabulary: the words of the softmax's rows; None for a tree without softmax.
       info: the provenance, to be stored as JSON.
+      dtype: the type of the stored numbers. The rounding to float16 has a relative error of at most 2^-11.
 
     Returns:
-      The fingerprint of the parameters.
+      The fingerprint of the parameters as they are read.
 
     Raises:
-      UserError: `path` holds something else or cannot be written, `params` or `vocabulary` do not fit `model`, a
-        parameter is not a finite number, or `info` cannot be written as JSON.
+      UserError: there is something else or it cannot be written, `params` or `vocabulary` do not fit `model`, a
+        parameter is not a finite number in `dtype`, or `info` cannot be written as JSON.
     """
-    path = files.absolute(path)
-    flat = {key: np.asarray(leaf) for key, leaf in flatten(params).items()}
-    shapes = {key: leaf.shape for key, leaf in flat.items()}
-    check_shapes(shapes, model, f"export to {path}")
-    _check_vocabulary(vocabulary, shapes, f"export to {path}")
-    _check_values(flat, info, f"export to {path}")
-    digest = fingerprint(flat)
+    check_replaceable(path)
+    file = export_file(path)
+    stored = _stored(params, dtype, f"export to {file}")
+    shapes = {key: leaf.shape for key, leaf in stored.items()}
+    check_shapes(shapes, model, f"export to {file}")
+    _check_vocabulary(vocabulary, shapes.get("softmax/bias"), f"export to {file}")
+    digest = fingerprint({key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()})
     description = {
         "layout": LAYOUT_VERSION,
         "model": to_dict(model),
-        "shapes": shapes,
-        "parameters": sum(leaf.size for leaf in flat.values()),
         "fingerprint": digest,
-        "vocabulary_sha256": None if vocabulary is None else _sha256(_lines(vocabulary)),
+        "vocabulary": None if vocabulary is None else list(vocabulary),
         "info": dict(info or {}),
     }
     try:
-        with replacing(path) as folder:
-            _write_params(folder / PARAMETERS, unflatten(flat))
-            if vocabulary is not None:
-                (folder / VOCABULARY).write_bytes(_lines(vocabulary))
-            description["files"] = sorted([*all_files(folder), DESCRIPTION])  # only these may be deleted later
-            description["sha256"] = files.digest_of(description)
-            (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-    except Exception as error:
-        if not failures.is_of_storage(error):
-            raise
-        raise UserError(f"{path}: the export cannot be written: {failures.reason(error)}") from error
+        text = json.dumps(description, ensure_ascii=False)
+        metadata = {_KEY: text, _DIGEST: _sha256(text)}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"export to {file}: info or a word cannot be written as JSON ({error})") from None
+    with store_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        files.write_bytes(file, safetensors.numpy.save(stored, metadata))
     return digest
 
 
-def _check_values(flat: Mapping[str, np.ndarray], info: Mapping[str, Any] | None, where: str) -> None:
-    """Raises `UserError` unless the parameters are finite floating-point numbers and `info` can be stored as JSON."""
-    for key, leaf in flat.items():
-        if not jnp.issubdtype(leaf.dtype, jnp.floating) or not np.isfinite(leaf).all():
-            raise UserError(f"{where}: parameter '{key}' ({leaf.dtype}): expected floating-point numbers, all finite")
-    try:
-        json.dumps(dict(info or {}))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"{where}: info cannot be written as JSON ({error})") from None
+def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np.ndarray]:
+    """Returns the leaves by key path as they are stored. Raises `UserError` for numbers that `dtype` cannot hold."""
+    stored = {}
+    for key, leaf in flatten(params).items():
+        found = np.asarray(leaf)
+        with np.errstate(over="ignore"):
+            stored[key] = found.astype(dtype, order="C", copy=False)  # stored as they lie in memory
+        if not jnp.issubdtype(found.dtype, jnp.floating) or not np.isfinite(stored[key]).all():
+            raise UserError(
+                f"{where}: parameter '{key}' ({found.dtype}): expected floating-point numbers, all finite in {dtype}"
+            )
+    return stored
 
 
-def is_export(folder: epath.Path) -> bool:
-    """Returns whether a folder is an export."""
-    return (folder / DESCRIPTION).is_file()
+def _check_vocabulary(vocabulary: Sequence[str] | None, softmax: tuple[int] | None, where: str) -> None:
+    if vocabulary is None:
+        return
+    if softmax != (len(vocabulary),):
+        rows = "no" if softmax is None else softmax[0]
+        raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows} rows")
+    for word in vocabulary:
+        if "\n" in word:
+            raise UserError(f"{where}: the word {word!r} has a line break; a vocabulary file has one word per line")
 
 
-def read_export(folder: epath.Path) -> PretrainedBiLM:
-    """Reads an export, and verifies its fingerprint.
+def read_export(file: epath.Path) -> PretrainedBiLM:
+    """Reads the file of an export, and verifies it.
 
     Raises:
-      UserError: the export is damaged or has another layout version.
+      UserError: the file is not an export, is damaged, or has another layout version.
     """
-    description = _read_description(folder)
-    model = from_dict(description["model"], ModelConfig, f"{folder / DESCRIPTION}: model")
-    shapes = {key: tuple(shape) for key, shape in description["shapes"].items()}
-    check_shapes(shapes, model, str(folder / DESCRIPTION))
-    vocabulary = _read_vocabulary(folder, description["vocabulary_sha256"])
-    _check_vocabulary(vocabulary, shapes, str(folder))
-    params = _read_params(folder, shapes)
-    digest = fingerprint(flatten(params))
-    if digest != description["fingerprint"]:
-        raise UserError(f"{folder}: the parameters are not those that were exported (fingerprint); export them again")
-    rest = {key: value for key, value in description.items() if key != "sha256"}
-    if "sha256" in description and description["sha256"] != files.digest_of(rest):  # an older version did not write it
-        raise UserError(f"{folder / DESCRIPTION}: not what was exported (checksum); export the biLM again")
-    return PretrainedBiLM(model, params, vocabulary, description["info"], digest)
-
-
-def _read_description(folder: epath.Path) -> dict[str, Any]:
-    path = folder / DESCRIPTION
+    description = _read_description(file)
     try:
-        with path.open("rb") as file:
-            content = file.read(_DESCRIPTION_BYTES + 1)
-        if len(content) > _DESCRIPTION_BYTES:
-            raise ValueError("larger than 16 MB")
-        description = json.loads(content)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); export the biLM again") from None
-    layout = description.get("layout") if isinstance(description, dict) else None
-    if layout != LAYOUT_VERSION:
+        with store_errors(file):
+            content = file.read_bytes()
+        stored = safetensors.numpy.load(content)
+    except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have
+        raise UserError(f"{file}: damaged ({' '.join(str(error).split())}); export the biLM again") from None
+    flat = {key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()}
+    if fingerprint(flat) != description["fingerprint"]:
+        raise UserError(f"{file}: damaged (the numbers are not those that were written); export the biLM again")
+    model = from_dict(description["model"], ModelConfig, f"{file}: model")
+    return PretrainedBiLM(
+        model, unflatten(flat), description["vocabulary"], description["info"], description["fingerprint"]
+    )
+
+
+def _read_description(file: epath.Path) -> dict[str, Any]:
+    """Reads the description in the metadata of an export, and verifies its checksum."""
+    try:
+        with store_errors(file), file.open("rb") as opened:
+            header = opened.read(min(int.from_bytes(opened.read(8), "little"), _HEADER_BYTES))
+        metadata = json.loads(header)["__metadata__"]
+        text, digest = metadata[_KEY], metadata[_DIGEST]
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(
-            f"{path}: layout version {layout!r}, this elmo_jax reads {LAYOUT_VERSION};"
+            f"{file}: not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"
+        ) from None
+    if digest != _sha256(text):
+        raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
+    description: dict[str, Any] = json.loads(text)
+    if description["layout"] != LAYOUT_VERSION:
+        raise UserError(
+            f"{file}: layout version {description['layout']}, this elmo_jax reads {LAYOUT_VERSION};"
             " export the biLM again, or use the elmo_jax that wrote it"
         )
-    for key in ("model", "shapes", "fingerprint", "vocabulary_sha256", "info"):
-        kind = dict if key in ("model", "shapes", "info") else (str, type(None))
-        if key not in description or not isinstance(description[key], kind):
-            raise UserError(f"{path}: '{key}' is missing or damaged; export the biLM again")
-    if not all(_is_shape(shape) for shape in description["shapes"].values()):
-        raise UserError(f"{path}: 'shapes' is damaged; export the biLM again")
     return description
 
 
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and all(type(size) is int for size in value)
-
-
-def _write_params(folder: epath.Path, params: dict[str, Any]) -> None:
-    checkpointer = _checkpointer()
-    try:
-        checkpointer.save(folder, args=ocp.args.PyTreeSave(params))
-    finally:
-        checkpointer.close()
-    mark = folder / "commit_success.txt"  # Orbax writes the absolute path into it, which must not be published
-    if mark.exists():
-        mark.write_text("Checkpoint commit was successful\n")
-
-
-def _read_params(folder: epath.Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Reads the parameters as NumPy arrays, after their keys and shapes have been compared with those expected."""
-    where = folder / PARAMETERS
-    if not where.is_dir():
-        raise UserError(f"{where}: no such folder; export the biLM again")
-    checkpointer = _checkpointer()
-    try:
-        found = checkpointer.metadata(where).item_metadata
-        saved = flatten(getattr(found, "tree", found))
-        if {key: tuple(leaf.shape) for key, leaf in saved.items()} != dict(shapes):
-            raise UserError(f"{where}: keys or shapes are not those of {DESCRIPTION}; export the biLM again")
-        wanted = unflatten({key: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for key, leaf in saved.items()})
-        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-        return checkpointer.restore(where, args=ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy))
-    except UserError:
-        raise
-    except Exception as error:  # on damage, Orbax and TensorStore raise many kinds of exceptions
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{where}: damaged ({reason}); export the biLM again") from error
-    finally:
-        checkpointer.close()
-
-
-def _checkpointer() -> ocp.Checkpointer:
-    """Makes a checkpointer in which the other processes of a run take no part."""
-    here = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(
-        primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"export_{here}"
-    )
-    failures.tell_once()
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
-    return ocp.Checkpointer(handler, multiprocessing_options=alone)
-
-
-def _lines(vocabulary: Sequence[str]) -> bytes:
-    return "".join(f"{word}\n" for word in vocabulary).encode("utf-8")
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _read_vocabulary(folder: epath.Path, expected: str | None) -> list[str] | None:
-    if expected is None:
-        return None
-    path = folder / VOCABULARY
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; export the biLM again")
-    content = path.read_bytes()
-    if _sha256(content) != expected:
-        raise UserError(f"{path}: not the vocabulary that was exported; export the biLM again")
-    return content.decode("utf-8").split("\n")[:-1]  # not splitlines(), since words may contain other line separators
-
-
-def _check_vocabulary(vocabulary: Sequence[str] | None, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
-    rows = shapes.get("softmax/kernel", (None,))[0]
-    if vocabulary is None:
-        return
-    if rows is None or len(vocabulary) != rows:
-        raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows or 'no'} rows")
-    for word in vocabulary:
-        if "\n" in word:
-            raise UserError(f"{where}: the word {word!r} holds a line break; the vocabulary has one word per line")
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

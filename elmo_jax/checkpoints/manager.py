@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
-from etils import epath
 from jax.experimental import multihost_utils
 
 from elmo_jax import files
@@ -122,7 +121,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Returns the steps that have a folder, in ascending order and without verification."""
-        return sorted(int(name) for name in _names(self._directory) if name.isdecimal())
+        return manifest.steps_in(self._directory)
 
     def best_step(self) -> int | None:
         """Returns the step with the lowest score in its manifest, or None if no manifest has one."""
@@ -224,7 +223,7 @@ class Checkpoints:
         """Writes the manifest; Orbax calls this on process 0 after writing all files, before it renames the folder."""
         assert self._saving is not None
         step, score = self._saving
-        names = [name for name in _names(self._directory) if name.startswith(f"{step}{_TEMPORARY}")]
+        names = [name for name in manifest.names_in(self._directory) if name.startswith(f"{step}{_TEMPORARY}")]
         folder = self._directory / (names[0] if names else str(step))  # object stores use no temporary name
         manifest.write(folder, manifest.describe(folder, step, score))
 
@@ -258,7 +257,7 @@ class Checkpoints:
             if wrong is None:
                 return step
             _log.warning("%s: damaged checkpoint: %s; the one before is used", self._directory / str(step), wrong)
-        aside = any(name.endswith(_ASIDE) for name in _names(self._directory))
+        aside = any(name.endswith(_ASIDE) for name in manifest.names_in(self._directory))
         return _ALL_DAMAGED if steps or aside else _NONE
 
     def _check(self, step: int) -> None:
@@ -291,7 +290,7 @@ class Checkpoints:
 
     def _clear_aside(self, step: int) -> None:
         """Deletes damaged checkpoints whose steps training has reached again."""
-        for name in _names(self._directory):
+        for name in manifest.names_in(self._directory):
             stem = name.removesuffix(_ASIDE)
             if is_first() and stem != name and stem.isdecimal() and int(stem) <= step:
                 (self._directory / name).rmtree()
@@ -299,7 +298,3 @@ class Checkpoints:
 
 def _best(scores: dict[int, float]) -> int | None:
     return min(scores, key=lambda step: (scores[step], -step), default=None)
-
-
-def _names(directory: epath.Path) -> list[str]:
-    return [path.name for path in directory.iterdir()] if directory.exists() else []

@@ -59,12 +59,21 @@ def read(folder: epath.Path) -> Manifest | str:
         if checksum != _of_values(values):
             return f"{NAME} is damaged"
         files = {name: (size, crc) for name, (size, crc) in values["files"].items()}
-        score = values["score"] if "score" in values else values["heldout"]  # the key of version 0.1
-        return Manifest(values["step"], score, files)
+        return Manifest(values["step"], values["score"], files)
     except FileNotFoundError:
         return f"{NAME} is missing, so it was not completely written"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{NAME} is damaged"
+
+
+def names_in(directory: epath.Path) -> list[str]:
+    """Returns the names in a folder of checkpoints, which need not exist."""
+    return [path.name for path in directory.iterdir()] if directory.exists() else []
+
+
+def steps_in(directory: epath.Path) -> list[int]:
+    """Returns the steps that have a folder, in ascending order and without verification."""
+    return sorted(int(name) for name in names_in(directory) if name.isdecimal())
 
 
 def scores(directory: epath.Path, steps: Iterable[int]) -> dict[int, float]:

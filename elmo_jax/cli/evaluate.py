@@ -11,6 +11,7 @@ from elmo_jax.cli.options import (
     add_text_options,
     model_source,
     text_options,
+    vocabulary_file,
 )
 from elmo_jax.cli.values import check_distinct, local, output, source, whole
 from elmo_jax.files import write_json, write_text
@@ -40,7 +41,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         "--vocab",
         type=local,
         metavar="FILE",
-        help="count the words that are not in FILE (one per line) as <UNK>, to compare biLMs over one vocabulary",
+        help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
+        " vocabulary",
     )
     add_text_options(parser)
     parser.set_defaults(run=_evaluate)
@@ -52,14 +54,15 @@ def _evaluate(options: argparse.Namespace) -> int:
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
     inputs = {"MODEL": options.model} | ({"--vocab": options.vocab} if options.vocab else {})
     check_distinct(outputs, inputs, options.data)
-    result = evaluate_text(
-        model_source(options),
-        options.data,
-        text_options(options),
-        batch_size=options.batch_size,
-        words=options.vocab,
-        per_sentence=options.per_sentence is not None,
-    )
+    with vocabulary_file(options.vocab) as words:
+        result = evaluate_text(
+            model_source(options),
+            options.data,
+            text_options(options),
+            batch_size=options.batch_size,
+            words=words,
+            per_sentence=options.per_sentence is not None,
+        )
     print(result.describe(), flush=True)  # before the files, for which a disk may have no room
     if options.per_sentence:
         write_text(options.per_sentence, result.sentence_table)

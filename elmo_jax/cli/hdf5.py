@@ -19,7 +19,9 @@ def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     importer.add_argument("options", type=local, metavar="options.json", help="the published options")
     importer.add_argument("weights", type=local, metavar="weights.hdf5", help="the published weights")
-    importer.add_argument("out", type=local, metavar="OUT", help="the export's folder")
+    importer.add_argument(
+        "out", type=local, metavar="OUT", help="the export, a folder or a file that ends in .safetensors"
+    )
     importer.set_defaults(run=_import_hdf5)
 
     exporter = commands.add_parser(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmo_jax.cli.values import anywhere, local, number, source, whole
+from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
     from elmo_jax.checkpoints.open import BiLMSource
@@ -98,9 +103,7 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser, option: str | None = None) -> None:
     """Adds a biLM, as an option or by default as a positional argument, and `--options` for published weights."""
-    description = (
-        "english (comes with the package), a run, an export, a .safetensors file, or weights.hdf5 with --options"
-    )
+    description = "english (comes with the package), a run, an export, or weights.hdf5 with --options"
     if option is None:
         parser.add_argument("model", type=anywhere, metavar="MODEL", help=description)
     else:
@@ -111,3 +114,20 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
 def model_source(options: argparse.Namespace) -> BiLMSource:
     """Returns the biLM that `add_model_options` added, in the form that `open_bilm` takes."""
     return options.model if options.options is None else (options.options, options.model)
+
+
+@contextlib.contextmanager
+def vocabulary_file(path: Path | None) -> Iterator[Path | None]:
+    """Yields a vocabulary file: `path` itself, or a temporary file with the words of the run or export at `path`."""
+    if path is None or not (path.is_dir() or path.suffix == ".safetensors"):
+        yield path
+        return
+    from elmo_jax.checkpoints.open import open_bilm
+
+    words = open_bilm(path).vocabulary
+    if words is None:
+        raise UserError(f"{path}: this biLM has no softmax, and therefore no vocabulary; give a file of words")
+    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as folder:
+        file = Path(folder) / "vocabulary.txt"
+        file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8", newline="\n")
+        yield file

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from elmo_jax.cli.options import SOURCES, Commands, add_split_options, add_text_options, text_options
+from elmo_jax.cli.options import (
+    SOURCES,
+    Commands,
+    add_split_options,
+    add_text_options,
+    text_options,
+    vocabulary_file,
+)
 from elmo_jax.cli.values import local, source, whole
 
 
@@ -25,12 +32,17 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="N",
         help="least count in the training text of a word in the vocabulary (default: 2, or 1 with --vocab-size)",
     )
-    parser.add_argument("--vocab", type=local, metavar="FILE", help="use exactly this vocabulary, one word per line")
+    parser.add_argument(
+        "--vocab",
+        type=local,
+        metavar="FILE",
+        help="use exactly this vocabulary, a file of one word per line or an export",
+    )
     parser.add_argument(
         "--extend-vocab",
         type=local,
         metavar="FILE",
-        help="use this vocabulary, followed by the words chosen as above",
+        help="use this vocabulary, a file or an export, followed by the words chosen as above",
     )
     add_split_options(parser)
     add_text_options(parser)
@@ -41,17 +53,18 @@ def _prepare(options: argparse.Namespace) -> int:
     from elmo_jax.data.prepare.corpus_table import describe
     from elmo_jax.data.prepare.pipeline import prepare
 
-    corpus = prepare(
-        options.sources,
-        options.out,
-        text_options(options),
-        vocabulary_size=options.vocab_size,
-        min_count=options.min_count,
-        vocabulary_file=options.vocab,
-        base_vocabulary_file=options.extend_vocab,
-        heldout_fraction=options.heldout_fraction,
-        heldout_sources=options.heldout,
-        workers=options.workers,
-    )
+    with vocabulary_file(options.vocab) as words, vocabulary_file(options.extend_vocab) as first_words:
+        corpus = prepare(
+            options.sources,
+            options.out,
+            text_options(options),
+            vocabulary_size=options.vocab_size,
+            min_count=options.min_count,
+            vocabulary_file=words,
+            base_vocabulary_file=first_words,
+            heldout_fraction=options.heldout_fraction,
+            heldout_sources=options.heldout,
+            workers=options.workers,
+        )
     print(describe(corpus))
     return 0

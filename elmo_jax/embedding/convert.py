@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from etils import epath
-
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
+from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, export_file, find_export
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
@@ -18,15 +16,15 @@ from elmo_jax.runs.folder import locked_for
 
 
 def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
-    """Converts a published biLM to an export in the folder `out`, and returns it.
+    """Converts a published biLM to an export, a folder or a file that ends in `.safetensors`, and returns it.
 
     Raises:
       UserError: a file does not have the published format, or `out` holds another biLM or something else.
     """
     bilm = open_bilm((options, weights))
-    if (out / "bilm.json").exists() and open_bilm(out).fingerprint != bilm.fingerprint:
+    if find_export(out) is not None and open_bilm(out).fingerprint != bilm.fingerprint:
         raise UserError(f"{out}: holds the export of another biLM; choose another folder")
-    with locked_for(epath.Path(out)):
+    with locked_for(export_file(out)):
         export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
     return bilm
 

@@ -63,7 +63,7 @@ class Text:
         if in_bucket(out) or jax.process_count() > 1:
             raise UserError(
                 f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
-                " prepare it first (elmo-jax prepare --vocab EXPORT/vocabulary.txt), and give --data CORPUS"
+                " prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
             )
         return prepare(
             self.sources,
@@ -177,7 +177,7 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
             option = "--extend-vocab" if extends else "--vocab"
             raise UserError(
                 f"{text.sources[0]}: prepared with another vocabulary than the model's; give the text itself, or"
-                f" prepare it with {option} EXPORT/vocabulary.txt"
+                f" prepare it with {option} EXPORT"
             )
         return prepared
     chosen = {"min_count": config.finetune.min_count, "vocabulary_size": config.finetune.vocabulary_size or None}

@@ -72,9 +72,10 @@ def check_usable(workdir: epath.Path) -> None:
 
 
 def locked_for(out: epath.Path) -> contextlib.AbstractContextManager[None]:
-    """Returns the lock of the run that the file or folder `out` is in, or an empty context if it is in none."""
-    folder = absolute(out).parent
-    return locked(folder) if (folder / "config.json").is_file() else contextlib.nullcontext()
+    """Returns the lock of the run that a file is in, at most one folder down; an empty context if it is in none."""
+    above = absolute(out).parents
+    run = next((folder for folder in above[:2] if (folder / "config.json").is_file()), None)
+    return contextlib.nullcontext() if run is None else locked(run)
 
 
 def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:

@@ -153,7 +153,7 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, opti
         if corpus.vocabulary() != vocabulary:
             raise UserError(
                 f"{sources[0]}: prepared with another vocabulary than the model's, so that a perplexity would be"
-                " meaningless; give the text itself, or prepare it with --vocab EXPORT/vocabulary.txt"
+                " meaningless; give the text itself, or prepare it with --vocab EXPORT"
             )
         return corpus
     say_formats(open_sources(sources, options or TextOptions()), show=True)

@@ -11,7 +11,7 @@ import jax
 from etils import epath
 
 from elmo_jax import files
-from elmo_jax.checkpoints.export_folder import check_replaceable
+from elmo_jax.checkpoints.export import check_replaceable
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus

@@ -1,10 +1,9 @@
-"""The exported biLM: golden keys and shapes, bit equality, atomic writing, and what may be wrong with a folder."""
+"""The export: golden keys and shapes, bit equality, float16, what is replaced, and which packages are imported."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import safe_open
 
-from elmo_jax.checkpoints import export
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
+from elmo_jax import files, pretrained
+from elmo_jax.checkpoints.export import NAME, PretrainedBiLM, export_bilm
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, fingerprint, flatten, parameter_shapes
 from elmo_jax.checkpoints.open import open_bilm
+from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
 from tests.checkpoints.exports import GOLDEN, HERE, MODEL, WORDS, assert_equal, run, tree
+
+pytestmark = pytest.mark.quick
 
 ORACLES = HERE.parent / "oracles" / "embedding"
 
@@ -31,13 +34,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_golden_list_of_keys_and_shapes(folder: Path) -> None:
+    """Other programs read the tensors, and the description in the metadata."""
     assert LAYOUT_VERSION == 1
     assert parameter_shapes(MODEL, 6) == GOLDEN
-    assert {path: leaf.shape for path, leaf in flatten(open_bilm(folder).params).items()} == GOLDEN
-    description = json.loads((folder / "bilm.json").read_text())
-    assert {path: tuple(shape) for path, shape in description["shapes"].items()} == GOLDEN
-    assert description["layout"] == 1
-    assert description["parameters"] == sum(leaf.size for leaf in flatten(tree()).values())
+    assert os.listdir(folder) == [NAME]
+    with safe_open(str(folder / NAME), "numpy") as file:
+        assert {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()} == GOLDEN
+        np.testing.assert_array_equal(file.get_tensor("softmax/kernel"), tree()["softmax"]["kernel"])
+        description = json.loads(file.metadata()["elmo_jax"])
+    assert description["layout"] == 1 and description["vocabulary"] == WORDS
+    assert description["model"]["lstm"]["cells"] == 23
 
 
 def test_no_projections_where_the_sizes_agree() -> None:
@@ -60,25 +66,27 @@ def test_the_model_has_the_golden_tree() -> None:
     assert {path: leaf.shape for path, leaf in flatten(shapes).items()} == GOLDEN
 
 
-def test_what_is_loaded_is_what_was_exported(folder: Path) -> None:
-    bilm = open_bilm(folder)
-    assert bilm.config == MODEL
-    assert bilm.vocabulary == WORDS
-    assert bilm.info == {"steps": 12}
-    assert bilm.fingerprint == fingerprint(flatten(tree()))
-    assert_equal(bilm.params, tree())
-    assert type(bilm.params["forward"]["layer_0"]) is dict
-    assert open_bilm(str(folder)).fingerprint == bilm.fingerprint
+def test_what_is_loaded_is_what_was_exported(folder: Path, tmp_path: Path) -> None:
+    for source in (folder, str(folder), folder / NAME):
+        bilm = open_bilm(source)
+        assert (bilm.config, bilm.vocabulary, bilm.info) == (MODEL, WORDS, {"steps": 12})
+        assert bilm.fingerprint == fingerprint(flatten(tree()))
+        assert_equal(bilm.params, tree())
+        assert type(bilm.params["forward"]["layer_0"]) is dict
+    assert str(tmp_path).encode() not in (folder / NAME).read_bytes()
+    small = bilm.without_softmax()
+    assert small.vocabulary is None and set(small.params) == {"token_encoder", "forward", "backward"}
+    assert small.fingerprint == fingerprint(flatten(small.params)) != bilm.fingerprint
 
 
-def test_jax_arrays_are_exported_and_the_folder_tells_nothing_of_the_machine(tmp_path: Path) -> None:
+def test_jax_arrays_and_any_order_in_memory_are_exported(tmp_path: Path) -> None:
     params = tree()
     del params["softmax"]
-    digest = export_bilm(tmp_path / "out", MODEL, jax.tree.map(jnp.asarray, params))
-    assert open_bilm(tmp_path / "out").fingerprint == digest == fingerprint(flatten(params))
-    assert open_bilm(tmp_path / "out").vocabulary is None
-    for path in (tmp_path / "out").rglob("*"):
-        assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes(), path
+    for number, change in enumerate((jnp.asarray, np.asfortranarray)):
+        path = tmp_path / f"{number}.safetensors"
+        assert export_bilm(path, MODEL, jax.tree.map(change, params)) == fingerprint(flatten(params))
+        assert open_bilm(path).vocabulary is None
+        assert_equal(open_bilm(path).params, params)
 
 
 def test_the_fingerprint_sees_every_difference() -> None:
@@ -93,12 +101,26 @@ def test_the_fingerprint_sees_every_difference() -> None:
     assert fingerprint({**flat, "softmax/bias": bias.astype(">f4")}) == changed[0]
 
 
+def test_float16_rounds_once(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "half.safetensors"
+    digest = export_bilm(path, MODEL, tree(), WORDS, dtype="float16")
+    found = open_bilm(path)
+    assert found.fingerprint == digest
+    assert_equal(found.params, jax.tree.map(lambda leaf: leaf.astype(np.float16).astype(np.float32), tree()))
+    assert path.stat().st_size < 0.6 * (folder / NAME).stat().st_size
+    assert export_bilm(path, MODEL, found.params, WORDS, dtype="float16") == digest
+    large = tree()
+    large["forward"]["layer_0"]["bias"] += np.float32(1e6)
+    with pytest.raises(UserError, match="'forward/layer_0/bias' .float32.: expected .* all finite in float16"):
+        export_bilm(path, MODEL, large, WORDS, dtype="float16")
+
+
 def test_an_export_in_a_run_folder(folder: Path, tmp_path: Path) -> None:
     run_folder = tmp_path / "run"
     (run_folder / "checkpoints").mkdir(parents=True)
     with pytest.raises(UserError, match=f"{run_folder}: no biLM here; expected the name of a packaged biLM"):
         open_bilm(run_folder)
-    shutil.move(folder, run_folder / "export")
+    folder.rename(run_folder / "export")
     assert open_bilm(run_folder).vocabulary == WORDS
 
 
@@ -111,97 +133,50 @@ def test_a_published_bilm_becomes_an_export(name: str, tmp_path: Path) -> None:
 
 
 def test_an_older_export_is_replaced_and_nothing_else_is(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / ".out.tmp" / "x").mkdir(parents=True)  # of an export that was killed
-    export_bilm(folder, MODEL, tree(1), WORDS)
-    assert_equal(open_bilm(folder).params, tree(1))
-    (tmp_path / "empty").mkdir()
-    export_bilm(tmp_path / "empty", MODEL, tree(), WORDS)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").touch()
-    for name in ("mine", "mine/thesis.txt"):
-        with pytest.raises(UserError, match=f"{name}: holds something else than an export"):
-            export_bilm(tmp_path / name, MODEL, tree(), WORDS)
-    assert sorted(os.listdir(tmp_path)) == ["empty", "mine", "out"]
-    assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
-
-
-@pytest.mark.parametrize("name", ["thesis.txt", "notes/thesis.txt", "parameters/d/thesis.txt"])
-def test_a_file_that_was_put_into_an_export_is_not_deleted(folder: Path, name: str) -> None:
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("once")
-    with pytest.raises(UserError, match=f"out: holds {name}, which is not a part of the export") as caught:
-        export_bilm(folder, MODEL, tree(1), WORDS)
-    assert "\n" not in str(caught.value)
-    assert (folder / name).read_text() == "once"
-    assert_equal(open_bilm(folder).params, tree())
-    (folder / name).unlink()
-    export_bilm(folder, MODEL, tree(1), WORDS)
-    assert_equal(open_bilm(folder).params, tree(1))
-
-
-def test_an_export_of_an_older_version_is_replaced(folder: Path) -> None:
-    """Its description does not list the files."""
-    description = json.loads((folder / "bilm.json").read_text())
-    assert sorted(path for path in description.pop("files") if "/" not in path) == ["bilm.json", "vocabulary.txt"]
-    (folder / "bilm.json").write_text(json.dumps(description))
-    (folder / "thesis.txt").touch()
-    with pytest.raises(UserError, match="out: holds thesis.txt"):
-        export_bilm(folder, MODEL, tree(1), WORDS)
-    (folder / "thesis.txt").unlink()
-    export_bilm(folder, MODEL, tree(1), WORDS)
-    assert_equal(open_bilm(folder).params, tree(1))
-
-
-def test_an_export_that_was_killed_between_its_renames_is_not_lost(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder.rename(folder.with_name(".out.old"))
-
-    def full(*_: Any) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(export, "_write_params", full)
-    with pytest.raises(UserError, match="No space left on device"):
-        export_bilm(folder, MODEL, tree(1), WORDS)
-    assert_equal(open_bilm(folder).params, tree())
+    (folder / "thesis.txt").write_text("once")
+    (tmp_path / "latest").symlink_to("out")
+    for seed in (1, 2):
+        export_bilm(tmp_path / "latest", MODEL, tree(seed), WORDS)
+        assert_equal(open_bilm(folder).params, tree(seed))
+    assert sorted(os.listdir(folder)) == [NAME, "thesis.txt"] and (tmp_path / "latest").is_symlink()
+    with pytest.raises(UserError, match="thesis.txt: is a file; give a folder, or the name of a file that ends in"):
+        export_bilm(folder / "thesis.txt", MODEL, tree(), WORDS)
+    other = folder / "other.safetensors"
+    other.write_text("notes")
+    with pytest.raises(UserError, match="other.safetensors: holds something else than an export"):
+        export_bilm(other, MODEL, tree(), WORDS)
+    assert other.read_text() == "notes"
 
 
 def test_an_export_that_fails_leaves_the_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(export, "_write_params", full)
-    with pytest.raises(UserError, match="out: the export cannot be written: No space left on device"):
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(UserError, match="bilm.safetensors: cannot be .*No space left on device"):
         export_bilm(folder, MODEL, tree(1), WORDS)
     assert_equal(open_bilm(folder).params, tree())
-    assert os.listdir(folder.parent) == ["out"]
+    assert os.listdir(folder) == [NAME]
 
 
-def test_nothing_of_training_is_imported(folder: Path) -> None:
+def test_only_what_an_export_needs_is_imported(folder: Path) -> None:
     code = f"""
-import sys
-from elmo_jax.checkpoints.open import open_bilm
-open_bilm({str(folder)!r})
-print([name for name in sys.modules if name.startswith(("elmo_jax.training", "elmo_jax.data", "optax", "tensorflow"))])
+import sys, elmo_jax
+elmo_jax.load_bilm({str(folder)!r})
+absent = ("elmo_jax.training", "elmo_jax.data", "optax", "orbax", "tensor", "h5py", "google.protobuf")
+print([name for name in sys.modules if name.startswith(absent)])
 """
     done = run(code)
     assert done.stdout == "[]\n", done.stdout + done.stderr
     assert done.stderr == ""
 
 
-def sharded_child(folder: str) -> None:
+def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     everywhere = jax.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    print(export_bilm(folder, MODEL, jax.device_put(tree(), everywhere), WORDS))
-
-
-def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
-    done = run(f"import test_export; test_export.sharded_child({str(tmp_path / 'out')!r})", devices=8)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    bilm = open_bilm(tmp_path / "out")
-    assert done.stdout.strip() == bilm.fingerprint
-    assert_equal(bilm.params, tree())
+    digest = export_bilm(tmp_path / "out", MODEL, jax.device_put(tree(), everywhere), WORDS)
+    assert digest == fingerprint(flatten(tree()))
+    assert_equal(open_bilm(tmp_path / "out").params, tree())
 
 
 def test_a_bilm_is_shown_in_a_few_lines(tmp_path: Path) -> None:
@@ -246,21 +221,38 @@ def test_a_bilm_with_a_history_of_another_form_is_shown_too(info: dict) -> None:
     assert shown.startswith("PretrainedBiLM 000000000000: ")
 
 
-def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
-    for wrong in (lambda leaf: leaf * np.nan, lambda leaf: leaf.astype(int)):
-        with pytest.raises(UserError, match="expected floating-point numbers, all finite"):
-            export_bilm(tmp_path / "out", MODEL, jax.tree.map(wrong, tree()))
-    with pytest.raises(UserError, match="info cannot be written as JSON"):
-        export_bilm(tmp_path / "out", MODEL, tree(), info={"x": np.float32(1)})
-    assert not list(tmp_path.iterdir())
+def test_a_name_finds_the_packaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, here = tmp_path / "package", tmp_path / "here"
+    here.mkdir()
+    export_bilm(package / "tiny.safetensors", MODEL, tree(), WORDS, {"steps": 7})
+    monkeypatch.setattr(pretrained, "_FOLDER", package)
+    monkeypatch.chdir(here)
+    assert open_bilm("tiny").info == {"steps": 7}
+    with pytest.raises(UserError, match="packaged biLM \\(tiny\\)"):
+        open_bilm("tinny")
+    (here / "tiny").mkdir()
+    with pytest.raises(UserError, match="also of .*/here/tiny"):
+        open_bilm("tiny")
 
 
-def test_a_link_stays_and_the_export_that_it_names_is_replaced(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "latest").symlink_to("out")
-    for steps in (13, 14):
-        export_bilm(tmp_path / "latest", MODEL, tree(), WORDS, {"steps": steps})
-        assert (tmp_path / "latest").is_symlink() and open_bilm(folder).info["steps"] == steps
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "out"]
+def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    """An existing file is replaced only if it holds a biLM that is not the one that is read."""
+    command = ["export", str(folder), "--softmax", "drop", "--dtype", "float16", "--out"]
+    before = (folder / NAME).read_bytes()
+    (folder / "link.safetensors").symlink_to(NAME)
+    for same in (folder, folder / NAME, folder / "link.safetensors"):
+        assert main([*command, str(same)]) == 2
+        assert "is the export that is read, which would be overwritten" in capsys.readouterr().err
+    assert (folder / NAME).read_bytes() == before
+    other = folder / "other.safetensors"
+    other.write_text("notes")
+    assert main([*command, str(other)]) == 2
+    assert "holds something else than an export" in capsys.readouterr().err
+    other.unlink()
+    for _ in range(2):
+        assert main([*command, str(other)]) == 0
+    found = open_bilm(other)
+    assert found.vocabulary is None and "softmax" not in found.params and found.info == {"steps": 12}
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     options.write_text("{}")
     assert main(["export-hdf5", str(export), str(options), str(weights)]) == 2
     assert options.read_text() == "{}"
-    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(tmp_path)]) == 2
-    assert "holds something else than an export" in capsys.readouterr().err
+    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(options)]) == 2
+    assert "is a file; give a folder" in capsys.readouterr().err
     (tmp_path / "bad.hdf5").write_bytes(b"no")
     assert main(["import-hdf5", str(OPTIONS), str(tmp_path / "bad.hdf5"), str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err

@@ -78,7 +78,7 @@ def test_words_that_are_not_in_a_file_count_as_unknown(
     vocabulary, fewer = corpus / "vocabulary.txt", tmp_path / "fewer.txt"
     fewer.write_text("<S>\n</S>\n<UNK>\nthe\nzzyzx\n")  # one of them is not in the biLM's vocabulary
     size = len(vocabulary.read_text().splitlines())
-    same = evaluate(commands, tmp_path, whole, text, "--vocab", vocabulary)
+    same = evaluate(commands, tmp_path, whole, text, "--vocab", whole / "export")  # which has the same words
     assert same["merged_words"] == 0 and same["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
     assert same["perplexity"] == pytest.approx(evaluate(commands, tmp_path, whole, text)["perplexity"], rel=1e-6)
     found = evaluate(commands, tmp_path, whole, text, "--vocab", fewer)
@@ -183,5 +183,5 @@ def test_steps_that_are_not_kept(commands: Commands, whole: Path, tmp_path: Path
 
 def test_export_onto_something_else(commands: Commands, whole: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("dear diary")
-    assert "holds something else" in commands.inside("export", whole, "--out", tmp_path).complaint
+    assert "is a file; give a folder" in commands.inside("export", whole, "--out", tmp_path / "mine.txt").complaint
     assert files(tmp_path) == {"mine.txt": b"dear diary"}

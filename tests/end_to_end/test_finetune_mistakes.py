@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from elmo_jax.checkpoints.export import NAME
 from elmo_jax.cli.main import main
 from tests.end_to_end.commands import (
     Commands,
@@ -42,11 +43,10 @@ def test_wrong_folder(
     assert not (tmp_path / "run").exists()
 
 
-def test_model_of_another_layout(domain: Commands, whole: Path, complaint: Callable[..., str], tmp_path: Path) -> None:
+def test_a_damaged_model(domain: Commands, whole: Path, complaint: Callable[..., str], tmp_path: Path) -> None:
     other = shutil.copytree(whole / "export", tmp_path / "other")
-    description = json.loads((other / "bilm.json").read_text())
-    (other / "bilm.json").write_text(json.dumps({**description, "layout": 99}))
-    assert "layout version 99" in complaint(*finetune(other, tmp_path / "run"))
+    (other / NAME).write_bytes((other / NAME).read_bytes()[:-1])
+    assert f"{other / NAME}: damaged" in complaint(*finetune(other, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

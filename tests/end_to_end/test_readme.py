@@ -170,7 +170,7 @@ def small(text: str) -> str:
 
 def test_commands(commands_ran: Path) -> None:
     runs = ("runs/mine/result.json", "runs/my_domain/result.json")
-    for made in ("data/mine/corpus.json", *runs, "scores.tsv", "my_bilm/bilm.json", "vectors/job.json"):
+    for made in ("data/mine/corpus.json", *runs, "scores.tsv", "my_bilm/bilm.safetensors", "vectors/job.json"):
         assert (commands_ran / made).exists(), made
     metrics = json.loads((commands_ran / "metrics.json").read_text())
     assert metrics["perplexity"]["average"] > 1

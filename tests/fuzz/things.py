@@ -118,7 +118,7 @@ def make_things(folder: Path) -> Path:
          "--workers", "1")  # fmt: skip
     made(folder, "pretrain", "--config", "small.py", "--workdir", "run")
     made(folder, "export", "run", "--out", "out")
-    made(folder, "export", "run", "--out", "one.safetensors", "--format", "safetensors")
+    made(folder, "export", "run", "--out", "one.safetensors", "--dtype", "float16")
     (folder / "published").mkdir()
     made(folder, "export-hdf5", "out", "published/options.json", "published/weights.hdf5")
     return folder

@@ -1,0 +1,105 @@
+"""Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
+
+from __future__ import annotations
+
+import math
+
+from etils import epath
+
+from elmo_jax import files
+from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.layout import fingerprint, flatten
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.checkpoints.manifest import scores
+from elmo_jax.checkpoints.open import Path
+from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
+from elmo_jax.checkpoints.softmax_layout import from_lanes, stored_rows
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+from elmo_jax.runs.folder import from_launch, read_config, read_config_file
+from elmo_jax.runs.metrics import read_records
+from elmo_jax.runs.perplexity import geometric_mean, has_perplexities, of_record
+
+
+def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
+    """Loads the biLM of a checkpoint.
+
+    Args:
+      run: a run's folder.
+      step: the number of a step that has a checkpoint, `last`, or `best` for the lowest held-out perplexity.
+
+    Raises:
+      UserError: the folder is not a run, the checkpoint does not exist, or the run's corpus, which has the vocabulary,
+        is missing.
+    """
+    folder = files.place(run)
+    config, facts = read_config(folder), read_config_file(folder)["facts"]
+    checkpoints = Checkpoints(folder / "checkpoints")
+    params, made = checkpoints.restore_params(_chosen_step(run, checkpoints, step))
+    corpus = corpus_of(folder)
+    if len(params["softmax"]["bias"]) != stored_rows(corpus.vocabulary_size):
+        raise UserError(f"{run}: step {made} has the softmax layout of another version of elmo_jax; use that version")
+    params = from_lanes(params, corpus.vocabulary_size)
+    heldout = _heldout_of_step(folder, made)
+    info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
+    return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
+
+
+def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
+    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured.
+
+    Raises:
+      UserError: the metrics contradict themselves or the checkpoint, whose manifest has the average and a checksum.
+    """
+    path = run / "metrics.jsonl"
+    records = [record for record in read_records(path) if record["step"] == step]
+    found = next((of_record(r, "heldout") for r in reversed(records) if has_perplexities(r, "heldout")), None)
+    score = scores(run / "checkpoints", [step]).get(step)
+    if found is None:
+        is_intact = score is None or not path.exists()
+    else:
+        is_intact = min(found.values()) > 0
+        is_intact = is_intact and found["average"] == geometric_mean(found["forward"], found["backward"])
+        # The record may be of an earlier launch on other devices, whose results are equal only up to rounding.
+        is_intact = is_intact and (score is None or math.isclose(found["average"], score, rel_tol=1e-3))
+    if not is_intact:
+        raise UserError(
+            f"{path}: damaged: the held-out perplexity of step {step} is not that of its checkpoint; restore the file"
+            " from a copy, or move it away to load the biLM without its perplexities"
+        )
+    return found
+
+
+def _chosen_step(run: Path, checkpoints: Checkpoints, step: str) -> int | None:
+    """Returns the number of a step, or None for the newest that is intact."""
+    if step == "last":
+        return None
+    if step.isdecimal():
+        return int(step)
+    if step != "best":
+        raise UserError(f"--step: expected a number, 'last' or 'best', got {step!r}")
+    best = checkpoints.best_step()
+    if best is None:
+        raise UserError(f"{run}: no kept checkpoint has a held-out perplexity; use --step last")
+    return best
+
+
+def corpus_of(run: epath.Path) -> Corpus:
+    """Opens the corpus that a run was trained on.
+
+    Raises:
+      UserError: the corpus no longer exists, or another one is in its place.
+    """
+    fingerprint = read_config_file(run)["facts"]["corpus_fingerprint"]
+    # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.
+    inside = run / "corpus"
+    if inside.exists() and (corpus := Corpus.open(str(inside))).fingerprint == fingerprint:
+        return corpus
+    remedy = f"set data.corpus in {run / 'config.json'} to the full path of the corpus that it was trained on"
+    try:
+        corpus = Corpus.open(from_launch(run, read_config(run).data.corpus))
+    except UserError as error:
+        raise UserError(f"{error}, or {remedy}") from None
+    if corpus.fingerprint != fingerprint:
+        raise UserError(f"{corpus.path}: not the corpus of {run} (its fingerprint differs); {remedy}")
+    return corpus
