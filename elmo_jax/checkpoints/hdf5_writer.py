@@ -35,11 +35,6 @@ class Hdf5Writer:
         self.file.create_dataset(name, data=array)
         self.check()
 
-    def copy(self, source: h5py.File, name: str, new: str) -> None:
-        """Copies a dataset of another file. Raises `OSError` if the disk does not take it."""
-        source.copy(name, self.file, new)
-        self.check()
-
     def check(self) -> None:
         """Raises the `OSError` of a write that the disk did not take."""
         if self._stream.error is not None:

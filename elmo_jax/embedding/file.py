@@ -1,14 +1,14 @@
-"""Writes the vectors of a file of sentences as HDF5 or as NumPy files (`elmo-jax embed`).
+"""Writes the vectors of a file of sentences as NumPy files or as HDF5 (`elmo-jax embed`).
 
 The file is processed in windows of at most 1,024 lines and 16,384 words. The lines of a window are sorted by length,
-run in batches of 64 rows and put back in order. Each window is written as a part, which is a small HDF5 file that
-appears completely or not at all, because an HDF5 file becomes unreadable if the process that writes it is killed. When
-all parts are written, they are copied into one file. A command that was stopped resumes with the first missing part.
-Memory is needed for one window only, however long the file is; the disk holds the vectors twice while they are copied.
-In the format of NumPy files the parts are the result, and nothing is copied.
+run in batches of 64 rows and put back in order. Each window is written as one NumPy file (`shards`), which appears
+completely or not at all, in the folder `OUT.parts`. A command that was stopped resumes with the first file that is
+missing. When all are there, the folder gets the name of the output, or is converted to one HDF5 file and then deleted:
+an HDF5 file becomes unreadable if the process that writes it is killed, so the disk holds the vectors twice until it is
+complete. Memory is needed for one window only, however long the file is.
 
 The rows of a batch are divided over the biLM's devices. Several processes, which share the folder of the output, take
-turns at the windows; when all parts are written, process 0 puts them together.
+turns at the windows; when all are written, process 0 makes the output.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ import h5py
 import jax
 import numpy as np
 from etils import epath
+from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_each, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import CarryState
+from elmo_jax.embedding.embed import CarryState, empty_carry
 from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.embedding.output import Format, NotFinite, Settings, check_finite
-from elmo_jax.embedding.shards import VectorShards, write_lengths, write_shard
+from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text
 from elmo_jax.runs.lock import LEASE, LOCK, locked
@@ -61,7 +62,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
       sentences: a UTF-8 file with one tokenised sentence per line, words separated by spaces or tabs; a byte-order
         mark at its beginning is not text.
       out: the HDF5 file to make, or the folder of NumPy files. Dataset "0" is that of the first line; the dataset of a
-        blank line is empty. Until the output is complete, the folder `OUT.parts` is beside it.
+        blank line is empty. Until the output is complete, the folder `OUT.parts` is next to it.
       settings: what is written. With `CarryState.CARRY` the lines are run one by one in their order, as in bilm-tf's
         `dump_bilm_embeddings`, which is slow, and in one process only.
 
@@ -79,7 +80,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             raise UserError(f"{out}: is {kind}; give the name of the file to be made")
         out = Path(os.path.realpath(out))  # a link stays, and what it names is made
         job, text = _job(bilm, sentences, settings)
-    check_equal(hashlib.sha256(job.encode()).hexdigest(), "a model, sentences or settings")
+    asked = f"{job} {settings.format.value}"
+    check_equal(hashlib.sha256(asked.encode()).hexdigest(), "a model, sentences or settings")
     parts = out.with_name(out.name + ".parts")
     if _is_there(out, job, settings.format):
         if (parts / _JOB_FILE).exists() and is_first():  # the last process was killed at its end
@@ -102,7 +104,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             raise
         with fails_together(), _told(out):
             if is_first():
-                _finish(sentences, parts, out, settings.format, job, text[0])
+                _finish(sentences, parts, out, settings.format, job)
     return text[0]
 
 
@@ -130,12 +132,10 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     lines, digest = scan(sentences)
     if is_unspaced("\n".join(itertools.islice(text_lines(sentences), LINES)), are_words=True):
         raise UserError(f"{sentences}: {UNSPACED}")
-    settings_of_format = {} if settings.format is Format.HDF5 else {"format": settings.format.value}
     job = json.dumps({
         "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,
         "output": settings.output.value, "weights": settings.weights, "gamma": settings.gamma,
         "dtype": settings.dtype, "state": settings.state.value, "version": 1,
-        **settings_of_format,
     }, indent=1)  # fmt: skip
     return job, (lines, digest)
 
@@ -167,20 +167,33 @@ def _check_shared(parts: Path, launch: str) -> None:
         )
 
 
-def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str, lines: int) -> None:
+def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -> None:
     """Makes the output of all parts."""
-    if format is Format.HDF5:
-        _join(parts, out, job, lines)
-        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
-        return
     write_lengths(parts, (len(split_words(line)) for line in text_lines(sentences)))
     try:
-        VectorShards(parts).check()
+        shards = VectorShards(parts)
+        shards.check()
     except UserError as error:
         raise UserError(f"{error}; remove that file and run the command again") from None
-    for file in (*parts.glob(f"*{_LAUNCH}*"), parts / LOCK, parts / LEASE):
+    if format is Format.HDF5:
+        _convert(shards, out, job)
+        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
+        return
+    for file in (*parts.glob(f"*{_LAUNCH}*"), *parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
+
+
+def _convert(shards: VectorShards, out: Path, job: str) -> None:
+    """Writes all vectors to one HDF5 file, a dataset per line, which iterates in the order of the text."""
+    layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
+    with (
+        atomic_file(out) as temporary,
+        new_hdf5(temporary, libver=layout_of_many_names, track_order=True) as writer,
+    ):
+        writer.file.attrs[_JOB] = job
+        for line, vectors in enumerate(shards):
+            writer.add(str(line), vectors)
 
 
 @contextlib.contextmanager
@@ -194,7 +207,7 @@ def _told(out: Path) -> Iterator[None]:
 
 def _check_complete(out: Path, job: str, format: Format) -> None:
     """Raises `UserError` unless `out` is the whole result of a job."""
-    if _made_as(out) != job:
+    if _made_from(out, format) != job:
         raise UserError(
             f"{out}: exists, and was not made from these sentences with these settings; choose another name"
         )
@@ -205,10 +218,11 @@ def _check_complete(out: Path, job: str, format: Format) -> None:
             raise UserError(f"{error}; remove the folder {out} and run the command again") from None
 
 
-def _made_as(out: Path) -> str | None:
-    if (out / _JOB_FILE).is_file():
-        return (out / _JOB_FILE).read_text(encoding="utf-8")
+def _made_from(out: Path, format: Format) -> str | None:
+    """Returns the description of what an output was made from; None if it has none, or has another format."""
     try:
+        if format is Format.NPY:
+            return (out / _JOB_FILE).read_text(encoding="utf-8")
         with h5py.File(out, "r") as file:
             return str(file.attrs.get(_JOB))
     except OSError:
@@ -256,7 +270,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
     hidden = {} if is_first() else {"disable": True}
     with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, **hidden) as bar:
         for number, (first, window) in enumerate(_windows(sentences)):
-            part = parts / f"{first:012}.{settings.format.value}"
+            part = parts / f"{first:012}.npy"
             if number % jax.process_count() != jax.process_index() or part.exists():
                 if not bar.disable:
                     bar.initial += len(window)  # not written by this process, so excluded from the speed
@@ -264,15 +278,13 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                 carry = None
                 continue
             if settings.state is CarryState.CARRY:
-                carry = carry or _carry_before(parts, first)
+                carry = carry or _carry_before(bilm, parts, first)
                 vectors, carry = _one_by_one(bilm, window, carry, settings)
+                save(parts / f"{first + len(window):012}{CARRY}", np.asarray(ravel_pytree(carry)[0]))
             else:
                 vectors = _by_length(bilm, window, settings)
             check_finite(vectors, first, sentences, settings)
-            if settings.format is Format.NPY:
-                write_shard(part, vectors)
-            else:
-                _write_part(part, first, vectors, carry)
+            write_shard(part, vectors)
             bar.update(len(window))
 
 
@@ -302,54 +314,10 @@ def _one_by_one(
     return vectors, carry
 
 
-def _write_part(path: Path, first: int, vectors: list[np.ndarray], carry: Any) -> None:
-    with atomic_file(path) as temporary, new_hdf5(temporary) as writer:
-        for number, found in enumerate(vectors, first):
-            writer.add(f"lines/{number}", found)
-        for name, state in (carry or {}).items():
-            writer.add(f"carry/{name}/cell", state.cell)
-            writer.add(f"carry/{name}/hidden", state.hidden)
-
-
-def _carry_before(parts: Path, first: int) -> Any:
-    """Returns the LSTM state at the end of the part before line `first`, or None at the beginning."""
-    from elmo_jax.model.lstm import State
-
-    before = [path for path in parts.glob("*.hdf5") if int(path.stem) < first]
-    if not before:
-        return None
-    with _opened(max(before)) as file:
-        return {name: State(node["cell"][()], node["hidden"][()]) for name, node in file["carry"].items()}
-
-
-@contextlib.contextmanager
-def _opened(part: Path) -> Iterator[h5py.File]:
-    """Opens a part. Raises `UserError` if it is damaged."""
-    advice = "is damaged; remove it and run the command again"
+def _carry_before(bilm: EmbeddingBiLM, parts: Path, line: int) -> Any:
+    """Returns the LSTM state at the end of the line before, or None at the beginning."""
+    path = parts / f"{line:012}{CARRY}"
     try:
-        file = h5py.File(part, "r")
-    except OSError as error:
-        raise UserError(f"{part}: {advice} ({error})") from error
-    with file:
-        try:
-            yield file
-        except (KeyError, RuntimeError) as error:
-            raise UserError(f"{part}: {advice} ({error.args[0]})") from error
-
-
-def _join(parts: Path, out: Path, job: str, lines: int) -> None:
-    """Copies all parts into one file, which is iterated in the order of the lines; `UserError` if some are missing."""
-    layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
-    options = {"libver": layout_of_many_names, "track_order": True}
-    with atomic_file(out) as temporary, new_hdf5(temporary, **options) as writer:
-        writer.file.attrs[_JOB] = job
-        following = 0
-        for path in sorted(parts.glob("*.hdf5")):
-            with _opened(path) as part:
-                for name in sorted(part["lines"], key=int):
-                    if int(name) != following:
-                        break
-                    writer.copy(part, f"lines/{name}", name)
-                    following += 1
-        if following != lines:
-            raise UserError(f"{parts}: the vectors of line {following + 1} are missing; run the command again")
+        return None if line == 0 else ravel_pytree(empty_carry(bilm.model, 1))[1](np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError, TypeError) as error:
+        raise UserError(f"{path}: missing or damaged ({error}); remove the folder {parts} and start again") from None

@@ -54,8 +54,6 @@ class Settings:
 
     def check(self, layers: int) -> None:
         """Raises `UserError` unless the settings fit each other and the number of layers, L+1."""
-        if self.state is CarryState.CARRY and self.format is Format.NPY:
-            raise UserError("--format npy: has no place for the state after a part; --state carry needs --format hdf5")
         if (self.output is Output.MIX) != bool(self.weights):
             raise UserError(
                 "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"

@@ -8,6 +8,9 @@ The folder has
   another, [N, L+1, 2P], or [N, 2P] where one vector per word is written;
 - `lengths.npy`: the number of words of each line, int32;
 - `job.json`: what the vectors were made from.
+
+While `embed --state carry` runs, the folder also has `000000001024.carry`, …, NumPy files with the LSTM state before
+that line.
 """
 
 from __future__ import annotations
@@ -25,21 +28,23 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import local, write_bytes
 
 _LENGTHS = "lengths.npy"
+CARRY = ".carry"
 _OPEN_FILES = 64  # memory maps that are kept
 
 
 def write_shard(path: Path, vectors: Sequence[np.ndarray]) -> None:
     """Writes the vectors of some lines, each [L+1, T, 2P] or [T, 2P], as a file that is complete whenever it exists."""
     by_word = [np.moveaxis(found, 0, 1) if found.ndim == 3 else found for found in vectors]
-    _save(path, np.concatenate(by_word))
+    save(path, np.concatenate(by_word))
 
 
 def write_lengths(folder: Path, lengths: Iterable[int]) -> None:
     """Adds the numbers of words of all lines to a folder with all files of vectors."""
-    _save(folder / _LENGTHS, np.fromiter(lengths, np.int32))
+    save(folder / _LENGTHS, np.fromiter(lengths, np.int32))
 
 
-def _save(path: Path, array: np.ndarray) -> None:
+def save(path: Path, array: np.ndarray) -> None:
+    """Writes an array as a NumPy file that is complete whenever it exists."""
     content = io.BytesIO()  # `np.save` into a real file does not report that the disk was full at the end
     np.save(content, array)
     write_bytes(path, content.getbuffer())

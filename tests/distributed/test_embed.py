@@ -54,7 +54,7 @@ def vectors(path: Path) -> list[np.ndarray]:
 def test_two_processes_write_the_file_of_one(commands: Commands) -> None:
     parts = commands.folder / "two.hdf5.parts"
     first, second = launch(commands)
-    stopped_when(second, lambda: len(list(parts.glob("*.hdf5"))) >= 1, signal.SIGKILL)
+    stopped_when(second, lambda: len(list(parts.glob("0*.npy"))) >= 1, signal.SIGKILL)
     assert all(ended.status != 0 for ended in ends([first, second]))
     assert parts.is_dir() and not (commands.folder / "two.hdf5").exists()
     done = ends(launch(commands))
@@ -92,7 +92,7 @@ def test_folders_that_are_not_shared(commands: Commands) -> None:
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
     assert "is not the folder that process 0 writes into" in second.stderr
-    assert not list(commands.folder.glob("new.hdf5.parts/*.hdf5")), "vectors were computed before the mistake was told"
+    assert not list(commands.folder.glob("new.hdf5.parts/*.npy")), "vectors were computed before the mistake was told"
     done = commands.run("embed", "bilm", "sentences.txt", "elsewhere/two.hdf5")
     assert done.status == 0, done.stderr
     first, second = ends(launch(commands, outs=outs))

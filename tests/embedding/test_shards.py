@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from numpy.testing import assert_array_equal
 from elmo_jax import EmbeddingBiLM, UserError, VectorShards, load_bilm
 from elmo_jax.cli.main import main
 from elmo_jax.embedding import file as files
+from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.file import embed_file
 from elmo_jax.embedding.output import Format, Output, Settings
 from tests.embedding.published import OPTIONS, WEIGHTS, read
@@ -54,8 +56,8 @@ def test_the_numbers_are_those_of_hdf5(bilm, text, tmp_path, output, dtype):
         shards[6]
 
 
-def test_a_stopped_command_resumes_and_a_complete_one_is_kept(bilm, text, tmp_path, monkeypatch):
-    settings, real, written = Settings(format=Format.NPY), files.write_shard, []
+def test_a_stopped_command_resumes_in_either_format(bilm, text, tmp_path, monkeypatch):
+    settings, real, written = Settings(state=CarryState.CARRY, format=Format.NPY), files.write_shard, []
 
     def dies(path, vectors):
         real(path, vectors)
@@ -66,16 +68,18 @@ def test_a_stopped_command_resumes_and_a_complete_one_is_kept(bilm, text, tmp_pa
     monkeypatch.setattr(files, "write_shard", dies)
     out = tmp_path / "v"
     with pytest.raises(KeyboardInterrupt):
-        embed_file(bilm, text, out, settings)
+        embed_file(bilm, text, out, dataclasses.replace(settings, format=Format.HDF5))
     assert not out.exists()
-    with pytest.raises(UserError, match="begun from other sentences or settings"):
-        embed_file(bilm, text, out, Settings())
     embed_file(bilm, text, out, settings)
     assert written == ["000000000000.npy", "000000000002.npy", "000000000004.npy"]
     assert embed_file(bilm, text, out, settings) == len(LINES) and len(written) == 3
-    with pytest.raises(UserError, match="was not made from these sentences with these settings"):
-        embed_file(bilm, text, out, Settings(Output.TOP, format=Format.NPY))
-    assert not out.with_name("v.parts").exists()
+    for other in (Settings(Output.TOP, format=Format.NPY), dataclasses.replace(settings, format=Format.HDF5)):
+        with pytest.raises(UserError, match="was not made from these sentences with these settings"):
+            embed_file(bilm, text, out, other)
+    assert not out.with_name("v.parts").exists() and not list(out.glob("*.carry"))
+    embed_file(bilm, text, tmp_path / "v.hdf5", dataclasses.replace(settings, format=Format.HDF5))
+    for found, expected in zip(VectorShards(out), read(tmp_path / "v.hdf5"), strict=True):
+        assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("lost", ["000000000000.npy", "000000000002.npy", "000000000004.npy"])
@@ -86,23 +90,31 @@ def test_a_folder_that_lost_a_file_is_not_called_complete(bilm, text, tmp_path, 
         embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
 
 
-def test_a_part_that_is_lost_is_noticed_before_the_end(bilm, text, tmp_path, monkeypatch):
-    real = files._write_parts
+@pytest.mark.parametrize("format", list(Format))
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda part: part.unlink(), "0.npy: 4 words, expected 11; it is damaged, or the file after it is missing"),
+        (lambda part: part.write_bytes(part.read_bytes()[:300]), "2.npy: not a whole NumPy file .*; remove that file"),
+    ],
+)
+def test_a_part_that_is_lost_or_damaged_is_noticed_before_the_end(
+    bilm, text, tmp_path, monkeypatch, format, damage, message
+):
+    settings, real = Settings(format=format), files._write_parts
 
     def loses(*arguments):
         real(*arguments)
-        (tmp_path / "v.parts" / "000000000002.npy").unlink()
+        damage(tmp_path / "v.parts" / "000000000002.npy")
 
     monkeypatch.setattr(files, "_write_parts", loses)
-    expected = (
-        "000000000000.npy: 4 words, expected 11; it is damaged, or the file after it is missing; remove that file"
-    )
-    with pytest.raises(UserError, match=expected):
-        embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+    with pytest.raises(UserError, match=f"00000000000{message}"):
+        embed_file(bilm, text, tmp_path / "v", settings)
     assert not (tmp_path / "v").exists()
     monkeypatch.setattr(files, "_write_parts", real)
-    (tmp_path / "v.parts" / "000000000000.npy").unlink()
-    assert embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY)) == len(LINES)
+    for name in ("000000000000.npy", "000000000002.npy"):
+        (tmp_path / "v.parts" / name).unlink(missing_ok=True)
+    assert embed_file(bilm, text, tmp_path / "v", settings) == len(LINES)
 
 
 def test_a_full_disk_is_told(bilm, text, tmp_path):
@@ -142,10 +154,6 @@ def test_the_command(text, tmp_path, capsys):
     assert main(arguments) == 0
     assert "wrote the vectors of 6 lines to" in capsys.readouterr().out
     assert len(VectorShards(tmp_path / "v")) == 6
-    arguments[3] = str(tmp_path / "w")
-    assert main([*arguments, "--state", "carry"]) == 2
-    assert "--state carry needs --format hdf5" in capsys.readouterr().err
-    assert not (tmp_path / "w").exists() and not (tmp_path / "w.parts").exists()
 
 
 def test_an_empty_text(bilm, tmp_path):
