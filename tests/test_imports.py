@@ -79,7 +79,10 @@ def test_heavy_packages_stay_out():
     """One process imports more and more."""
     stages = (
         ("import elmo_jax.cli.main", ("jax", "numpy")),
-        ("import elmo_jax; elmo_jax.load_bilm", ("elmo_jax.training", "tensorflow", "torch", "optax")),
+        (
+            "import elmo_jax; elmo_jax.load_bilm('english')",
+            ("elmo_jax.training", "elmo_jax.data", "tensorflow", "tensorstore", "torch", "optax", "orbax", "h5py"),
+        ),
         ("import elmo_jax.training.loop, elmo_jax.data.prepare.pipeline", ("tensorflow", "torch", "pandas")),
     )
     code = "import sys"

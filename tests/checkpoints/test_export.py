@@ -20,7 +20,7 @@ from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
-from tests.checkpoints.exports import GOLDEN, HERE, MODEL, WORDS, assert_equal, run, tree
+from tests.checkpoints.exports import GOLDEN, HERE, MODEL, WORDS, assert_equal, tree
 
 pytestmark = pytest.mark.quick
 
@@ -157,18 +157,6 @@ def test_an_export_that_fails_leaves_the_older_one(folder: Path, monkeypatch: py
         export_bilm(folder, MODEL, tree(1), WORDS)
     assert_equal(open_bilm(folder).params, tree())
     assert os.listdir(folder) == [NAME]
-
-
-def test_only_what_an_export_needs_is_imported(folder: Path) -> None:
-    code = f"""
-import sys, elmo_jax
-elmo_jax.load_bilm({str(folder)!r})
-absent = ("elmo_jax.training", "elmo_jax.data", "optax", "orbax", "tensor", "h5py", "google.protobuf")
-print([name for name in sys.modules if name.startswith(absent)])
-"""
-    done = run(code)
-    assert done.stdout == "[]\n", done.stdout + done.stderr
-    assert done.stderr == ""
 
 
 def test_an_export_of_8_devices_loads_on_these(tmp_path: Path) -> None:
