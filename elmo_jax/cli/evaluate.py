@@ -11,7 +11,7 @@ from elmo_jax.cli.options import (
     add_text_options,
     model_source,
     text_options,
-    vocabulary_file,
+    words_file,
 )
 from elmo_jax.cli.values import check_distinct, local, output, source, whole
 from elmo_jax.files import write_json, write_text
@@ -54,7 +54,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
     inputs = {"MODEL": options.model} | ({"--vocab": options.vocab} if options.vocab else {})
     check_distinct(outputs, inputs, options.data)
-    with vocabulary_file(options.vocab) as words:
+    with words_file(options.vocab) as words:
         result = evaluate_text(
             model_source(options),
             options.data,

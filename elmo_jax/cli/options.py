@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,18 +114,14 @@ def model_source(options: argparse.Namespace) -> BiLMSource:
     return options.model if options.options is None else (options.options, options.model)
 
 
-@contextlib.contextmanager
-def vocabulary_file(path: Path | None) -> Iterator[Path | None]:
-    """Yields a vocabulary file: `path` itself, or a temporary file with the words of the run or export at `path`."""
+def words_file(path: Path | None) -> contextlib.AbstractContextManager[Path | None]:
+    """Returns a context with a vocabulary file: `path` itself, or one with the words of the run or export at `path`."""
     if path is None or not (path.is_dir() or path.suffix == ".safetensors"):
-        yield path
-        return
+        return contextlib.nullcontext(path)
     from elmo_jax.checkpoints.open import open_bilm
+    from elmo_jax.data.lexicon import vocabulary_file
 
     words = open_bilm(path).vocabulary
     if words is None:
         raise UserError(f"{path}: this biLM has no softmax, and therefore no vocabulary; give a file of words")
-    with tempfile.TemporaryDirectory(prefix="elmo-jax-") as folder:
-        file = Path(folder) / "vocabulary.txt"
-        file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8", newline="\n")
-        yield file
+    return vocabulary_file(words)

@@ -10,7 +10,7 @@ from elmo_jax.cli.options import (
     add_split_options,
     add_text_options,
     text_options,
-    vocabulary_file,
+    words_file,
 )
 from elmo_jax.cli.values import local, source, whole
 
@@ -53,7 +53,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from elmo_jax.data.prepare.corpus_table import describe
     from elmo_jax.data.prepare.pipeline import prepare
 
-    with vocabulary_file(options.vocab) as words, vocabulary_file(options.extend_vocab) as first_words:
+    with words_file(options.vocab) as words, words_file(options.extend_vocab) as first_words:
         corpus = prepare(
             options.sources,
             options.out,

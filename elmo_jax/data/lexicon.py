@@ -7,14 +7,16 @@ spelling is needed, but counts of held-out text must not influence the model.
 """
 
 import codecs
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
+from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
@@ -86,6 +88,15 @@ def build_lexicon(
         min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
     size = len(given) + int(np.count_nonzero(counts[rest] >= max(min_count, 1)))
     return Lexicon(ordered, ordered_counts, min(size, vocabulary_size or size)), ids
+
+
+@contextlib.contextmanager
+def vocabulary_file(words: Iterable[str]) -> Iterator[Path]:
+    """Yields a temporary file with one word per line, as `read_vocabulary` reads it."""
+    with temporary_folder() as folder:
+        file = folder / "vocabulary.txt"
+        file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8", newline="\n")
+        yield file
 
 
 def read_vocabulary(path: Path) -> list[str]:

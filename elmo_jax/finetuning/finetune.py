@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.lexicon import vocabulary_file
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
 from elmo_jax.data.prepare.sources import TextOptions, for_other_text
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, place, temporary_folder
+from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
 from elmo_jax.finetuning.resume import ORIGINAL, check_model, check_original
 from elmo_jax.finetuning.softmax_init import unigram_softmax
@@ -184,7 +185,7 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     out = workdir / "corpus"
     if vocabulary is None:
         return text.prepare(out, **chosen)
-    with _vocabulary_file(vocabulary) as file:
+    with vocabulary_file(vocabulary) as file:
         if extends:
             return text.prepare(out, base_vocabulary_file=file, **chosen)
         return text.prepare(out, vocabulary_file=file)
@@ -204,14 +205,6 @@ def _check_unused(text: Text) -> None:
     """Raises `UserError` for options of preparing text that have no effect on a prepared corpus."""
     heldout = ("--heldout", text.heldout_sources), ("--heldout-fraction", text.heldout_fraction)
     check_no_options(text.sources[0], text.options, *(name for name, value in heldout if value is not None))
-
-
-@contextlib.contextmanager
-def _vocabulary_file(words: Sequence[str]) -> Iterator[Path]:
-    with temporary_folder() as folder:
-        file = folder / "vocabulary.txt"
-        file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8", newline="\n")
-        yield file
 
 
 def _fit_softmax(
@@ -251,7 +244,7 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
         return prepared
     options = for_other_text(text.sources, text.options)
     whole = dataclasses.replace(text, options=options, heldout_fraction=1.0, heldout_sources=None)
-    with _vocabulary_file(corpus.vocabulary()) as file:
+    with vocabulary_file(corpus.vocabulary()) as file:
         return whole.prepare(workdir / "original", vocabulary_file=file)
 
 

@@ -13,7 +13,7 @@ from elmo_jax.characters import MARKS, PADDING
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary, vocabulary_file
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
 from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
@@ -157,16 +157,10 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, opti
             )
         return corpus
     say_formats(open_sources(sources, options or TextOptions()), show=True)
-    words = temporary / "vocabulary.txt"
-    words.write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8", newline="\n")
-    return prepare(
-        sources,
-        temporary / "corpus",
-        options,
-        vocabulary_file=words,
-        heldout_fraction=1.0,
-        progress=False,
-    )
+    with vocabulary_file(vocabulary) as words:
+        return prepare(
+            sources, temporary / "corpus", options, vocabulary_file=words, heldout_fraction=1.0, progress=False
+        )
 
 
 def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
