@@ -95,7 +95,7 @@ def listed(paths: str) -> list[str]:
 
 
 def _exists(name: str) -> bool:
-    return local(name).exists() or local(re.sub(r"(.)\[.*\]$", r"\1", name)).exists()
+    return local(name).exists() or local(re.sub(r"(.)\[[^\[\]]*\]$", r"\1", name)).exists()
 
 
 def in_bucket(path: str | os.PathLike[str]) -> bool:
