@@ -1,4 +1,4 @@
-"""The biLMs that come with the package, each a safetensors file in float16 without a softmax.
+"""The biLMs that come with the package, each an export in float16 without a softmax.
 
 `english` was made with `experiments/pretrain_english.py`, `experiments/finetune_english.py` and `tools/ship.py`. Its
 `info` has the sources of the text and their licences.
