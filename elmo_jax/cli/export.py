@@ -65,8 +65,8 @@ def _export(options: argparse.Namespace) -> int:
             open_bilm(source)  # raises if there is no biLM, which is the mistake to report first
             raise UserError("--out: give the folder, or the file whose name ends in .safetensors")
         out = place(options.model) / "export"
-    read = find_export(options.model)
-    if run is None and read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
+    read = None if run is not None else find_export(options.model)
+    if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, export_file, find_export
+from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, export_file, read_export
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
@@ -22,9 +22,10 @@ def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
       UserError: a file does not have the published format, or `out` holds another biLM or something else.
     """
     bilm = open_bilm((options, weights))
-    if find_export(out) is not None and open_bilm(out).fingerprint != bilm.fingerprint:
-        raise UserError(f"{out}: holds the export of another biLM; choose another folder")
-    with locked_for(export_file(out)):
+    file = export_file(out)
+    if file.is_file() and read_export(file).fingerprint != bilm.fingerprint:
+        raise UserError(f"{file}: the export of another biLM; choose another place")
+    with locked_for(file):
         export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
     return bilm
 

@@ -58,7 +58,7 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
     capsys.readouterr()
     # nothing else is overwritten
     assert main(["import-hdf5", str(other / "options.json"), str(other / "weights.hdf5"), str(export)]) == 2
-    assert "holds the export of another biLM" in capsys.readouterr().err
+    assert "bilm.safetensors: the export of another biLM" in capsys.readouterr().err
     options.write_text("{}")
     assert main(["export-hdf5", str(export), str(options), str(weights)]) == 2
     assert options.read_text() == "{}"
