@@ -146,7 +146,7 @@ def write_bytes(path: epath.Path | Path, content: bytes | memoryview) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
-    """Yields the path of a temporary file beside `path`, and renames the file to `path` at the end.
+    """Yields the path of a temporary file next to `path`, and renames the file to `path` at the end.
 
     After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
     the file is renamed, so that even a loss of power cannot leave a partial file.
@@ -182,7 +182,7 @@ def _named(path: epath.Path | Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_folder(out: Path) -> Iterator[Path]:
-    """Yields an empty temporary folder beside `out`, and renames it to `out` at the end.
+    """Yields an empty temporary folder next to `out`, and renames it to `out` at the end.
 
     After an exception, Ctrl-C or SIGTERM the temporary folder is deleted. The remains of a killed process are deleted
     by the next process that makes `out`.

@@ -18,19 +18,19 @@ documents that it holds out, prepare that text with the vocabulary of the whole 
         --workdir runs/english_second
 
 hardware  2 CPU cores
-time      143 minutes of training at 2,600 tokens/s beside other jobs, 3,250 without them; 4 minutes to fit a softmax
+time      143 minutes of training at 2,600 tokens/s next to other jobs, 3,250 without them; 4 minutes to fit a softmax
 result    perplexity over 100,000 words of the packaged biLM, on documents that no training has read, with that of its
           source model (`pretrain_english.py`) in brackets where it was measured on the same text: a novel,
           "O Pioneers!", 66.8 (88.9; 69,322 tokens); government 154.0 (175.0; 18,944); MASC 173.6 (194.2; 4,083);
           Wikinews 274.5 (330.6; 598); biomedical 134.0 (45,519); Wikipedia 155.6 (48,990). On "O Pioneers!" over the
           39,795 words of both vocabularies it has 60.8, and the biLM of `pretrain_fiction.py`, which read 12.9 M
           tokens, all of them of novels, 61.6
-measured  all of it, in two launches: with --config.train.steps=12000 to the end, and then with 17,000 steps, for
-          which the learning rate went on from 0.0004. The held-out perplexity of the run was 104.3, 75.4 and 74.2. The
-          source model was the float16 file without a softmax that was packaged before, since its run was lost; so a
-          softmax was fitted for 0.08 epochs first, which a run with its own does not need. Going on after 12,000 steps
-          with a new optimizer, 1,200 steps with a learning rate of 0.0006, had raised the perplexity of 10,000
-          held-out tokens from 99.3 to 102.3
+measured  all of it, in two launches: with --config.train.steps=12000 to the end, and then with 17,000 steps, for which
+          the learning rate continued from 0.0004. The held-out perplexity was 104.3, 75.4 and 74.2. The source model
+          was the float16 file without a softmax that was packaged before, since its run was lost; so a softmax was
+          fitted for 0.08 epochs first, which a run with its own does not need. Continuing after 12,000 steps with a new
+          optimizer, 1,200 steps with a learning rate of 0.0006, had raised the perplexity of 10,000 held-out tokens
+          from 99.3 to 102.3
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ time      600 to 3,100 tokens/s, the latter while nothing else ran; an epoch wou
 result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 tokens, 100,000 words) of the biLM that
           `finetune_english.py` continues, made in four launches: with --config.train.steps=19838 up to step 2,565,
           11000 up to 3,702 and 33062 up to 7,731, and then with 9900 to the end, which is 0.3 epochs; 179 minutes of
-          training beside other jobs. A biLM that was trained for 3,719 steps had 164.9
+          training next to other jobs. A biLM that was trained for 3,719 steps had 164.9
           perplexity per source, on documents that no run has read: a novel, "O Pioneers!", 88.9 (69,322 tokens);
           biomedical 144.5 (27,684); Wikipedia 174.7 (34,517); government 175.0 (18,944); MASC 194.2 (4,083); Wikinews
           330.6 (598). On novels the biLM of `pretrain_fiction.py` is better, which read as many tokens, all of
@@ -57,7 +57,7 @@ words):
       512         256       5.4 M          766.4   428.8   282.8
 
 Twice the tokens multiply the perplexity of the largest by 0.56 and then by 0.66. Later they gain less: between 4.8 M
-and 12.7 M tokens (164.9 and 128.7, above) twice as many multiply it by 0.84. If that went on, a whole epoch of 42.5 M
+and 12.7 M tokens (164.9 and 128.7, above) twice as many multiply it by 0.84. If that continued, a whole epoch of 42.5 M
 tokens would end at about 95. Twice the parameters, at 0.84 M tokens, multiply it by 0.94. So of more compute, all
 should go into more text first.
 """

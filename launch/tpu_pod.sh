@@ -19,7 +19,7 @@
 # at any time and uses the slice NAME in the state in which it is. gcloud must be logged in, and the run's folder in gs://.
 # The command is restarted as often as needed after preemption, a stop (129, 130, 138, 143, 152), a lost process (75, 134,
 # 137) or a lost connection (255). After other failures, after one of these within QUICK_SECONDS, and after a refused request for a slice,
-# it goes on at most MAX_FAILURES times in a row, and never after a user's mistake (2) on any worker.
+# it continues at most MAX_FAILURES times in a row, and never after a user's mistake (2) on any worker.
 # Ctrl-C in this script, or SIGTERM to it, also stops the processes on the workers: they save and end. Use --stop only if this
 # script no longer runs, since it would restart them.
 #

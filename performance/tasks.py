@@ -1,4 +1,4 @@
-"""Measures how fast task models train, beside code that does only what is needed.
+"""Measures how fast task models train, compared with code that does only what is needed.
 
 `pos` trains the tagger of two biLSTM layers as `elmo-jax task train` does, batches included, and then the same model in
 plain JAX on the same batches, with its own loop, autodiff and Optax's Adam; the second rate is that of the plain code.

@@ -1,4 +1,4 @@
-"""Serves the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a picture."""
+"""Serves the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a plot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, one_at_a_time, write_json
-from elmo_jax.runs.result import picture
+from elmo_jax.runs.result import plot
 
 BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
 
@@ -128,7 +128,7 @@ def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
       panels: the panels to add or to replace.
 
     Returns:
-      The path of the picture.
+      The path of the plot.
     """
     numbers = out / "layers.json"
     with _writing(out):
@@ -136,7 +136,7 @@ def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
         known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
         write_json(numbers, known)
         path = out / "layers.png"
-        with picture(epath.Path(path), 4.5 * len(known), 3.8) as figure:
+        with plot(epath.Path(path), 4.5 * len(known), 3.8) as figure:
             for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):
                 _draw_panel(axes, title, known[title])
     return path

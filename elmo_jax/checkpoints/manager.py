@@ -245,7 +245,7 @@ class Checkpoints:
         """Returns the step that `_verified` has found, or None. Raises `UserError` if all checkpoints are damaged."""
         if found == _ALL_DAMAGED:
             raise UserError(
-                f"{self._directory}: every checkpoint is damaged, so the run cannot go on;"
+                f"{self._directory}: every checkpoint is damaged, so the run cannot continue;"
                 " restore one from a copy, or move the folder away to start again"
             )
         return None if found == _NONE else found

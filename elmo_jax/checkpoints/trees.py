@@ -48,7 +48,7 @@ def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path
     """Raises `UserError` if keys, shapes or dtypes differ; Orbax would cast arrays, and with some settings pad them."""
     for path in sorted(saved.keys() | wanted.keys()):
         if path not in saved or path not in wanted:
-            side = "lacks" if path in wanted else "holds, beside what is expected,"
+            side = "lacks" if path in wanted else "holds, besides what is expected,"
             raise UserError(f"{folder}: the checkpoint {side} '{path}'; it is of another model or optimizer")
         leaf = wanted[path]
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -107,4 +107,4 @@ def _check_together(options: argparse.Namespace, config: Config) -> None:
         raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
     every, number = "--config.evaluation.every", config.finetune.evaluations
     if every in given and config.evaluation.every and number:
-        raise UserError(f"{every}: has no effect beside config.finetune.evaluations, which is {number}; set that to 0")
+        raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")

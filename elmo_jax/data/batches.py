@@ -106,7 +106,7 @@ class TrainingBatches(Iterator[TrainingBatch]):
           step: the number of updates made, which the negatives depend on.
         """
         dataset: Any = grain.MapDataset.source(blocks)
-        self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled anew in each epoch
+        self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
         self._distinct, self._settings, self._rows, self._devices = distinct, settings, rows, devices
         self._step = step
         self._position = position.astype(np.int32).copy()

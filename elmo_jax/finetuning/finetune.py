@@ -92,7 +92,7 @@ def finetune(
       config: the settings; of `config.model`, only the dropout has an effect, see `with_architecture`.
       text: the text of the domain.
       workdir: the folder of the run; a run that was stopped or killed resumes there.
-      title: the name of the run in its picture and its export.
+      title: the name of the run in its plot and its export.
       original: the sources of a text on which to measure what is forgotten; None for the corpus that the model was
         trained on.
 
@@ -258,7 +258,7 @@ def _launch(
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     assert plan.finetuned_from is not None
-    # The same model may have been exported anew since, with another name of its run or another version's settings.
+    # The same model may have been exported again since, with another name of its run or another version's settings.
     with fails_together():
         recorded = check_model(workdir, plan.finetuned_from["fingerprint"], name)
     facts = {FINETUNED_FROM: recorded or plan.finetuned_from, **(facts or {})}

@@ -50,5 +50,5 @@ def check_original(workdir: epath.Path, original: Corpus | str) -> None:
     here = f"there is none ({original})" if isinstance(original, str) else f"{original.path} is {str(now)[:12]}"
     raise UserError(
         f"--original: {workdir} measures what is forgotten {was}, and now {here}; give the text that it was started"
-        " with, or start anew in a folder of its own"
+        " with, or start again in another folder"
     )

@@ -52,8 +52,8 @@ class MetricsLog(Records):
     A run that resumes from a checkpoint deletes the records past it and writes them again. Files in a bucket cannot be
     appended to; there both are written whole, at most once per minute and at every `flush`.
 
-    Training goes on when the files cannot be written, as on a full disk: that is told once, and later calls write what
-    is missing. The next checkpoint will show whether there is space again.
+    Training continues when the files cannot be written, as on a full disk: this is reported once, and later calls write
+    what is missing. The next checkpoint will show whether there is space again.
     """
 
     def __init__(self, workdir: epath.Path, step: int):
@@ -150,7 +150,7 @@ class MetricsLog(Records):
                 reason = getattr(error, "strerror", None) or " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 with contextlib.suppress(OSError):
                     print(
-                        f"warning: {self.path}: the metrics cannot be written ({reason}); training goes on, and they"
+                        f"warning: {self.path}: the metrics cannot be written ({reason}); training continues, and they"
                         " are written as soon as that is possible",
                         file=sys.stderr,
                         flush=True,

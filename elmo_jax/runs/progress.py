@@ -57,7 +57,7 @@ class RunProgress:
     def say(self, text: str) -> None:
         """Prints a line that stays, above the live line."""
         if not self._silent:
-            with contextlib.suppress(OSError):  # the output may be a file on a full disk, and training goes on
+            with contextlib.suppress(OSError):  # the output may be a file on a full disk, and training continues
                 tqdm.write(text, file=sys.stderr if self._terminal else sys.stdout)
                 sys.stdout.flush()
 
@@ -68,7 +68,7 @@ class RunProgress:
 
 @contextlib.contextmanager
 def elapsed(text: str) -> Iterator[None]:
-    """Shows on stderr how long a piece of work, whose end is unknown, has been going on.
+    """Shows on stderr how long a piece of work, whose end is unknown, has been running.
 
     On a terminal this is one live line, which is removed at the end; elsewhere it is one line every 30 seconds.
 

@@ -57,7 +57,7 @@ def read_result(folder: epath.Path, *keys: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         result = None
     if not isinstance(result, dict) or not result.keys() >= set(keys):
-        raise UserError(f"{path}: damaged; delete it, and start the same command again, which writes it anew")
+        raise UserError(f"{path}: damaged; delete it, and start the same command again, which writes it again")
     return result
 
 
@@ -84,7 +84,7 @@ def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[di
 
 
 @contextlib.contextmanager
-def picture(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
+def plot(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
     """Yields a Matplotlib figure of this size in inches, and writes it as a PNG file at the end."""
     # The Agg canvas needs no display. Matplotlib is imported here, since only the end of a run needs it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -34,7 +34,7 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     Args:
       config: the settings.
       workdir: the folder of the run; a run that was stopped or killed resumes there.
-      title: the name of the run in its picture and its export.
+      title: the name of the run in its plot and its export.
 
     Raises:
       UserError: a setting or a file is invalid, or the loss is not finite.

@@ -45,7 +45,7 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
       program: the programs of the training.
       plan: the kind of training.
       workdir: the folder of the run.
-      title: the name of the run in its picture and its export.
+      title: the name of the run in its plot and its export.
 
     Raises:
       UserError: no checkpoint can be restored or written, or the loss is not finite.

@@ -25,7 +25,7 @@ from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import TrainStep
 from elmo_jax.types import Tree
 
-LARGEST_BLOCK = HEAP - 2**22  # in bytes; leaves room for small blocks beside it
+LARGEST_BLOCK = HEAP - 2**22  # in bytes; leaves room for small blocks next to it
 
 WINDOW_SPECS = Window(
     words=ROWS,

@@ -10,7 +10,7 @@ from etils import epath
 
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
-from elmo_jax.runs.result import picture, thousands
+from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.state import without_softmax
 
 _DIRECTIONS = ("forward", "backward")
@@ -108,7 +108,7 @@ def draw_curve(
       others: the points (tokens seen, perplexity) of other texts, by label.
     """
     records, others = outcome.records, others or {}
-    with picture(workdir / "curve.png", 9, 4.5) as figure:
+    with plot(workdir / "curve.png", 9, 4.5) as figure:
         left, right = figure.subplots(1, 2)
         _lines(left, records, "train/loss", "-")
         left.set_title("training loss" + (", sampled softmax" if outcome.sampled else ""))

@@ -28,7 +28,7 @@ from elmo_jax.cli.main import main as elmo_jax
 from elmo_jax.config_file import load_file
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
-from elmo_jax.runs.result import picture
+from elmo_jax.runs.result import plot
 from elmo_jax.tasks.core.task_report import shown
 
 TITLES = {
@@ -107,7 +107,7 @@ def draw(path: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
     """Draws every seed's figure and the mean of each row, on test and on dev."""
     first = next(iter(found.values()))
     parts = [part for part in ("test", "dev") if part in first]
-    with picture(path, 4.5 * len(parts), 0.6 + 0.5 * len(found)) as figure:
+    with plot(path, 4.5 * len(parts), 0.6 + 0.5 * len(found)) as figure:
         for axes, part in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
             for place, result in enumerate(found.values()):
                 seeds = [seed[part][result["metric"]] for seed in result["seeds"]]

@@ -12,7 +12,7 @@ data      SemCor 3.0, from the page of Rada Mihalcea; the five all-words sets, f
           WordNet 3.0, from Princeton
 hardware  2 CPU cores
 time      4 minutes per biLM of the packaged size, of which 163 s embed SemCor's 820,000 words (5,038 per second),
-          beside another job
+          next to another job
 expected  a first-sense baseline of 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), which does not
           depend on the biLM; the second layer above the first, and both above the token layer
 measured  with the packaged biLM: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.4, first layer
@@ -99,7 +99,7 @@ def shown(found: Sequence[float], sign: str = "") -> str:
 
 
 def report(baseline: Mapping[str, Score], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the paper's table with the measured scores beside the paper's, and then a table of each set."""
+    """Returns the paper's table with the measured scores next to the paper's, and then a table of each set."""
     most = max(len(result["scores"]["pooled"]) for result in results.values())
     first = shown(baseline["pooled"])
     rows = [["F1 in percent", "paper", *results]]

@@ -13,7 +13,7 @@ given. Finished work is kept in --out: if the command is stopped, run it again t
 data      UD English EWT, from the page of Universal Dependencies; the Penn Treebank, LDC99T42
 hardware  2 CPU cores
 time      1 minute to embed 248,593 words with the packaged biLM, and about a minute per row and column of tags,
-          beside another job
+          next to another job
 expected  the first layer above the second, and both above the token layer
 measured  with the packaged biLM, test accuracy of UPOS 88.28, 93.85 and 93.66 for the token layer and the LSTM
           layers, of XPOS 86.46, 93.08 and 92.91: the first LSTM layer leads on both, by 0.20 ± 0.12 and 0.17 ± 0.09 on
@@ -201,7 +201,7 @@ def report(tagged: str, found: Mapping[str, Mapping[str, Trained]]) -> str:
 
 
 def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
-    """Returns the test accuracy of each layer and the ends of its error bar for the picture."""
+    """Returns the test accuracy of each layer and the ends of its error bar for the plot."""
     found = [
         with_deviation([r["test"] for r in trained]) for view, trained in of_model.items() if view.startswith("biLM, ")
     ]

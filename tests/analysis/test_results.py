@@ -1,4 +1,4 @@
-"""Tests the shared parts of the scripts of the tables: names of biLMs, finished work, tables and the picture."""
+"""Tests the shared parts of the scripts of the tables: names of biLMs, finished work, tables and the plot."""
 
 from __future__ import annotations
 

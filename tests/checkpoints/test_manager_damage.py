@@ -121,7 +121,7 @@ def test_only_the_parameters_without_touching_the_folder(two_steps: Path, tmp_pa
     ("change", "message"),
     [
         (lambda s: dataclasses.replace(s, carry=(*s.carry, s.step)), "the checkpoint lacks 'carry/2'"),
-        (lambda s: dataclasses.replace(s, carry=s.carry[:1]), "holds, beside what is expected, 'carry/1'"),
+        (lambda s: dataclasses.replace(s, carry=s.carry[:1]), "holds, besides what is expected, 'carry/1'"),
         (lambda s: dataclasses.replace(s, step=jnp.zeros(2, jnp.int32)), r"'step' is int32\[\], expected int32\[2\]"),
         (lambda s: dataclasses.replace(s, step=jnp.float32(0)), r"'step' is int32\[\], expected float32\[\]"),
     ],

@@ -195,7 +195,7 @@ def test_history_is_a_chain(domain: Commands, untrained: Ended, run: Path, whole
 
 
 def test_a_model_that_was_exported_anew_is_the_same(domain: Commands, run: Path, tmp_path: Path) -> None:
-    """A run goes on with it, even if what is recorded about the model differs."""
+    """A run continues with it, even if what is recorded about the model differs."""
     first = shutil.copytree(run, tmp_path / "first")
     assert domain.run(*finetune(first, tmp_path / "second", "--epochs", "0")).status == 0
     first = first.rename(tmp_path / "renamed")

@@ -149,7 +149,7 @@ def test_settings_that_another_makes_ineffective(
     line = complaint(*finetune("whole", tmp_path / "run", "--epochs", "1", steps))
     assert "--epochs: --config.train.steps already says how long to train" in line
     line = complaint(*finetune("whole", tmp_path / "run", every))
-    assert "--config.evaluation.every: has no effect beside config.finetune.evaluations, which is 4" in line
+    assert "--config.evaluation.every: has no effect, as config.finetune.evaluations is 4" in line
     assert not (tmp_path / "run").exists()
 
 

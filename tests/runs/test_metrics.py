@@ -1,4 +1,4 @@
-"""The metrics of a run where the disk is full: training goes on, and no complete record is lost."""
+"""The metrics of a run where the disk is full: training continues, and no complete record is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the table and the picture of a finished run."""
+"""Tests the table and the plot of a finished run."""
 
 import json
 

@@ -32,7 +32,7 @@ def describe(corpus: Corpus) -> str:
         ("lines not UTF-8", f"{text['replaced_lines']:,} (replaced)"),
     ]
     if text.get("unspaced_documents"):  # older reports do not have it
-        counted.append(("without blanks", f"{text['unspaced_documents']:,} (documents left out)"))
+        counted.append(("without spaces", f"{text['unspaced_documents']:,} (documents left out)"))
     if "long_sentences" in text:
         long, words = text["long_sentences"], text["long_sentence_words"]
         share = words / max(1, sum(s["words"] for s in splits))

@@ -1,4 +1,4 @@
-"""Recognises how text is laid out: words that are not separated by blanks, and lines that are whole paragraphs."""
+"""Recognises how text is laid out: words that are not separated by spaces, and lines that are whole paragraphs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _RUNS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-
 _LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
 _SENTENCE_END = re.compile(rb"[.!?][\"')]?\s*$")
 _FEWEST_LINES = 20  # that say where lines end
-_LONGEST_WORDS = 6  # the mean number of letters between blanks above which they are clauses rather than words
+_LONGEST_WORDS = 6  # the mean number of letters between spaces above which they are clauses rather than words
 
 
 def is_unspaced(text: str, are_words: bool) -> bool:
-    """Returns whether most letters of a text are of scripts without blanks between words, and it is not split.
+    """Returns whether most letters of a text are of scripts without spaces between words, and it is not split.
 
     Args:
       text: the text.
-      are_words: whether the text should be words separated by blanks. If so, it counts as not split only if there are
-        as many such letters between two blanks as clauses have; otherwise it always does.
+      are_words: whether the text should be words separated by spaces. If so, it counts as not split only if there are
+        as many such letters between two spaces as clauses have; otherwise it always does.
     """
     letters = sum(map(len, _RUNS.findall(text)))
     if not letters or 2 * letters < sum(map(str.isalpha, text)):

@@ -43,7 +43,7 @@ class Spool:
       sentences: the number of sentences.
       words: the number of words.
       empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
-      unspaced_documents: the number of documents that were left out, since their words are not separated by blanks.
+      unspaced_documents: the number of documents that were left out, since their words are not separated by spaces.
       long_sentences: the number of sentences of more than `LONG_SENTENCE` words.
       long_sentence_words: the number of words in these sentences.
       longest_sentence: the number of words of the longest sentence.
@@ -70,7 +70,7 @@ class Spool:
         """Tokenises all chunks, in order, and writes them.
 
         Raises:
-          UserError: words are not separated by blanks, in a text without documents or in most of the text; or there are
+          UserError: words are not separated by spaces, in a text without documents or in most of the text; or there are
             bytes that are not UTF-8, with `Errors.STRICT`.
         """
         source = 0
@@ -282,7 +282,7 @@ def spool_text(
 def _units_of(source: Source, is_one_of_several: bool) -> Units:
     if source.has_documents:
         return Units.DOCUMENTS
-    # A file of running text that is named beside others is one document, as it would be in a folder.
+    # A file of running text that is named with others is one document, as it would be in a folder.
     return Units.WHOLE if is_one_of_several and source.format is Format.RAW else Units.RUNS
 
 

@@ -11,7 +11,7 @@ A text has one of these formats:
 
 Running text is split into sentences by `sentencex` and into words by the Moses tokeniser (`sacremoses`), with which
 1 Billion Word was made; so "don't" becomes `don 't`, and "U.S." stays whole. Both know the abbreviations of many
-languages. Text whose words are not separated by blanks, such as Chinese, is refused; the user has to split it into
+languages. Text whose words are not separated by spaces, such as Chinese, is refused; the user has to split it into
 words.
 """
 
@@ -109,7 +109,7 @@ class Tokenised:
       empty_lines: the number of lines without a word (in running text, those between paragraphs or documents).
       marks_dropped: the number of `<S>` and `</S>` that were found in the text and removed.
       replaced_lines: the number of lines with bytes that are not UTF-8.
-      unspaced: the pieces that were left out, since their words are not separated by blanks.
+      unspaced: the pieces that were left out, since their words are not separated by spaces.
     """
 
     types: list[str]
@@ -125,7 +125,7 @@ class Tokenised:
 def tokenise(chunk: Chunk) -> Tokenised:
     """Splits a chunk into sentences of words.
 
-    A piece whose words are not separated by blanks is left out.
+    A piece whose words are not separated by spaces is left out.
 
     Raises:
       UserError: there are bytes that are not UTF-8, or NUL, with `Errors.STRICT`; the message names file and line.
@@ -178,7 +178,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
 
 
 def without_blanks(piece: Piece) -> UserError:
-    """Returns the error for a text whose words are not separated by blanks, from this piece on."""
+    """Returns the error for a text whose words are not separated by spaces, from this piece on."""
     advice = "and give one sentence per line with --format lines"
     return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}, {advice}")
 
@@ -243,7 +243,7 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
             text = unicodedata.normalize("NFC", sentence).translate(_STRAIGHT)
             text = _OPENING_QUOTE.sub("' ", _DASH.sub(" -- ", text))
             # Without `escape=False`, "&" would become "&amp;". The tokens are split once more, since the tokeniser and
-            # str.split differ in which characters they treat as blanks.
+            # str.split differ in which characters they treat as spaces.
             words = " ".join(tokenizer.tokenize(text, escape=False)).split()
             if words:
                 yield words
@@ -272,7 +272,7 @@ def _segments(text: str, language: str) -> list[str]:
 
 
 def _speech_sentences(text: str, language: str) -> Iterator[str]:
-    """Yields the sentences of a long speech, which sentencex finds if quotes are replaced by blanks."""
+    """Yields the sentences of a long speech, which sentencex finds if quotes are replaced by spaces."""
     start = end = 0
     for length in map(len, _segments(_QUOTES.sub(" ", text), language)):
         end += length
@@ -296,7 +296,7 @@ def _short_parts(paragraph: str) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of a text, each with single blanks between its words."""
+    """Yields the paragraphs of a text, each with single spaces between its words."""
     for blank, group in itertools.groupby((" ".join(line.split()) for line in lines), key=operator.not_):
         if blank:
             continue

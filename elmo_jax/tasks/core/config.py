@@ -171,7 +171,7 @@ class TaskTrainConfig:
     )
     max_sentences: int = setting(
         0,
-        "The number of sentences above which an epoch reads a window of a training document, drawn anew in each epoch;"
+        "The number of sentences above which an epoch reads a window of a training document, drawn again in each epoch;"
         " 0 for no limit.",
         least=0,
     )

@@ -1,7 +1,7 @@
-"""Keeps what a training has measured since its last evaluation, so that a stopped one goes on with it.
+"""Keeps what a training has measured since its last evaluation, so that a stopped one continues with it.
 
 The sums of a training that is stopped between two evaluations are written to `stopped.json` before its checkpoint, by
-the step of that checkpoint. A resumed training reads those of the step that it goes on from. Runs of older versions
+the step of that checkpoint. A resumed training reads those of the step from which it continues. Runs of older versions
 have no such file; the first record after their resume then covers the steps since the resume alone.
 """
 
@@ -41,7 +41,7 @@ class Sums:
         return float(np.mean(np.array(jax.device_get(self.losses), np.float32)))
 
     def write(self, path: epath.Path, step: int, others: Collection[int]) -> None:
-        """Writes the sums at a step, beside those of other steps that the file has.
+        """Writes the sums at a step, next to those of other steps that the file has.
 
         Args:
           path: the file.

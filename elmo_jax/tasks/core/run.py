@@ -53,7 +53,7 @@ def train_task(
     Args:
       config: the experiment, of the task's own class.
       workdir: the run's folder; a run that was stopped or killed in it is resumed.
-      title: the title of the run's picture.
+      title: the title of the run's plot.
       devices: the devices to use; all local devices unless given.
 
     Returns:
@@ -237,7 +237,7 @@ class TaskRun:
 def _probabilities(folder: epath.Path, part: str) -> dict[str, np.ndarray]:
     """Returns the arrays of a seed's predictions of `dev` or `test`."""
     path = folder / f"{part}.npz"
-    advice = f"delete {folder / 'result.json'} and start the same command again, which writes both files anew"
+    advice = f"delete {folder / 'result.json'} and start the same command again, which writes both files again"
     return stored(path, arrays_of, advice)
 
 

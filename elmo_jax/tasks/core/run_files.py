@@ -15,7 +15,7 @@ from elmo_jax.errors import UserError
 
 Value = TypeVar("Value")
 
-RESTORE = "restore it, or train the task anew in another --workdir"
+RESTORE = "restore it, or train the task again in another --workdir"
 
 
 def stored(path: epath.Path, read: Callable[[epath.Path], Value], advice: str = RESTORE) -> Value:

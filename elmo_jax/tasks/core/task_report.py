@@ -1,4 +1,4 @@
-"""Reports a finished task: a table, and a picture of its curves and of the weights of the biLM's layers."""
+"""Reports a finished task: a table, and a plot of its curves and of the weights of the biLM's layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.result import picture
+from elmo_jax.runs.result import plot
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task
 
@@ -54,7 +54,7 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
         f"{result['parameters']:,} parameters without word vectors and the biLM",
         "",
         f"result       {workdir / 'result.json'}",
-        f"picture      {workdir / 'curve.png'}",
+        f"plot         {workdir / 'curve.png'}",
         f"predictions  {workdir / 'seed_*' / '*.predictions'}",
         "",
         f"next: elmo-jax task predict {workdir} --input YOUR_TEXT.txt",
@@ -74,7 +74,7 @@ def draw(workdir: epath.Path, title: str, task: Task[Any, Any], config: TaskConf
     mixes = [
         name for name in ("input", "output") if any(s["elmo"].get(name, {}).get("weights") for s in result["seeds"])
     ]
-    with picture(workdir / "curve.png", 4.5 * (2 + len(mixes)), 4.0) as figure:
+    with plot(workdir / "curve.png", 4.5 * (2 + len(mixes)), 4.0) as figure:
         loss, metric, *weights = figure.subplots(1, 2 + len(mixes))
         for seed in config.seeds:
             records = read_records(workdir / f"seed_{seed}" / "metrics.jsonl")

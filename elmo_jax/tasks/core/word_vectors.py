@@ -30,7 +30,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     """Reads the vectors of some words.
 
     Args:
-      path: a text file with a word and its numbers per line, separated by blanks or tabs, as GloVe's, with or without
+      path: a text file with a word and its numbers per line, separated by spaces or tabs, as GloVe's, with or without
         word2vec's first line of two numbers; plain or `.gz`, `.xz`, `.bz2`, `.zip`. Or `glove-6b-50d` for the vectors
         of the package of that name.
       wanted: the words to look up, as they are spelt in the file.
@@ -41,7 +41,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file does not exist, a line has too few parts, or the last parts of a wanted word's line are not
         numbers. A line with too many numbers is no error: the last D parts are the vector, and those before them, with
-        the blanks between them, are the word, since some words of GloVe hold blanks.
+        the spaces between them, are the word, since some words of GloVe contain spaces.
     """
     if path == PACKAGED:
         return _read_package(set(wanted))
@@ -76,7 +76,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.ndarray]:
-    """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words hold blanks."""
+    """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words contain spaces."""
     found: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(_lines(stream), 1):

@@ -109,7 +109,7 @@ def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[
 def cells(text: str) -> list[str]:
     """Splits a line into its columns.
 
-    Columns are separated by single tabs where the line has a tab, so that a cell may be empty or hold blanks, and
-    else by any number of blanks.
+    Columns are separated by single tabs where the line has a tab, so that a cell may be empty or contain spaces, and
+    else by any number of spaces.
     """
     return text.split("\t") if "\t" in text else split_words(text)

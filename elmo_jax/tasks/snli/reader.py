@@ -122,7 +122,7 @@ def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
 def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
     """Reads three files whose lines of the same number belong together, the layout of SNLI in e-SNLI and InferSent.
 
-    Words are separated by blanks; bracket names and quotes are mapped by `penn.unescape`.
+    Words are separated by spaces; bracket names and quotes are mapped by `penn.unescape`.
 
     Args:
       labels: a file with one label per line, decompressed by its suffix.

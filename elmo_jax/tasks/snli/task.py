@@ -20,7 +20,7 @@ from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, Example, Pairs, Quoting, read_jsonl, read_parallel, read_tab, tokenize
 
 _WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
-_PARALLEL = "labels."  # labels.dev beside s1.dev and s2.dev, the layout of e-SNLI and InferSent
+_PARALLEL = "labels."  # labels.dev next to s1.dev and s2.dev, the layout of e-SNLI and InferSent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class SNLI:
     tfds_features = ("premise", "hypothesis", "label")
 
     def read(self, source: str, config: SNLIConfig, training: bool) -> list[Example]:
-        """Reads JSON lines (`.jsonl`), `labels.PART` beside `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
+        """Reads JSON lines (`.jsonl`), `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
         del training
         found = _pairs(Path(source), config.data.quoting)
         report(source, {_WITHOUT_LABEL: found.without_label})

@@ -69,7 +69,7 @@ def tokenise(text: str) -> Tokens:
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yields the pieces between blanks: their positions, their texts, and whether they end a sentence."""
+    """Yields the pieces between spaces: their positions, their texts, and whether they end a sentence."""
     from sentencex import segment
 
     start = 0

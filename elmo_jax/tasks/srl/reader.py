@@ -96,7 +96,7 @@ def read_columns(path: Path, layout: Layout) -> Propositions:
 
 
 def read_bio(path: Path) -> Propositions:
-    """Reads a file with one predicate per line: its position, the words, `|||` and their tags, separated by blanks.
+    """Reads a file with one predicate per line: its position, the words, `|||` and their tags, separated by spaces.
 
     Positions are counted from 0. A line belongs to the sentence of the line before if it has the same words and a later
     predicate.

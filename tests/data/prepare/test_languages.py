@@ -92,8 +92,8 @@ def test_a_document_without_blanks_among_others_is_left_out(tmp_path: Path) -> N
     mixed, alone = prepared
     assert mixed.words() == alone.words() and mixed.report["lexicon"] == alone.report["lexicon"]
     assert mixed.report["text"]["unspaced_documents"] == 1 and alone.report["text"]["unspaced_documents"] == 0
-    assert "without blanks" in describe(mixed) and "1 (documents left out)" in describe(mixed)
-    assert "without blanks" not in describe(alone)
+    assert "without spaces" in describe(mixed) and "1 (documents left out)" in describe(mixed)
+    assert "without spaces" not in describe(alone)
 
 
 def test_chinese_words_are_taken(tmp_path: Path) -> None:

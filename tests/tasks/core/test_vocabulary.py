@@ -79,7 +79,7 @@ def test_the_fingerprint_is_of_the_vectors_and_not_of_their_file(files):
 
 
 def test_the_parts_before_the_numbers_are_the_word(tmp_path):
-    """Some words of GloVe hold blanks; a line with a number too many is that of another word."""
+    """Some words of GloVe contain spaces; a line with a number too many is that of another word."""
     (tmp_path / "vectors.txt").write_text("cat 1 2\n. . . 3 4\ndog 0 1 5\n")
     found = read_vectors(str(tmp_path / "vectors.txt"), {"cat", ". . .", "dog", "dog 0"})
     assert {word: vector.tolist() for word, vector in found.items()} == {

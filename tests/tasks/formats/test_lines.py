@@ -75,7 +75,7 @@ def test_blocks_are_what_stands_between_blank_lines(tmp_path):
 
 def test_cells():
     assert cells("a\t b c\t\t") == ["a", " b c", "", ""]  # tabs divide exactly
-    assert cells("a  b c ") == ["a", "b", "c"]  # any number of blanks does
+    assert cells("a  b c ") == ["a", "b", "c"]  # any number of spaces does
 
 
 @pytest.mark.parametrize(
