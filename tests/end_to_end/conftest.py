@@ -46,6 +46,8 @@ class Once:
                 ended.write_text(json.dumps(dataclasses.asdict(make(shared))))
         if (shared.folder / output).exists():
             shutil.copytree(shared.folder / output, self.own.folder / output, dirs_exist_ok=True)
+            for path in (self.own.folder / output).rglob("config.json"):  # names the folder of the launch
+                path.write_text(path.read_text().replace(str(shared.folder), str(self.own.folder)))
         return Ended(**json.loads(ended.read_text().replace(str(shared.folder), str(self.own.folder))))
 
 

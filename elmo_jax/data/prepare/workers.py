@@ -26,9 +26,9 @@ def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk,
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
     waiting: collections.deque[tuple[Chunk, Future[Tokenised]]] = collections.deque()
     try:
-        _start(pool)
+        multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
         for chunk in chain(first, chunks):
-            waiting.append((chunk, pool.submit(tokenise, chunk)))
+            waiting.append((chunk, _submitted(pool, chunk)))
             if len(waiting) > 2 * workers:  # bounds the memory for chunks and results
                 chunk, future = waiting.popleft()
                 yield chunk, future.result()
@@ -39,12 +39,11 @@ def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk,
         pool.shutdown(cancel_futures=True)
 
 
-def _start(pool: ProcessPoolExecutor) -> None:
-    """Starts the workers, which inherit that Ctrl-C is blocked: the main process handles it."""
-    multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
+def _submitted(pool: ProcessPoolExecutor, chunk: Chunk) -> Future[Tokenised]:
+    """Submits a chunk, which may start a worker; it inherits that Ctrl-C is blocked: the main process handles it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        pool.submit(int)
+        return pool.submit(tokenise, chunk)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
