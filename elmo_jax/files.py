@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +26,9 @@ from elmo_jax.interrupts import temporary
 
 _URL = re.compile(r"[A-Za-z][\w+.-]*://|(https?|ftp|file|gs|s3):/")  # pathlib makes one slash of two
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles of articles may have some
+
+FORMAT_VERSION = 1  # of all sealed files together; must be increased when the content of one of them changes
+Covered = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def place(path: str | os.PathLike[str]) -> epath.Path:
@@ -123,6 +126,40 @@ def write_text(path: epath.Path | Path, text: str) -> None:
 def write_json(path: epath.Path | Path, value: Any) -> None:
     """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_sealed_json(path: epath.Path | Path, value: dict[str, Any], covered: Covered = dict) -> None:
+    """Writes a JSON object with a seal, the SHA-256 of its content; every JSON file that is read again is so written.
+
+    Args:
+      path: the file.
+      value: the object.
+      covered: returns the part of the object that the seal covers; all of it unless given.
+    """
+    write_json(path, {**value, "format_version": FORMAT_VERSION, "sha256": digest_of(covered(value))})
+
+
+def read_sealed_json(path: epath.Path | Path, remedy: str, covered: Covered = dict) -> dict[str, Any]:
+    """Returns the object that `write_sealed_json` wrote; since the seal is verified, no key needs a further check.
+
+    Args:
+      path: the file.
+      remedy: what to do if the file is not what was written, for the message.
+      covered: as for `write_sealed_json`.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      UserError: the file is damaged, was edited, or was written by another version of elmo_jax.
+    """
+    try:
+        value: dict[str, Any] = json.loads(path.read_bytes())
+        version, seal = value.pop("format_version"), value.pop("sha256")
+        if version == FORMAT_VERSION and seal == digest_of(covered(value)):
+            return value
+        reason = "damaged or edited" if version == FORMAT_VERSION else "written by another version of elmo_jax"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        reason = "damaged, or written by another version or program"
+    raise UserError(f"{path}: {reason}; {remedy}")
 
 
 def digest_of(value: Any) -> str:

@@ -119,7 +119,7 @@ def test_a_start_of_jax_that_fails_is_one_line(tmp_path, variables, expected) ->
 @pytest.mark.parametrize("content", [b'{"steps": 1', b"", b"[]", b"\xff", b"[" * 99_999])
 def test_a_result_that_is_cut_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "result.json").write_bytes(content)
-    with pytest.raises(UserError, match="result.json: damaged; delete it, and start the same command again"):
+    with pytest.raises(UserError, match="result.json: damaged.*; delete it and run the same command again"):
         read_result(epath.Path(tmp_path))
     (tmp_path / "result.json").unlink()
     assert read_result(epath.Path(tmp_path)) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from etils import epath
 from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import listed, one_at_a_time, write_json
+from elmo_jax.files import listed, one_at_a_time, read_sealed_json, write_sealed_json
 from elmo_jax.runs.result import plot
 
 BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
@@ -74,6 +73,14 @@ def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     return one_at_a_time(folder / ".lock")
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """Returns the object in a file; an empty one if there is no file. Raises `UserError` if it is damaged."""
+    try:
+        return read_sealed_json(path, "delete it and run the experiment again")
+    except FileNotFoundError:
+        return {}
+
+
 class Results:
     """A JSON file of the finished jobs of an experiment and their results."""
 
@@ -83,12 +90,8 @@ class Results:
         self._entries = self._read()
 
     def _read(self) -> list[dict[str, Any]]:
-        if not self._path.is_file():
-            return []
-        try:
-            entries: list[dict[str, Any]] = json.loads(self._path.read_text())["entries"]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self._path}: not the results of an experiment; remove the file") from None
+        found = _read(self._path)
+        entries: list[dict[str, Any]] = found.get("entries", [])
         return entries
 
     def find(self, job: Mapping[str, Any]) -> Any | None:
@@ -104,7 +107,7 @@ class Results:
                 self._entries = self._read()  # another process may have added some
                 if self.find(job) is None:
                     self._entries.append({"job": dict(job), "result": found})
-                    write_json(self._path, {"entries": self._entries})
+                    write_sealed_json(self._path, {"entries": self._entries})
         return found
 
 
@@ -132,9 +135,9 @@ def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
     """
     numbers = out / "layers.json"
     with _writing(out):
-        known: Panels = json.loads(numbers.read_text()) if numbers.is_file() else {}
+        known: Panels = _read(numbers)
         known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
-        write_json(numbers, known)
+        write_sealed_json(numbers, known)
         path = out / "layers.png"
         with plot(epath.Path(path), 4.5 * len(known), 3.8) as figure:
             for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):

@@ -11,14 +11,13 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Iterable
-from typing import Any
 
 from etils import epath
 
-from elmo_jax.files import write_text
+from elmo_jax.errors import UserError
+from elmo_jax.files import read_sealed_json, write_sealed_json
 
 NAME = "manifest.json"
-_VERSION = 1
 _BLOCK = 1 << 22  # the number of bytes read at a time
 # Orbax rewrites this file, and adds commit_success.txt, after the manifest; a restore reads neither.
 _STEP_METADATA = "_CHECKPOINT_METADATA"
@@ -45,25 +44,19 @@ def describe(folder: epath.Path, step: int, score: float | None) -> Manifest:
 
 def write(folder: epath.Path, manifest: Manifest) -> None:
     """Writes the manifest, completely or not at all."""
-    values = {"version": _VERSION, **dataclasses.asdict(manifest)}
-    write_text(folder / NAME, json.dumps({"crc32": _of_values(values), **values}))
+    write_sealed_json(folder / NAME, dataclasses.asdict(manifest))
 
 
 def read(folder: epath.Path) -> Manifest | str:
     """Reads the manifest; returns it, or a description of what is wrong with it."""
     try:
-        values = json.loads((folder / NAME).read_text())
-        checksum = values.pop("crc32")
-        if values["version"] != _VERSION:
-            return f"{NAME} has version {values['version']}, this program reads version {_VERSION}"
-        if checksum != _of_values(values):
-            return f"{NAME} is damaged"
-        files = {name: (size, crc) for name, (size, crc) in values["files"].items()}
-        return Manifest(values["step"], values["score"], files)
+        values = read_sealed_json(folder / NAME, "restore it")
     except FileNotFoundError:
         return f"{NAME} is missing, so it was not completely written"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{NAME} is damaged"
+    except UserError:
+        return f"{NAME} is damaged, or written by another version of elmo_jax"
+    files = {name: (size, crc) for name, (size, crc) in values["files"].items()}
+    return Manifest(values["step"], values["score"], files)
 
 
 def names_in(directory: epath.Path) -> list[str]:
@@ -123,7 +116,3 @@ def _checksum(path: epath.Path) -> tuple[int, int]:
         while block := file.read(_BLOCK):
             size, crc = size + len(block), zlib.crc32(block, crc)
     return size, crc
-
-
-def _of_values(values: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(values, sort_keys=True).encode())

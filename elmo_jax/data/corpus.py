@@ -5,12 +5,11 @@ lexicon.tsv       every word and its count in the training text, by id
 vocabulary.txt    the softmax vocabulary: the first V words, one per line
 blocks/           the encoded text, a TFDS dataset with splits train and heldout
 
-The digests are compared whenever one of the two files is read, since lines in another order would change every number
-without an error. Corpora that were prepared before there were digests are read without them.
+The digests are compared when a corpus is opened, since lines in another order would change every number without an
+error.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,11 +18,10 @@ import numpy as np
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.errors import UserError
-from elmo_jax.files import digest_of, local
+from elmo_jax.files import local, read_sealed_json
 
-FORMAT_VERSION = 1
 REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
-CHECKSUMS = "checksums"  # the key of the report
+_REMEDY = "restore it, or delete the folder and prepare the text again"
 
 
 class Corpus:
@@ -42,30 +40,22 @@ class Corpus:
         """Opens a folder.
 
         Raises:
-          UserError: the folder is not a prepared corpus, has another format version, or lacks a file.
+          UserError: the folder is not a prepared corpus, is damaged, or was prepared by another version.
         """
         path = local(path)
         if path.is_file():
             raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")
         try:
-            report = json.loads((path / REPORT).read_text(encoding="utf-8"))
-            version = report["format_version"]
-        except FileNotFoundError:
+            report = read_sealed_json(path / REPORT, _REMEDY)
+        except (FileNotFoundError, NotADirectoryError):
             what = f"has no {REPORT}" if path.is_dir() else "no such folder"
             raise UserError(f"{path}: not a prepared corpus ({what}); make one with: elmo-jax prepare") from None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UserError(
-                f"{path / REPORT}: cannot be read ({type(error).__name__}); delete the folder and prepare again"
-            ) from None
-        if version != FORMAT_VERSION:
-            raise UserError(
-                f"{path}: prepared as format {version}, but this version reads format {FORMAT_VERSION}; "
-                "prepare the text again into another folder"
-            )
         for name in (LEXICON, VOCABULARY, BLOCKS):
             if not (path / name).exists():
-                raise UserError(f"{path / name}: missing; delete the folder and prepare the corpus again")
-        _check_sums(path, report)
+                raise UserError(f"{path / name}: missing; {_REMEDY}")
+        for name, digest in checksums(path).items():
+            if report["checksums"][name] != digest:
+                raise UserError(f"{path / name}: not what was written (checksum); {_REMEDY}")
         return cls(path, report)
 
     @property
@@ -111,22 +101,9 @@ class Corpus:
         return f"Corpus({str(self.path)!r})"
 
 
-def with_checksums(folder: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the report of a corpus with the SHA-256 of its text files and of itself; the blocks have their own."""
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (LEXICON, VOCABULARY)}
-    return {**report, CHECKSUMS: {**sums, REPORT: digest_of(report)}}
-
-
-def _check_sums(folder: Path, report: dict[str, Any]) -> None:
-    """Raises `UserError` if a file is not what `prepare` wrote; a corpus of an older version has no checksums."""
-    if CHECKSUMS not in report:
-        return
-    rest = {key: value for key, value in report.items() if key != CHECKSUMS}
-    for name, digest in with_checksums(folder, rest)[CHECKSUMS].items():
-        if not isinstance(report[CHECKSUMS], dict) or report[CHECKSUMS].get(name) != digest:
-            raise UserError(
-                f"{folder / name}: not what was written (checksum); restore it, or delete the folder and prepare again"
-            )
+def checksums(folder: Path) -> dict[str, str]:
+    """Returns the SHA-256 of the text files of a corpus; the report has its own, and so has each block."""
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (LEXICON, VOCABULARY)}
 
 
 def _checked(split: str) -> str:

@@ -258,7 +258,7 @@ def _launch(
     facts: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     assert plan.finetuned_from is not None
-    # The same model may have been exported again since, with another name of its run or another version's settings.
+    # The same model may have been exported again since, with another name of its run.
     with fails_together():
         recorded = check_model(workdir, plan.finetuned_from["fingerprint"], name)
     facts = {FINETUNED_FROM: recorded or plan.finetuned_from, **(facts or {})}

@@ -44,7 +44,7 @@ def check_original(workdir: epath.Path, original: Corpus | str) -> None:
         return
     facts = read_config_file(workdir)["facts"]
     now = None if isinstance(original, str) else original.fingerprint
-    if ORIGINAL not in facts or facts[ORIGINAL] == now:  # an older version did not record it
+    if facts[ORIGINAL] == now:
         return
     was = f"on the text of fingerprint {str(facts[ORIGINAL])[:12]}" if facts[ORIGINAL] else "on no text"
     here = f"there is none ({original})" if isinstance(original, str) else f"{original.path} is {str(now)[:12]}"

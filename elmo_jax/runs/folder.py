@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Collection
@@ -14,7 +13,7 @@ from etils import epath
 from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import absolute, digest_of, place, write_json
+from elmo_jax.files import absolute, place, read_sealed_json, write_sealed_json
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.store import store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
@@ -59,8 +58,8 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
     else:
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    written = {"config": to_dict(config), "facts": facts}
-    write_json(path, {**written, "folder": os.getcwd(), "sha256": _digest(written)})
+    written = {"config": to_dict(config), "facts": facts, "folder": os.getcwd()}
+    write_sealed_json(path, written, covered_by_seal)
 
 
 def check_usable(workdir: epath.Path) -> None:
@@ -104,11 +103,8 @@ def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
 def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Returns the settings and facts that differ from those that the run was opened with, as key -> (old, new)."""
     written = read_config_file(workdir)
-    # Settings that an older version did not have get their defaults, which stand for what that version did.
-    changed = differences(to_dict(from_dict(written["config"], type(config))), to_dict(config))
-    # Facts that an older version did not record cannot be compared.
-    known = [key for key in facts if key in written["facts"]]
-    of_facts = differences({key: written["facts"][key] for key in known}, {key: facts[key] for key in known})
+    changed = differences(written["config"], to_dict(config))
+    of_facts = differences(written["facts"], facts)
     assert not changed.keys() & of_facts.keys()  # otherwise a fact would hide a setting, or the other way round
     return changed | of_facts
 
@@ -128,20 +124,11 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     Raises:
       UserError: the folder has no such file, or the file is damaged.
     """
-    path = workdir / "config.json"
+    remedy = "restore it, or start the run again in another --workdir"
     try:
-        written = json.loads(path.read_bytes())
-        found = {"config": written["config"], "facts": written["facts"]}
-        if not isinstance(found["config"], dict) or not isinstance(found["facts"], dict):
-            raise TypeError
-        if "sha256" in written and written["sha256"] != _digest(found):  # an older version did not write it
-            raise UserError(f"{path}: its numbers or facts are not those that were written; restore the file")
-        return found | {"folder": str(written.get("folder", ""))}
+        return read_sealed_json(workdir / "config.json", remedy, covered_by_seal)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{workdir}: no run here (no config.json)") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        of = "damaged, or of another program"
-        raise UserError(f"{path}: not the config.json of a run ({of}); restore it, or start a run elsewhere") from None
 
 
 def from_launch(workdir: epath.Path, path: str) -> str:
@@ -150,15 +137,15 @@ def from_launch(workdir: epath.Path, path: str) -> str:
     return there if os.path.exists(there) else path
 
 
-def _digest(written: dict[str, Any]) -> str:
-    """Returns a checksum without the settings that are text, since a user may have to correct paths by hand."""
+def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the seal covers: no settings that are text, since a user may have to correct paths by hand."""
 
     def numbers(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: numbers(item) for key, item in value.items() if not isinstance(item, str)}
         return value
 
-    return digest_of({"config": numbers(written["config"]), "facts": written["facts"]})
+    return {"config": numbers(value["config"]), "facts": value["facts"]}
 
 
 def read_config(workdir: epath.Path) -> Config:

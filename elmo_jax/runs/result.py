@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_first
-from elmo_jax.errors import UserError
-from elmo_jax.files import write_bytes, write_json
+from elmo_jax.files import read_sealed_json, write_bytes, write_sealed_json
 from elmo_jax.runs.signals import Stopped
 
 if TYPE_CHECKING:
@@ -34,31 +32,17 @@ class Finished:
     already: bool
 
 
-def write_result(workdir: epath.Path, result: dict[str, Any]) -> None:
-    """Writes `result.json`, completely or not at all."""
-    write_json(workdir / "result.json", result)
+def write_result(folder: epath.Path, result: dict[str, Any]) -> None:
+    """Writes `result.json` of a run, or of a seed of a task."""
+    write_sealed_json(folder / "result.json", result)
 
 
-def read_result(folder: epath.Path, *keys: str) -> dict[str, Any] | None:
-    """Reads `result.json` of a run, or of a seed of a task; returns None if there is none.
-
-    Args:
-      folder: the folder of the run or of the seed.
-      keys: what the result must have.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    path = folder / "result.json"
-    if not path.is_file():
-        return None
+def read_result(folder: epath.Path) -> dict[str, Any] | None:
+    """Reads what `write_result` wrote; returns None if there is no result. Raises `UserError` if it is damaged."""
     try:
-        result = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        result = None
-    if not isinstance(result, dict) or not result.keys() >= set(keys):
-        raise UserError(f"{path}: damaged; delete it, and start the same command again, which writes it again")
-    return result
+        return read_sealed_json(folder / "result.json", "delete it and run the same command again, which writes it")
+    except FileNotFoundError:
+        return None
 
 
 def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]) -> int:

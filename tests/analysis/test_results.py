@@ -41,7 +41,7 @@ def test_finished_work_is_not_done_again(tmp_path: Path) -> None:
     assert again.get(job | {"seed": 1}, lambda: [2]) == [2]
     assert len(json.loads(path.read_text())["entries"]) == 2
     path.write_text("[")
-    with pytest.raises(UserError, match="not the results of an experiment; remove the file"):
+    with pytest.raises(UserError, match="table.json: damaged.*delete it and run the experiment again"):
         Results(path)
 
 
@@ -66,6 +66,6 @@ def test_the_picture_keeps_the_panels_of_other_experiments(tmp_path: Path) -> No
     narrow = path.read_bytes()
     assert narrow.startswith(b"\x89PNG")
     draw_layers(tmp_path, {"tags": {"a": [(90.0, 89.9, 90.1)] * 3}})
-    assert json.loads((tmp_path / "layers.json").read_text()).keys() == {"senses", "tags"}
+    assert json.loads((tmp_path / "layers.json").read_text()).keys() > {"senses", "tags"}
     width = [int.from_bytes(picture[16:20], "big") for picture in (narrow, path.read_bytes())]
     assert width[1] == 2 * width[0]

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_reads_back_what_was_prepared(folder: Path) -> None:
     corpus = Corpus.open(folder)
     assert {p.name for p in folder.iterdir()} == {"corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"}
-    assert corpus.path == folder and corpus.report == json.loads((folder / "corpus.json").read_text())
+    assert corpus.path == folder and corpus.report.items() <= json.loads((folder / "corpus.json").read_text()).items()
     assert corpus.words()[:3] == corpus.vocabulary()[:3] == ["<S>", "</S>", "<UNK>"]
     assert sorted(corpus.words()[3:]) == ["a", "b", "c"] and corpus.vocabulary_size == 6
     assert corpus.spellings(20).shape == (6, 20) and corpus.spellings().shape == (6, 50)
@@ -100,9 +100,9 @@ def break_corpus(folder: Path, how: str) -> None:
             shutil.rmtree(folder)
         case "has no corpus.json":
             (folder / "corpus.json").unlink()
-        case "prepared as format 99":
+        case "written by another version":
             (folder / "corpus.json").write_text(json.dumps({**report, "format_version": 99}))
-        case "cannot be read":
+        case "damaged":
             (folder / "corpus.json").write_text("{")
         case "lexicon.tsv: missing":
             (folder / "lexicon.tsv").unlink()
@@ -115,8 +115,8 @@ def break_corpus(folder: Path, how: str) -> None:
     [
         "no such folder",
         "has no corpus.json",
-        "prepared as format 99",
-        "cannot be read",
+        "written by another version",
+        "damaged",
         "lexicon.tsv: missing",
         "blocks: missing",
     ],
@@ -147,17 +147,6 @@ def test_words_in_another_order_are_refused(folder: Path, tmp_path: Path, name: 
     swap_lines(copy / name)
     with pytest.raises(UserError, match=f"{name}: not what was written"):
         Corpus.open(copy)
-
-
-def test_a_corpus_without_digests_is_read_as_before(folder: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    report = json.loads((copy / "corpus.json").read_text())
-    assert set(report.pop("checksums")) == {"lexicon.tsv", "vocabulary.txt", "corpus.json"}
-    (copy / "corpus.json").write_text(json.dumps(report))
-    old, new = Corpus.open(copy), Corpus.open(folder)
-    assert old.words() == new.words() and old.vocabulary() == new.vocabulary()
-    assert old.fingerprint == new.fingerprint and old.counts().tolist() == new.counts().tolist()
-    assert prepare([str(folder.parent / "text")], copy, TextOptions("lines"), progress=False).path == copy
 
 
 def test_damaged_blocks_are_one_line(folder: Path, tmp_path: Path) -> None:

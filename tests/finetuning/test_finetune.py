@@ -1,6 +1,5 @@
 """Tests what fine-tuning refuses before a run exists; the command itself is tested in end_to_end/."""
 
-import json
 from types import SimpleNamespace
 
 import jax
@@ -11,6 +10,7 @@ from elmo_jax.config import Config, EvaluationConfig, FinetuneConfig
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
+from elmo_jax.files import write_sealed_json
 from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import Text
 from elmo_jax.finetuning.plan import plan_for_corpus
@@ -87,11 +87,9 @@ def test_what_is_forgotten_is_measured_on_one_text(tmp_path):
     one, two = (SimpleNamespace(fingerprint=letter * 64, path=f"corpus_{letter}") for letter in "ab")
     check_original(workdir, one)  # no run yet
     for was, same, others in (("a" * 64, one, (two, "it was deleted")), (None, "it was deleted", (one,))):
-        (tmp_path / "config.json").write_text(json.dumps({"config": {}, "facts": {ORIGINAL: was}}))
+        write_sealed_json(tmp_path / "config.json", {"config": {}, "facts": {ORIGINAL: was}})
         check_original(workdir, same)
         for other in others:
             with pytest.raises(UserError, match="--original: .* measures what is forgotten on .*, and now") as error:
                 check_original(workdir, other)
             assert "\n" not in str(error.value)
-    (tmp_path / "config.json").write_text(json.dumps({"config": {}, "facts": {}}))  # of an older version
-    check_original(workdir, two)

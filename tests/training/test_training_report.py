@@ -1,11 +1,11 @@
 """Tests the table and the plot of a finished run."""
 
-import json
+from etils import epath
 
 from elmo_jax.config import ModelConfig
 from elmo_jax.runs.metrics import MetricsLog, read_records
 from elmo_jax.runs.perplexity import Perplexity
-from elmo_jax.runs.result import write_result
+from elmo_jax.runs.result import read_result, write_result
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from elmo_jax.training.training_report import Outcome, draw_curve, summary, table
 from tests.training.helpers import SmallTraining, small_config
@@ -57,7 +57,7 @@ def test_table_and_result(tmp_path):
         "softmax_parameters": 1_406_860,
     }
     write_result(tmp_path, result)
-    assert json.loads((tmp_path / "result.json").read_text()) == result
+    assert read_result(epath.Path(tmp_path)) == result
     lines = table(result, tmp_path).splitlines()
     assert lines[1].split() == ["before", "training", "21,885.0", "21,228.0", "21,554.0"]
     assert lines[2].split() == ["after", "training", "109.5", "108.0", "108.8"]

@@ -6,13 +6,12 @@ only on the text and the settings, and not on the number of workers, the date or
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmo_jax.data.corpus import FORMAT_VERSION, REPORT, Corpus, with_checksums
+from elmo_jax.data.corpus import REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import (
@@ -29,11 +28,10 @@ from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import encode
 from elmo_jax.environment import available_cores
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder, local
+from elmo_jax.files import atomic_folder, local, write_sealed_json
 
 DEFAULT_HELDOUT_FRACTION = 0.05
 LEAST_HELDOUT_FRACTION = 1e-6  # above 0
-_LEFT_OUT = {"language": TextOptions.language}  # settings that a report names only if they have another value
 
 
 def prepare(
@@ -92,7 +90,7 @@ def prepare(
         "base_vocabulary_file": _digest(words.base),
         "heldout_fraction": float(heldout_fraction) or (None if heldout_text else 0.0),
         "errors": options.errors,
-        **{key: value for key, value in {"language": options.language}.items() if value != _LEFT_OUT[key]},
+        "language": options.language,
     }
     return _make(out, settings, options, text, heldout_text, words, workers or available_cores(), progress)
 
@@ -116,7 +114,6 @@ def _make(
 ) -> Corpus:
     """Makes the corpus unless it is there; `settings` is what its report says of them."""
     request = {
-        "format_version": FORMAT_VERSION,
         "settings": settings,
         "sources": _identities(text),
         "heldout_sources": _identities(heldout_text) or None,
@@ -171,9 +168,7 @@ def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any])
     of_sources = report.pop("splits_of_sources")
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
         identity["splits"] = {split: found[number] for split, found in of_sources.items()}
-    whole = with_checksums(folder, {**request, **report})
-    text_json = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False)
-    (folder / REPORT).write_text(text_json + "\n", encoding="utf-8", newline="\n")
+    write_sealed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
 
 
 def _without(source: Source, heldout: Sequence[Source]) -> Source:
@@ -233,12 +228,10 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
     if not (out / REPORT).exists():
         raise UserError(f"{out}: holds something that is no corpus; choose another folder")
     report = Corpus.open(out).report
-    # The settings that are left out where they have their default.
-    there_settings, now_settings = ({**_LEFT_OUT, **found["settings"]} for found in (report, request))
     changes = [
-        f"{key} {there_settings.get(key)} there, {now_settings.get(key)} now"
-        for key in now_settings | there_settings
-        if there_settings.get(key) != now_settings.get(key)
+        f"{key} {report['settings'][key]} there, {value} now"
+        for key, value in request["settings"].items()
+        if report["settings"][key] != value
     ]
     for key in ("sources", "heldout_sources"):
         there, now = report[key] or [], request[key] or []

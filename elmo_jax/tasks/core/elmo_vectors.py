@@ -21,10 +21,9 @@ from tqdm import tqdm
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, one_at_a_time, write_json
+from elmo_jax.files import atomic_file, one_at_a_time
 
 BATCH, BATCH_WORDS = 64, 8_192  # the largest batch, in sentences and in words with padding
-_VERSION = 1
 _LOCK = ".layers.lock"  # held by the process that writes into the folder
 
 Sentence = tuple[str, ...]
@@ -107,7 +106,6 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
         digest.update(("\n".join(sentence) + "\0").encode("utf-8", "surrogatepass"))
     words = sum(map(len, distinct))
     job = {
-        "version": _VERSION,
         "bilm": bilm.fingerprint,
         "precision": bilm.precision.value,
         "dtype": dtype,
@@ -116,20 +114,19 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
         "sentences_sha256": digest.hexdigest(),
     }
     name = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:24]
-    path, description = folder / f"{name}.layers", folder / f"{name}.json"
+    path = folder / f"{name}.layers"  # complete if it exists
     size = stored_size(bilm.config)
     expected = words * size * np.dtype(dtype).itemsize
-    if not description.is_file():
+    if not path.is_file():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with one_at_a_time(folder / _LOCK):
-                if not description.is_file():  # another process may have written it in the meantime
+                if not path.is_file():  # another process may have written it in the meantime
                     with atomic_file(path) as temporary:
                         _write(temporary, bilm, distinct, size, dtype)
-                    write_json(description, job)
         except OSError as error:
             raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
-    if not path.is_file() or path.stat().st_size != expected:
+    if path.stat().st_size != expected:
         raise UserError(f"{path}: does not have the {expected:,} bytes that were written; delete the folder {folder}")
     return LayersFile(path, distinct, size, dtype)
 

@@ -19,13 +19,13 @@ from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.result import Finished, best_effort, read_result
+from elmo_jax.runs.result import Finished, best_effort, read_result, write_result
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskState
-from elmo_jax.tasks.core.run_files import arrays_of, stored
+from elmo_jax.tasks.core.run_files import read_arrays
 from elmo_jax.tasks.core.setup import (
     SPLITS,
     layers_of,
@@ -145,14 +145,14 @@ class TaskRun:
     def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped | None:
         """Trains with one seed and writes its result; returns None if that was done before."""
         folder = self._workdir / f"seed_{seed}"
-        if read_result(folder, "step", "dev", "parameters") is not None:
+        if read_result(folder) is not None:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         fitting = self._fitting(seed)
         ended = Training(fitting, seed, folder, f"seed {seed}", signals).run()
         if isinstance(ended, Stopped):
             return ended
-        files.write_json(folder / "result.json", self._result(fitting, seed, folder, ended))
+        write_result(folder, self._result(fitting, seed, folder, ended))
         return ended
 
     def _fitting(self, seed: int) -> Fitting[Any, Any]:
@@ -216,7 +216,7 @@ class TaskRun:
         }
         if self._task.averages and len(seeds) > 1:
             result["ensemble"] = self._ensemble()
-        files.write_json(self._workdir / "result.json", result)
+        write_result(self._workdir, result)
         with best_effort(self._workdir / "curve.png"):
             draw(self._workdir, title, self._task, self._config, result)
         return result
@@ -237,8 +237,7 @@ class TaskRun:
 def _probabilities(folder: epath.Path, part: str) -> dict[str, np.ndarray]:
     """Returns the arrays of a seed's predictions of `dev` or `test`."""
     path = folder / f"{part}.npz"
-    advice = f"delete {folder / 'result.json'} and start the same command again, which writes both files again"
-    return stored(path, arrays_of, advice)
+    return read_arrays(path, f"delete {folder / 'result.json'} and run the same command again, which writes both files")
 
 
 def _padded(arrays: dict[str, list[np.ndarray]]) -> dict[str, Any]:

@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 import zlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from etils import epath
 
 from elmo_jax.errors import UserError
-
-Value = TypeVar("Value")
+from elmo_jax.files import read_sealed_json
 
 RESTORE = "restore it, or train the task again in another --workdir"
 
 
-def stored(path: epath.Path, read: Callable[[epath.Path], Value], advice: str = RESTORE) -> Value:
-    """Returns what `read` makes of a file.
+def read_object(path: epath.Path, remedy: str = RESTORE) -> dict[str, Any]:
+    """Returns the object in a sealed JSON file. Raises `UserError` if the file is missing or damaged."""
+    try:
+        return read_sealed_json(path, remedy)
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; {remedy}") from None
 
-    Args:
-      path: the file.
-      read: reads it, and raises any of the usual errors if its content is not what was written.
-      advice: what to do if the file is missing or damaged.
+
+def read_arrays(path: epath.Path, remedy: str = RESTORE) -> dict[str, np.ndarray]:
+    """Returns all arrays of an `.npz` file, which has checksums; pickled arrays are never read.
 
     Raises:
       UserError: the file is missing or damaged.
     """
     try:
-        return read(path)
+        with np.load(path) as file:
+            return {name: file[name] for name in file.files}
     except FileNotFoundError:
-        raise UserError(f"{path}: missing; {advice}") from None
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        EOFError,
-        RecursionError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}); {advice}") from None
-
-
-def json_of(path: epath.Path) -> dict[str, Any]:
-    """Returns the JSON object in a file."""
-    value = json.loads(path.read_bytes())
-    if not isinstance(value, dict):
-        raise TypeError
-    return value
-
-
-def arrays_of(path: epath.Path) -> dict[str, np.ndarray]:
-    """Returns all arrays of an `.npz` file, without pickled ones, which are never read."""
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
+        raise UserError(f"{path}: missing; {remedy}") from None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: damaged ({type(error).__name__}); {remedy}") from None

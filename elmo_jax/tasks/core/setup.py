@@ -124,12 +124,8 @@ def make_program(
 def save_inputs(
     workdir: epath.Path, labels: Labels, words: Vocabulary, table: WordTable, shapes: Sequence[Shape]
 ) -> None:
-    """Writes the labels, the vocabulary, the word vectors and the shapes of the training batches.
-
-    A trained task is loaded with them.
-    """
-    files.write_json(workdir / "labels.json", labels)
-    files.write_json(workdir / "shapes.json", {"train": shapes})
-    files.write_json(workdir / "vocabulary.json", words.as_dict())
+    """Writes the labels, the vocabulary, the shapes of the training batches (`inputs.json`) and the word vectors."""
+    inputs = {"labels": labels, "vocabulary": words.as_dict(), "shapes": shapes}
+    files.write_sealed_json(workdir / "inputs.json", inputs)
     with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
         np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)

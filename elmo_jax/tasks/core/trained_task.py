@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.manager import Checkpoints
@@ -22,7 +21,7 @@ from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.run_files import arrays_of, json_of, stored
+from elmo_jax.tasks.core.run_files import read_arrays, read_object
 from elmo_jax.tasks.core.setup import make_program, open_model, rows_of
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
@@ -66,15 +65,16 @@ class TrainedTask:
                 )
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
-        self._labels = stored(self._folder / "labels.json", json_of)
-        self._vocabulary = stored(self._folder / "vocabulary.json", self._read_vocabulary)
-        self._table = stored(self._folder / "words.npz", _read_table)
-        shapes = self._folder / "shapes.json"  # older versions did not write it
-        self._shapes = stored(shapes, _read_shapes) if shapes.exists() else []
+        inputs = read_object(self._folder / "inputs.json")
+        words = inputs["vocabulary"]
+        self._labels = inputs["labels"]
+        self._vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
+        self._shapes: list[Shape] = [tuple((rows, length) for rows, length in shape) for shape in inputs["shapes"]]
+        arrays = read_arrays(self._folder / "words.npz")
+        self._table = WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None)
         bilm, options = (from_launch(self._folder, path) for path in (self.config.bilm, self.config.bilm_options))
         self._bilm = open_model(dataclasses.replace(self.config, bilm=bilm, bilm_options=options))
-        facts = written["facts"]
-        expected = facts.get("fingerprint", facts).get("bilm")  # an older version had it among the facts
+        expected = written["facts"]["fingerprint"]["bilm"]
         if self._bilm is not None and self._bilm.fingerprint != expected:
             raise UserError(
                 f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
@@ -89,14 +89,10 @@ class TrainedTask:
     def _is_finished(self, seed: int) -> bool:
         return (self._folder / f"seed_{seed}" / "result.json").is_file()
 
-    def _read_vocabulary(self, path: epath.Path) -> Vocabulary:
-        words = json_of(path)
-        return Vocabulary(words["words"], words["characters"], self.config.word_vectors)
-
     def _model(self, seed: int) -> tuple[Tree, Tree]:
         """Returns the parameters and the constants of a seed."""
         folder = self._folder / f"seed_{seed}"
-        step = (read_result(folder, "step") or {})["step"]
+        step = (read_result(folder) or {})["step"]
         part = "average" if self.config.train.optimizer.ema else "params"
         params, _ = Checkpoints(folder / "checkpoints").restore_params(step, part)
         frozen = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
@@ -215,15 +211,6 @@ class TrainedTask:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _read_table(path: epath.Path) -> WordTable:
-    arrays = arrays_of(path)
-    return WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None)
-
-
-def _read_shapes(path: epath.Path) -> list[Shape]:
-    return [tuple((int(rows), int(words)) for rows, words in shape) for shape in json_of(path)["train"]]
 
 
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:

@@ -114,7 +114,7 @@ class Training(Generic[Example, Prediction]):
                 if self._signals.received is not None and not self._is_over(state, recorder):
                     step = int(state.step)
                     if self._sums.losses:
-                        self._sums.write(self._workdir / _STOPPED, step, self._checkpoints.steps())
+                        self._sums.write(self._workdir / _STOPPED, step)
                     self._checkpoints.save(step, state)
                     self._checkpoints.wait()
                     return Stopped(self._signals.received, step)

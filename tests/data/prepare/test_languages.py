@@ -58,7 +58,7 @@ def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:
         for name in ("de", "en")
     ]
     assert corpora[0].fingerprint != corpora[1].fingerprint and "z.B." in corpora[0].words()
-    assert corpora[0].report["settings"]["language"] == "de" and "language" not in corpora[1].report["settings"]
+    assert corpora[0].report["settings"]["language"] == "de" and corpora[1].report["settings"]["language"] == "en"
 
 
 @pytest.mark.parametrize("format", ["raw", "documents", "lines"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 from pathlib import Path
@@ -17,7 +16,8 @@ import elmo_jax
 from elmo_jax.config import Config
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
-from elmo_jax.runs.folder import open_workdir
+from elmo_jax.files import write_sealed_json
+from elmo_jax.runs.folder import covered_by_seal, open_workdir, read_config_file
 from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.run import TaskRun, train_task, training_share
@@ -44,7 +44,8 @@ def run(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def result(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "result.json").read_text())
+    found = read_result(epath.Path(run))
+    assert found is not None
     return found
 
 
@@ -66,7 +67,7 @@ def test_layers_computed_in_the_step_of_four_devices_give_the_losses_of_cached_o
 
 def test_layers_are_cached_once(folder: Path, run: Path) -> None:
     files = {path: path.stat().st_mtime_ns for path in (run / "elmo").glob("[!.]*")}
-    assert len(files) == 6  # a file and its description for train, dev and test
+    assert len(files) == 3  # those of train, dev and test
     train(folder, folder / "shared", f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}", devices=2)
     assert {path: path.stat().st_mtime_ns for path in (run / "elmo").glob("[!.]*")} == files
     np.testing.assert_allclose(curve(folder / "shared", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
@@ -157,10 +158,6 @@ def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
     seen.clear()
     found = elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
     assert seen == of_training and found == pytest.approx(result["seeds"][0]["test"])
-    seen.clear()
-    (tmp_path / "run" / "shapes.json").unlink()  # as in a run of an older version
-    elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
-    assert seen != of_training and sorted(sum(seen, ())) == sorted(sum(of_training, ()))
 
 
 def test_an_ensemble_averages_the_seeds(run: Path, result: dict[str, Any], folder: Path) -> None:
@@ -170,15 +167,14 @@ def test_an_ensemble_averages_the_seeds(run: Path, result: dict[str, Any], folde
 
 
 def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> None:
-    config = json.loads((run / "config.json").read_text())
+    config = read_config_file(epath.Path(run))
     copy = tmp_path / "copy"
     copy.mkdir()
     for path in run.iterdir():
         if path.name != "config.json":
             (copy / path.name).symlink_to(path)
     config["facts"]["fingerprint"]["bilm"] = "0" * 64
-    del config["sha256"]  # older versions did not write it
-    (copy / "config.json").write_text(json.dumps(config))
+    write_sealed_json(copy / "config.json", config, covered_by_seal)
     with pytest.raises(UserError, match="trained with a biLM of fingerprint 000000000000"):
         elmo_jax.load_task(copy)
 
@@ -326,11 +322,11 @@ def test_seeds_that_are_none_are_refused(run: Path, seeds: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("labels.json", b'{"tags": ['),
-        ("vocabulary.json", b"{}"),
+        ("inputs.json", b'{"labels": ['),
+        ("inputs.json", b"{}"),
+        ("inputs.json", None),
         ("words.npz", b"PK\x03\x04"),
         ("words.npz", None),
-        ("shapes.json", b'{"train": [[1, 2]]}'),
         ("seed_0/result.json", b'{"st'),
         ("seed_0/result.json", b"{}"),
     ],
@@ -352,7 +348,7 @@ def test_damaged_predictions_of_a_seed_are_named(folder: Path, run: Path, tmp_pa
     for content in (b"PK\x03\x04", None):
         path = copy / f"seed_{seeds[0]}" / "dev.npz"
         path.write_bytes(content) if content is not None else path.unlink()
-        with pytest.raises(UserError, match="dev.npz: (damaged|missing).*delete .*result.json and start"):
+        with pytest.raises(UserError, match="dev.npz: (damaged|missing).*delete .*result.json and run"):
             train(folder, copy, *settings)
     (copy / f"seed_{seeds[0]}" / "result.json").unlink()
     assert train(folder, copy, *settings)["dev"]["n"] == len(seeds)

@@ -1,14 +1,14 @@
 """Tests what the training of a task refuses, and what it does with words that are rare or have no vector."""
 
 import errno
-import json
 from pathlib import Path
 
 import pytest
 
 import elmo_jax
 from elmo_jax.errors import UserError
-from tests.tasks.tagging import train, write_problem
+from elmo_jax.tasks.core.elmo_vectors import stored_size
+from tests.tasks.tagging import BILM, train, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +68,12 @@ def distinct_sentences(path: Path) -> set[tuple[str, ...]]:
 def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(folder: Path, tmp_path: Path) -> None:
     elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
     train(folder, tmp_path / "run", *elmo, "train.max_length=3", "train.epochs=1")
-    found = [json.loads(path.read_text())["sentences"] for path in (tmp_path / "layers").glob("*.json")]
+    sizes = [path.stat().st_size for path in (tmp_path / "layers").glob("*.layers")]
     sentences = {name: distinct_sentences(folder / f"{name}.conllu") for name in ("train", "dev", "test")}
     short = {sentence for sentence in sentences["train"] if len(sentence) <= 3}
     assert 0 < len(short) < len(sentences["train"])
-    assert sorted(found) == sorted(map(len, (short, sentences["dev"], sentences["test"])))
+    words = [sum(map(len, found)) for found in (short, sentences["dev"], sentences["test"])]
+    assert sorted(sizes) == sorted(2 * stored_size(BILM) * number for number in words)  # float16
 
 
 def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:
