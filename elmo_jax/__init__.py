@@ -31,7 +31,7 @@ _MODULES = {
     "embedding.characters": ("character_ids",),
     "embedding.embed": ("CarryState",),
     "embedding.shards": ("VectorShards",),
-    "embedding.task": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
+    "embedding.flax": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
     "errors": ("UserError",),
     "model.elmo": ("ELMo", "ELMoOutput"),
     "model.scalar_mix": ("LayerNorm", "Layers", "ScalarMix"),

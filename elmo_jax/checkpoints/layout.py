@@ -1,25 +1,24 @@
-"""The layout of the parameter tree: its keys and shapes, a versioned interface for users who freeze, store and load it.
-
-Shapes: `E` dimension of a character's embedding, `n` filters of one width, `F` filters in all, `P` projection, `C`
-cells, `V` words of the softmax.
-"""
+"""The parameter tree: its keys and shapes, a versioned interface for users who freeze, store and load it."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from flax import traverse_util
 
-from elmo_jax.characters import CHARACTERS
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
+from elmo_jax.model.bilm import BiLM, initial_params
 
 LAYOUT_VERSION = 1  # must be increased with any change of a key, a shape or the meaning of a number
 
 
+@functools.cache
 def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> dict[str, tuple[int, ...]]:
     """Returns the shape of every parameter by its key path, joined by `/`.
 
@@ -27,29 +26,10 @@ def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> 
       model: the architecture.
       vocabulary_size: V; None for a tree without softmax, as in the published HDF5 files.
     """
-    cnn, lstm = model.char_cnn, model.lstm
-    features, projection, cells = cnn.features, lstm.projection, lstm.cells
-    shapes: dict[str, tuple[int, ...]] = {"token_encoder/char_embedding": (CHARACTERS, cnn.embedding_dim)}
-    for i, (width, number) in enumerate(cnn.filters):
-        shapes[f"token_encoder/filter_{i}/kernel"] = (width, cnn.embedding_dim, number)
-        shapes[f"token_encoder/filter_{i}/bias"] = (number,)
-    for i in range(cnn.highways):
-        for part in ("carry", "transform"):
-            shapes[f"token_encoder/highway_{i}/{part}/kernel"] = (features, features)
-            shapes[f"token_encoder/highway_{i}/{part}/bias"] = (features,)
-    if features != projection:
-        shapes["token_encoder/projection/kernel"] = (features, projection)
-        shapes["token_encoder/projection/bias"] = (projection,)
-    for direction in ("forward", "backward"):
-        for j in range(lstm.layers):
-            shapes[f"{direction}/layer_{j}/kernel"] = (2 * projection, 4 * cells)
-            shapes[f"{direction}/layer_{j}/bias"] = (4 * cells,)
-            if cells != projection:
-                shapes[f"{direction}/layer_{j}/projection"] = (cells, projection)
-    if vocabulary_size is not None:
-        shapes["softmax/kernel"] = (vocabulary_size, projection)
-        shapes["softmax/bias"] = (vocabulary_size,)
-    return shapes
+    bilm = BiLM(model, vocabulary_size or 0)
+    # With this generator, drawing is one operation; with others it is thousands for the sizes that a file may claim.
+    tree = jax.eval_shape(lambda: initial_params(bilm, jax.random.key(0, impl="unsafe_rbg")))
+    return {path: leaf.shape for path, leaf in flatten(tree).items()}
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,14 @@ class BiLM(nn.Module):
             self.softmax = Softmax(self.vocabulary_size, lstm.projection)
         self.dropout = Dropout(self.config.dropout)
 
+    def parameters(self) -> None:
+        """Makes the initial values of all parameters."""
+        self.token_encoder.parameters()
+        for stack in self.stacks:
+            stack()
+        if self.vocabulary_size:
+            self.softmax()
+
     def __call__(
         self,
         characters: jax.Array,
@@ -133,8 +141,6 @@ class BiLM(nn.Module):
           The token vectors and the output of every LSTM layer, each [2, T, B, P] (that of the top layer after dropout),
           and the LSTM state after the last token.
         """
-        if self.vocabulary_size:
-            self.softmax()  # makes the initial values; the rows are used outside of this module
         vectors = self.encode(characters, count)[inputs]  # [2, T, B, P]
         layers, states = self.run_layers(vectors, carry, mask=mask, restart=restart, deterministic=deterministic)
         return [vectors, *layers], states
@@ -208,10 +214,7 @@ def initial_carry(config: ModelConfig, rows: int) -> Tree:
 
 def initial_params(model: BiLM, key: jax.Array) -> Tree:
     """Returns initial parameters, drawn from the same distributions as in the original."""
-    config = model.config
-    characters = jnp.zeros((1, config.char_cnn.max_characters), jnp.int32)
-    inputs = jnp.zeros((len(DIRECTIONS), 1, 1), jnp.int32)
-    return dict(model.init(key, characters, inputs, initial_carry(config, 1))["params"])
+    return dict(model.init(key, method="parameters")["params"])
 
 
 def parameter_count(params: Tree) -> int:

@@ -33,10 +33,18 @@ class TokenEncoder(nn.Module):
     precision: Precision = Precision.FLOAT32
     chunk: int = 512
 
-    @nn.compact
     def __call__(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
         """Encodes words as `encode_words` does: [U, W] raw character ids -> [U, P]; `count` is U unless given."""
-        settings = EncoderSettings(self.config, self.projection, self.precision, self.chunk)
+        count = jnp.asarray(characters.shape[0] if count is None else count, jnp.int32)
+        return encode_words(self.parameters(), characters, count, self._settings)
+
+    @property
+    def _settings(self) -> EncoderSettings:
+        return EncoderSettings(self.config, self.projection, self.precision, self.chunk)
+
+    @nn.compact
+    def parameters(self) -> Tree:
+        """Returns the parameter tree."""
         params: Tree = {
             "char_embedding": self.param("char_embedding", _uniform(1.0), (CHARACTERS, self.config.embedding_dim))
         }
@@ -50,10 +58,9 @@ class TokenEncoder(nn.Module):
         normal = nn.initializers.normal(features**-0.5)
         for i in range(self.config.highways):
             params[f"highway_{i}"] = _Highway(features, name=f"highway_{i}")()
-        if settings.has_projection:
+        if self._settings.has_projection:
             params["projection"] = _Affine((features, self.projection), normal, 0.0, name="projection")()
-        count = jnp.asarray(characters.shape[0] if count is None else count, jnp.int32)
-        return encode_words(params, characters, count, settings)
+        return params
 
 
 def _uniform(bound: float) -> nn.initializers.Initializer:

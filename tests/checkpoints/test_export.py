@@ -59,13 +59,6 @@ def test_no_projections_where_the_sizes_agree() -> None:
     ]
 
 
-def test_the_model_has_the_golden_tree() -> None:
-    """The tree of the layout is the tree of the model's parameters."""
-    bilm = pytest.importorskip("elmo_jax.model.bilm", reason="the model is not there")
-    shapes = jax.eval_shape(lambda: bilm.initial_params(bilm.BiLM(MODEL, 6), jax.random.key(0)))
-    assert {path: leaf.shape for path, leaf in flatten(shapes).items()} == GOLDEN
-
-
 def test_what_is_loaded_is_what_was_exported(folder: Path, tmp_path: Path) -> None:
     for source in (folder, str(folder), folder / NAME):
         bilm = open_bilm(source)
