@@ -26,6 +26,7 @@ ORDER = [
         "config_file",
         "characters",
         "words",
+        "text_files",
     ),
     *(
         "distributed",

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Commands = argparse._SubParsersAction
 
 SOURCES = """\
-a text file, a folder or a quoted glob (plain, .gz, .xz, .zst); tfds:NAME for a TFDS text dataset, such as tfds:lm1b;
-sotu for the State of the Union addresses, licenses for software licences"""
+a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds:NAME for a TFDS text dataset, such as
+tfds:lm1b; sotu for the State of the Union addresses, licenses for software licences"""
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:

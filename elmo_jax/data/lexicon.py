@@ -6,7 +6,6 @@ all words, but as targets they are `<UNK>`. Words that occur in the held-out tex
 spelling is needed, but counts of held-out text must not influence the model.
 """
 
-import codecs
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
+from elmo_jax.text_files import open_text, reading
 from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
@@ -105,10 +105,8 @@ def read_vocabulary(path: Path) -> list[str]:
     Raises:
       UserError: the file cannot be read, a mark is missing or misplaced, a word is repeated, or a line is not one word.
     """
-    try:
-        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
-    except OSError as error:
-        raise UserError(f"{path}: the vocabulary cannot be read ({error.strerror})") from None
+    with reading(path), open_text(path) as file:
+        lines = file.read().removesuffix(b"\n").split(b"\n")
     places: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         try:

@@ -51,7 +51,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
       UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
         `out` exists already.
     """
-    count, _ = scan(vocabulary, "one word per line")
+    count, _ = scan(vocabulary)
     if not count:
         raise UserError(f"{vocabulary}: the file is empty; expected one word per line")
     if out.exists():
@@ -95,7 +95,7 @@ def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, st
     Raises:
       UserError: a file cannot be read or does not have this format, or the vectors are of other words.
     """
-    scan(vocabulary, "one word per line")
+    scan(vocabulary)
     words = list(text_lines(vocabulary))
     where = f"{cache}: dataset '{_DATASET}'"
     with opened(cache, "a cache of token vectors") as file:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elmo_jax.data.prepare.compressed import open_text, reading
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
 from elmo_jax.errors import UserError
+from elmo_jax.text_files import open_text, reading
 
 if TYPE_CHECKING:
     from elmo_jax.data.prepare.sources import Source

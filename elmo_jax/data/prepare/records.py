@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.data.prepare.compressed import open_text, reading
 from elmo_jax.data.prepare.text import Errors, Piece
 from elmo_jax.errors import UserError
+from elmo_jax.text_files import open_text, reading
 
 LONGEST_RECORD = 1 << 28  # bytes; a line must fit in memory several times
 _ROWS_AT_ONCE = 256
@@ -32,7 +32,7 @@ def json_pieces(path: Path, field: str, errors: Errors = Errors.STRICT) -> Itera
             number += 1
             if len(line) == LONGEST_RECORD:
                 raise UserError(f"{path}, line {number}: longer than {LONGEST_RECORD >> 20} MiB; divide the record")
-            if line := line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip():
+            if line := line.strip():
                 text = _json_text(line, f"{path}, line {number}", field, errors)
                 yield _document(text, f"{path}, record on line {number}")
 

@@ -1,12 +1,11 @@
 """Reads the sources that the user names on the command line as chunks of text.
 
-A source is a text file, a folder (read recursively) or a glob, plain or compressed (`.gz`, `.xz`, `.zst`); `tfds:NAME`
+A source is a text file, a folder (read recursively) or a glob, plain or compressed (see `text_files`); `tfds:NAME`
 (see `tfds_text`); `sotu`, the State of the Union addresses (see `samples.sotu`); or `licenses` (see
 `samples.licenses`). The files of a folder or glob are read in the order of their paths. The module `text` describes the
 formats.
 """
 
-import codecs
 import dataclasses
 import glob
 import hashlib
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elmo_jax.data.corpus import LEXICON, REPORT
-from elmo_jax.data.prepare.compressed import open_text, reading, without_suffix
 from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
@@ -30,6 +28,7 @@ from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
+from elmo_jax.text_files import open_text, reading, without_suffix
 
 _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
@@ -317,7 +316,7 @@ def _guess_format(path: Path) -> tuple[Format, str]:
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
-        first = sample.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")
+        first = sample.lstrip().partition(b"\n")
         line = first[0] if first[1] or not sample.startswith(b"{") else first[0] + file.readline(LONGEST_RECORD)
     if _is_object(line):
         return Format.JSONL, "its first line is a JSON object"

