@@ -7,13 +7,14 @@ import runpy
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from elmo_jax.config import Config
 from elmo_jax.errors import UserError
-from elmo_jax.settings import from_dict, to_dict
+from elmo_jax.settings import from_dict, near_miss, to_dict
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
@@ -46,14 +47,14 @@ def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     Raises:
       UserError: a key is misspelt (the message suggests the nearest key), or a value has the wrong type.
     """
+    for override in overrides:
+        _check_key(loaded, override)
     values = flags.FlagValues()
     # Of a setting that is given twice, the last value counts; absl would join two tuples.
     arguments = ["elmo-jax", *{override.split("=")[0]: override for override in overrides}.values()]
     try:
         config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
         rest = values(arguments)
-    except (AttributeError, KeyError) as error:  # an override of a key that does not exist
-        raise UserError(_missing(error, overrides)) from None
     except (flags.Error, ValueError) as error:  # a value that cannot be parsed
         text = " ".join(str(error).split()).removeprefix("flag ")
         raise UserError(f"{text}; give a value of the type that `elmo-jax settings` lists") from None
@@ -73,22 +74,20 @@ def _get_config(path: Path) -> ConfigDict:
         text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
         where = f"{path}, line {lines[-1]}" if lines else str(path)
         if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the rest of the message is the whole ConfigDict
-            raise UserError(f"{where}: {unknown[1]}: no such setting; {_near_miss(text)}") from None
+            near = re.search(r'Did you mean "(\w+)"', text)
+            known = [near[1]] if near else []
+            raise UserError(f"{where}: {unknown[1]}: no such setting; {near_miss(unknown[1], known)}") from None
         raise UserError(f"{where}: {type(error).__name__}: {text}") from None
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
     return config
 
 
-def _missing(error: Exception, overrides: Sequence[str]) -> str:
-    """Returns the message for a key that does not exist, made from the error of ml_collections that names it."""
-    text = " ".join(str(error.args[0]).replace("\\", "").split()).replace("n'Did", "Did")
-    key = re.findall(r"\w+", text)[0]
-    given = [override for override in overrides if key in override.split("=")[0].split(".")]
-    return f"{given[0] if given else key}: no such setting; {_near_miss(text)}"
-
-
-def _near_miss(text: str) -> str:
-    """Returns the suggestion in a message of ml_collections, or else where all settings are listed."""
-    near = re.search(r'Did you mean "(\w+)"', text)
-    return f"did you mean '{near[1]}'?" if near else "`elmo-jax settings FILE` lists all settings"
+def _check_key(loaded: ConfigDict, override: str) -> None:
+    """Raises `UserError` if an override is of a key that does not exist."""
+    node: Any = loaded
+    for part in override.split("=")[0].removeprefix("--config.").split("."):
+        known = list(node) if isinstance(node, ConfigDict) else []
+        if part not in known:
+            raise UserError(f"{override}: no such setting; {near_miss(part, known)}")
+        node = node[part]

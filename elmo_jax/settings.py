@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 import math
 import typing
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 from elmo_jax.errors import UserError
 
+Choice = TypeVar("Choice", bound=enum.Enum)
 LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 
@@ -104,9 +106,7 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
     arguments = {}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(sorted(known))}"
-            raise UserError(f"{where}.{key}: no such setting; {hint}")
+            raise UserError(f"{where}.{key}: no such setting; {near_miss(key, known)}")
         if dataclasses.is_dataclass(types[key]):
             if not hasattr(value, "items"):
                 raise UserError(f"{where}.{key}: expected settings, got {value!r}")
@@ -117,6 +117,12 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
     if hasattr(config, "check"):
         config.check(where)
     return config
+
+
+def near_miss(key: str, known: Iterable[str]) -> str:
+    """Returns what to do about a key that does not exist: the known key that is most like it, or where to find all."""
+    near = difflib.get_close_matches(key, known, 1)
+    return f"did you mean '{near[0]}'?" if near else "`elmo-jax settings FILE` lists all settings"
 
 
 def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: str) -> Any:
@@ -206,3 +212,16 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> d
 def _plain(value: Any) -> Any:
     """Returns tuples as lists, so that settings compare equal to themselves read back from JSON."""
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def choice(kind: type[Choice], value: Any, name: str) -> Choice:
+    """Returns the member of an enumeration that is `value` or has this value, such as "all".
+
+    Raises:
+      UserError: the enumeration has no such member; `name` is that of the argument, for the message.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(member.value) for member in kind)
+        raise UserError(f"{name}: expected one of {known}, got {value!r}") from None

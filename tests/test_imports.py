@@ -19,7 +19,6 @@ ORDER = [
         "types",
         "errors",
         "interrupts",
-        "choices",
         "files",
         "settings",
         "config",

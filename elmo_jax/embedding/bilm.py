@@ -13,7 +13,6 @@ from jax.sharding import Mesh, NamedSharding
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
-from elmo_jax.choices import choice
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.characters import character_ids
@@ -23,6 +22,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.precision import Precision, usual_numerics
+from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
 

@@ -28,13 +28,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-from elmo_jax.choices import choice
 from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.embedding.word_cache import WordVectors
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.frozen import run_layers
 from elmo_jax.model.lstm import State
+from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
 WINDOWS = (32, 8, 2)  # the values of S

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.characters import CHARACTERS
-from elmo_jax.choices import choice
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
@@ -25,6 +24,7 @@ from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.precision import Precision, usual_promotion
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array
 from elmo_jax.model.sentences import sentence_layers
+from elmo_jax.settings import choice
 
 
 class ELMoOutput(NamedTuple):

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.choices import choice
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import usual_promotion
+from elmo_jax.settings import choice
 
 EPSILON = 1e-12  # original
 

@@ -1,18 +1,12 @@
-"""Cuts a text file into pieces at blank lines, document ends or line ends, and joins pieces to chunks of work."""
-
-from __future__ import annotations
+"""Cuts a text file into pieces at blank lines, document ends or line ends."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
+from elmo_jax.data.prepare.text import Format, Piece
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import open_text, reading
-
-if TYPE_CHECKING:
-    from elmo_jax.data.prepare.sources import Source
 
 LONGEST_LINE = 1 << 24  # bytes; a longer line is not a sentence or a paragraph, and would have to fit in memory
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
@@ -78,18 +72,3 @@ def _last_cut(data: bytes, format: Format) -> int:
         if cut or len(data) < 2 * CHUNK_BYTES:
             return cut
     return data.rfind(b"\n") + 1
-
-
-def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
-    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
-    for number, source in enumerate(sources):
-        pieces: list[Piece] = []
-        size = 0
-        for piece in source.pieces():
-            pieces.append(piece)
-            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
-            if size >= CHUNK_BYTES:
-                yield Chunk(tuple(pieces), source.format, errors, number, language)
-                pieces, size = [], 0
-        if pieces:
-            yield Chunk(tuple(pieces), source.format, errors, number, language)

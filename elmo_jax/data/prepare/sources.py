@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
-from elmo_jax.data.prepare.pieces import BLANK_LINE, document_pieces, file_pieces
+from elmo_jax.data.prepare.pieces import BLANK_LINE, CHUNK_BYTES, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
-from elmo_jax.data.prepare.text import Errors, Format, Piece
+from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
 from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
@@ -218,6 +218,21 @@ def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
     options = dataclasses.replace(options, format="auto")
     records = any(source.format in _RECORDS for source in open_sources(names, options))
     return options if records else dataclasses.replace(options, field=TextOptions.field)
+
+
+def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
+    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
+    for number, source in enumerate(sources):
+        pieces: list[Piece] = []
+        size = 0
+        for piece in source.pieces():
+            pieces.append(piece)
+            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
+            if size >= CHUNK_BYTES:
+                yield Chunk(tuple(pieces), source.format, errors, number, language)
+                pieces, size = [], 0
+        if pieces:
+            yield Chunk(tuple(pieces), source.format, errors, number, language)
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:
