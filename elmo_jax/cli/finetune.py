@@ -79,7 +79,7 @@ def _finetune(options: argparse.Namespace) -> int:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.distributed.collectives import check_equal, fails_together
-        from elmo_jax.distributed.processors import divide_cpu
+        from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.finetuning_report import table
         from elmo_jax.finetuning.source import open_source

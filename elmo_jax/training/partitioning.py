@@ -16,7 +16,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
-from elmo_jax.distributed.processors import is_small
+from elmo_jax.distributed.cpu import is_small
 from elmo_jax.environment import HEAP
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision

@@ -9,7 +9,7 @@ import pytest
 
 from elmo_jax import environment
 from elmo_jax.config import LSTMConfig
-from elmo_jax.distributed.processors import devices_for
+from elmo_jax.distributed.cpu import devices_for
 from elmo_jax.environment import available_cores
 from tests.end_to_end.commands import wait
 from tests.end_to_end.forked import SERVER, Forked
@@ -44,7 +44,7 @@ def test_small_models_get_a_device_per_core(config, rows, cores, devices):
 PROGRAM = """
 import jax
 from elmo_jax.config import LSTMConfig
-from elmo_jax.distributed.processors import divide_cpu
+from elmo_jax.distributed.cpu import divide_cpu
 {before}
 divide_cpu(LSTMConfig(cells=256, projection=64), 64)
 print(jax.device_count(), jax.config.values["jax_cpu_enable_async_dispatch"])
