@@ -32,10 +32,10 @@ import numpy as np
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.cpu import available_cores, keep_freed_memory
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.environment import available_cores, keep_freed_memory
 from elmo_jax.model import char_cnn, lstm, reference
 from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params
 from elmo_jax.model.precision import Precision

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.distributed.cpu import divide_cpu
-from elmo_jax.environment import keep_freed_memory
+from elmo_jax.distributed.cpu import divide_cpu, keep_freed_memory
 from elmo_jax.errors import UserError
 from performance import data, embed, evaluate, infer, start, tasks, train
 from performance.machine import Machine

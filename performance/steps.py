@@ -12,9 +12,8 @@ import time
 import jax
 
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.cpu import divide_cpu, keep_freed_memory
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.distributed.cpu import divide_cpu
-from elmo_jax.environment import keep_freed_memory
 from elmo_jax.model.precision import Precision
 from performance.sizes import SIZES
 from performance.train import Training

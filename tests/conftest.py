@@ -14,7 +14,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from elmo_jax.environment import available_cores
+from elmo_jax.distributed.cpu import available_cores
 from tests.environment import compilation_cache, xla_flags
 
 ROOT = Path(__file__).parents[1]

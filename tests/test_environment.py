@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from elmo_jax.cli import main as main_module
-from elmo_jax.training.partitioning import LARGEST_BLOCK
+from elmo_jax.distributed.cpu import LARGEST_BLOCK
 
 pytestmark = pytest.mark.quick
 
 # Counts the page faults of a program with ten temporary arrays of 10 MB per device, which XLA runs on its own threads.
 CODE = """
 import hashlib, resource, sys
-from elmo_jax.environment import keep_freed_memory
+from elmo_jax.distributed.cpu import keep_freed_memory
 memory, block, dispatch = sys.argv[1:]
 if memory != "returned":
     keep_freed_memory(per_thread=memory == "per_thread")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from elmo_jax.environment import keep_freed_memory
+from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
 from elmo_jax.interrupts import end_on_interrupt, interrupted, leave
 from elmo_jax.version import __version__

@@ -1,4 +1,4 @@
-"""Divides the cores of a CPU into devices, for the training of small biLMs.
+"""Settings for computations on a CPU: how the C library keeps memory, and into how many devices the cores are divided.
 
 XLA computes a matrix product on all cores, but most other operations on one core per device. In a small biLM these take
 half of the time, so that one device per core is faster. In a large one the products dominate, which are faster on all
@@ -7,17 +7,63 @@ cores together, and the devices would have to add up their gradients.
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import os
-
-import jax
-from jax.extend.backend import clear_backends
+import platform
+from pathlib import Path
 
 from elmo_jax.config import LSTMConfig
-from elmo_jax.environment import available_cores
 
 # Measured on 2 cores: one layer's kernel of 131,000 weights gains from two devices, and one of 1,049,000 loses.
 LARGEST_KERNEL = 1 << 18
 FEWEST_ROWS = 8  # per device, since every device encodes the distinct words of its own rows
+
+# The parameters of mallopt in glibc's <malloc.h>.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
+_NO_TRIMMING = -1
+# The size in bytes of the heaps from which glibc allocates for a thread that has an arena of its own. Only the first
+# thread has a heap of any size.
+HEAP = 2**26
+LARGEST_BLOCK = HEAP - 2**22  # of a program's temporary memory, in bytes; leaves room for small blocks next to it
+
+
+def keep_freed_memory(per_thread: bool = False) -> None:
+    """Makes the C library keep freed memory for later allocations, for computations on a CPU.
+
+    Every training step allocates and frees the same hundred megabytes. If they were returned to the operating system
+    in between, they would come back as new pages, which the system fills with zeros; that took a fifth of the time of
+    a step. This function must be called before there are threads. It does nothing if the C library is not glibc or if
+    the machine has an accelerator.
+
+    Args:
+      per_thread: whether every thread keeps memory of its own. The threads of several devices wait for each other if
+        they share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
+        (`training.partitioning.step_options`), unless it is the first thread of the process.
+    """
+    accelerators = ("/dev/accel*", "/dev/vfio/[0-9]*", "/dev/nvidia[0-9]*", "/dev/kfd")
+    if platform.libc_ver()[0] != "glibc" or any(glob.glob(pattern) for pattern in accelerators):
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    if not per_thread:
+        mallopt(_M_ARENA_MAX, 1)
+    mallopt(_M_MMAP_MAX, 0)  # no block comes directly from the operating system and returns to it when freed
+    mallopt(_M_TRIM_THRESHOLD, _NO_TRIMMING)
+    mallopt(_M_TOP_PAD, HEAP)  # with as much, glibc keeps heaps in which nothing is used
+
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time per period, and the period, of control groups v2
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use, which Slurm or the quota of a container may limit."""
+    # macOS has no affinity.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _QUOTA.read_text(encoding="ascii").split()
+    except (OSError, ValueError):  # not Linux, or another version of control groups
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def is_small(config: LSTMConfig) -> bool:
@@ -45,12 +91,15 @@ def divide_cpu(config: LSTMConfig, rows: int) -> None:
     """Makes as many CPU devices as `devices_for` says.
 
     In any case, programs of one device run in the thread that calls them. That is the first thread, for which the C
-    library keeps blocks of any size (`environment.keep_freed_memory`).
+    library keeps blocks of any size (`keep_freed_memory`).
 
     The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
     processes, or if there are arrays on the devices already. It has no effect on a machine with accelerators, whose
     devices JAX prefers.
     """
+    import jax  # not before, since the command sets the memory up before it imports JAX
+    from jax.extend.backend import clear_backends
+
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     is_set = jax.config.values["jax_num_cpu_devices"] != -1
     if is_set or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):

@@ -15,17 +15,14 @@ from elmo_jax.checkpoints.softmax_layout import to_lanes
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
+from elmo_jax.distributed.cpu import LARGEST_BLOCK, is_small
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
-from elmo_jax.distributed.cpu import is_small
-from elmo_jax.environment import HEAP
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.softmax_sharding import Placement, choose_placement
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import TrainStep
 from elmo_jax.types import Tree
-
-LARGEST_BLOCK = HEAP - 2**22  # in bytes; leaves room for small blocks next to it
 
 WINDOW_SPECS = Window(
     words=ROWS,

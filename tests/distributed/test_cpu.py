@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from elmo_jax import environment
 from elmo_jax.config import LSTMConfig
-from elmo_jax.distributed.cpu import devices_for
-from elmo_jax.environment import available_cores
+from elmo_jax.distributed import cpu
+from elmo_jax.distributed.cpu import available_cores, devices_for
 from tests.end_to_end.commands import wait
 from tests.end_to_end.forked import SERVER, Forked
 
@@ -90,7 +89,7 @@ def test_devices_with_arrays_stay(before, devices):
 
 def test_cores_are_limited_by_the_quota_of_a_container(tmp_path, monkeypatch):
     quota = tmp_path / "cpu.max"
-    monkeypatch.setattr(environment, "_QUOTA", quota)
+    monkeypatch.setattr(cpu, "_QUOTA", quota)
     free = available_cores()
     for text, cores in (("max 100000", free), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", free)):
         quota.write_text(text)

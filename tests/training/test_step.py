@@ -13,11 +13,12 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import LSTMConfig, OptimizerConfig
+from elmo_jax.distributed.cpu import LARGEST_BLOCK
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
-from elmo_jax.training.partitioning import BATCH_SPECS, LARGEST_BLOCK, state_specs, step_options
+from elmo_jax.training.partitioning import BATCH_SPECS, state_specs, step_options
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
 from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, shared, small_config, with_dropout

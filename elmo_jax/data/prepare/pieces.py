@@ -1,16 +1,51 @@
-"""Cuts a text file into pieces at blank lines, document ends or line ends."""
+"""Cuts a text file into pieces at blank lines, document ends or line ends, and joins pieces to chunks of work."""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
-from elmo_jax.data.prepare.text import Format, Piece
+from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import open_text, reading
 
 LONGEST_LINE = 1 << 24  # bytes; a longer line is not a sentence or a paragraph, and would have to fit in memory
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 CHUNK_BYTES = 1 << 20  # per call of a worker: much work compared to the overhead of a call, and little memory
+
+
+class Source(Protocol):
+    """A text whose format is known."""
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave."""
+        ...
+
+    @property
+    def format(self) -> Format:
+        """The format of the text."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """The reason for the format, in a few words, if the format was guessed; otherwise empty."""
+        ...
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the source marks where a document ends and the next begins; a single file of text does not."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what identifies the text, independently of its location; equal for equal text."""
+        ...
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields the text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
+        ...
 
 
 def file_pieces(path: Path, format: Format) -> Iterator[Piece]:
@@ -72,3 +107,18 @@ def _last_cut(data: bytes, format: Format) -> int:
         if cut or len(data) < 2 * CHUNK_BYTES:
             return cut
     return data.rfind(b"\n") + 1
+
+
+def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
+    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
+    for number, source in enumerate(sources):
+        pieces: list[Piece] = []
+        size = 0
+        for piece in source.pieces():
+            pieces.append(piece)
+            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
+            if size >= CHUNK_BYTES:
+                yield Chunk(tuple(pieces), source.format, errors, number, language)
+                pieces, size = [], 0
+        if pieces:
+            yield Chunk(tuple(pieces), source.format, errors, number, language)

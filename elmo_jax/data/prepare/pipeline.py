@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from elmo_jax.data.corpus import REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT, read_vocabulary
+from elmo_jax.data.prepare.pieces import Source
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import (
     SAMPLES,
     Files,
-    Source,
     TextOptions,
     check_field,
     check_read_once,
@@ -26,7 +26,7 @@ from elmo_jax.data.prepare.sources import (
 )
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import encode
-from elmo_jax.environment import available_cores
+from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder, local, write_sealed_json
 

@@ -14,15 +14,15 @@ import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
-from elmo_jax.data.prepare.pieces import BLANK_LINE, CHUNK_BYTES, document_pieces, file_pieces
+from elmo_jax.data.prepare.pieces import BLANK_LINE, Source, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
-from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
+from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
@@ -36,38 +36,6 @@ _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
 SAMPLES = ("sotu", "licenses")  # names of sources that come with packages
 _RECORDS = (Format.JSONL, Format.PARQUET)
-
-
-class Source(Protocol):
-    """A text whose format is known."""
-
-    @property
-    def name(self) -> str:
-        """The name that the user gave."""
-        ...
-
-    @property
-    def format(self) -> Format:
-        """The format of the text."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """The reason for the format, in a few words, if the format was guessed; otherwise empty."""
-        ...
-
-    @property
-    def has_documents(self) -> bool:
-        """Whether the source marks where a document ends and the next begins; a single file of text does not."""
-        ...
-
-    def identity(self) -> dict[str, Any]:
-        """Returns what identifies the text, independently of its location; equal for equal text."""
-        ...
-
-    def pieces(self) -> Iterator[Piece]:
-        """Yields the text in order, in pieces of whole lines of about `pieces.CHUNK_BYTES` or less."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,21 +186,6 @@ def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
     options = dataclasses.replace(options, format="auto")
     records = any(source.format in _RECORDS for source in open_sources(names, options))
     return options if records else dataclasses.replace(options, field=TextOptions.field)
-
-
-def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
-    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
-    for number, source in enumerate(sources):
-        pieces: list[Piece] = []
-        size = 0
-        for piece in source.pieces():
-            pieces.append(piece)
-            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
-            if size >= CHUNK_BYTES:
-                yield Chunk(tuple(pieces), source.format, errors, number, language)
-                pieces, size = [], 0
-        if pieces:
-            yield Chunk(tuple(pieces), source.format, errors, number, language)
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:

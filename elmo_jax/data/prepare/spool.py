@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from elmo_jax.characters import MARKS
+from elmo_jax.data.prepare.pieces import Source, chunks
 from elmo_jax.data.prepare.progress import Progress
-from elmo_jax.data.prepare.sources import Source, TextOptions, chunks
+from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenised, without_blanks
 from elmo_jax.data.prepare.workers import tokenise_all
 from elmo_jax.errors import UserError

@@ -11,7 +11,8 @@ import pytest
 import zstandard
 
 from elmo_jax.data.prepare import pieces as pieces_module
-from elmo_jax.data.prepare.sources import TextOptions, chunks, open_sources
+from elmo_jax.data.prepare.pieces import chunks
+from elmo_jax.data.prepare.sources import TextOptions, open_sources
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenised, raw_sentences, split_sentences, tokenise
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import open_text
