@@ -1,13 +1,27 @@
-"""The command `python -m performance`, the benchmark (`make bench`)."""
+"""The command `python -m performance`, the benchmark (`make bench`).
+
+Each part is measured by `performance.parts` in a process of its own, so that peak memory is per part. This module does
+not import JAX, since this process must not occupy an accelerator that the parts need.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from elmo_jax.cli.values import Parser, local, number, output, whole
 from elmo_jax.errors import UserError, exit_status
-from performance.run import PARTS, SIZES, Benchmark
+from elmo_jax.files import write_json
+from performance.table import header, line
+
+SIZES = ("tiny", "small", "original")
+PARTS = ("train", "infer", "embed", "evaluate", "data", "start", "task")
+TASKS = ("pos", "srl")  # what is measured in the part `task`, which has no sizes
 
 
 def main() -> int:
@@ -19,40 +33,57 @@ def main() -> int:
         " task models, on the devices of this machine.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--corpus",
-        type=local,
-        default=Path("data/sotu"),
-        metavar="DIR",
-        help="a prepared corpus (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sizes", default=",".join(SIZES), metavar="S,S", help="sizes of the biLM (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--parts", default=",".join(PARTS), metavar="P,P", help="parts to measure (default: %(default)s)"
-    )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
-    parser.add_argument(
-        "--profile", type=local, metavar="DIR", help="write a trace of each part to DIR for TensorBoard"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=number(0, 86_400),
-        default=15.0,
-        metavar="S",
-        help="least time to measure training for (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rows", type=whole(1, 65_536), metavar="N", help="rows per training batch (default: by size and device)"
-    )
+    add = parser.add_argument
+    add("--corpus", type=local, default=Path("data/sotu"), metavar="DIR", help="a corpus (default: %(default)s)")
+    add("--sizes", nargs="+", choices=SIZES, default=SIZES, help="sizes of the biLM (default: all)")
+    add("--parts", nargs="+", choices=PARTS, default=PARTS, help="parts to measure (default: all)")
+    add("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
+    add("--profile", type=local, metavar="DIR", help="write a trace of each part to DIR for TensorBoard")
+    add("--seconds", type=number(0, 86_400), default=15.0, metavar="S", help="least time of training (default: 15)")
+    add("--rows", type=whole(1, 65_536), metavar="N", help="rows per training batch (default: by size and device)")
     try:
-        options = parser.parse_args()
-        Benchmark(**vars(options)).run()
+        _run(parser.parse_args())
     except (UserError, KeyboardInterrupt) as error:
         print(f"performance: {error or 'interrupted'}", file=sys.stderr)
         return exit_status(error)
     return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Measures the parts and prints one line for each."""
+    if not (options.corpus / "corpus.json").exists():
+        raise UserError(
+            f"{options.corpus}: not a prepared corpus; make one with: elmo-jax prepare sotu --out {options.corpus}"
+        )
+    sizes_of = {"start": [size for size in options.sizes if size == "tiny"], "task": TASKS}
+    names = [f"{part}/{size}" for part in options.parts for size in sizes_of.get(part, options.sizes)]
+    if not names:
+        raise UserError("--parts: start is measured at the tiny size only; add tiny to --sizes")
+    found: dict[str, Any] = {}
+    for name in names:
+        found[name] = measured(name, options)
+        if len(found) == 1:
+            print(header(found[name]))
+        print(line(name, found[name]), flush=True)
+        if options.json:  # written after each part, so that a later failure loses nothing
+            write_json(options.json, found)
+
+
+def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measures one part in a process of its own, and returns its metrics."""
+    arguments = [name, "--corpus", options.corpus, "--seconds", options.seconds]
+    if options.rows is not None:
+        arguments += ["--rows", options.rows]
+    if options.profile:
+        arguments += ["--profile", options.profile / name.replace("/", "_")]
+    command = [sys.executable, "-m", "performance.parts", *map(str, arguments)]
+    environment = os.environ | {"TQDM_DISABLE": "1"}  # no progress bars between the lines of the table
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+    if ended.returncode:
+        reason = "see the line above" if ended.returncode == 2 else f"its process ended with {ended.returncode}"
+        raise UserError(f"{name}: could not be measured; {reason}")
+    metrics: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return metrics
 
 
 if __name__ == "__main__":

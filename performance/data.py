@@ -30,4 +30,4 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         next(batches)
         made += 1
     machine.probe()
-    return machine.figures(made * rows * 20, seconds, operations=0) | {"rows": rows, "time_share": {"data": 1.0}}
+    return machine.figures(made * rows * 20, seconds, operations=0) | {"rows": rows}

@@ -45,4 +45,4 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     )
     figures = machine.figures(tokens, seconds, operations)
     speeds = {"devices_used": len(devices), "tokens_per_second_of_one_device": tokens / seconds_of_one}
-    return figures | speeds | {"rows": 64, "time_share": {}}
+    return figures | speeds | {"rows": 64}

@@ -1,15 +1,10 @@
-"""Measures held-out evaluation with the full softmax, as it is done by `evaluate` and during training.
-
-The share of `softmax` is measured afterwards, from the losses of as many hidden vectors as a window has, and
-`token_encoder_and_lstm` is the rest. Shares are measured on a single device only.
-"""
+"""Measures held-out evaluation with the full softmax, as it is done by `evaluate` and during training."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.characters import PADDING
@@ -19,11 +14,10 @@ from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import initial_params
-from elmo_jax.model.softmax import full_softmax_losses
 from elmo_jax.training.evaluate import Evaluator
 from elmo_jax.training.partitioning import model_for, params_specs, softmax_placement
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
-from performance.machine import Machine, seconds_of
+from performance.machine import Machine
 from performance.sizes import Size
 from performance.train import windows_of
 
@@ -58,25 +52,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     figures = machine.figures(
         len(text), seconds, operations + words * flops_per_word(size.model, windows_of(spellings))
     )
-
-    found = {} if mesh.size > 1 else {"time_share": _shares(size, params["softmax"], len(text), seconds, machine)}
-    return figures | {"rows": size.evaluation.batch_size, "time_share": {}} | found
-
-
-def _shares(size: Size, softmax: Any, tokens: int, seconds: float, machine: Machine) -> dict[str, float]:
-    """Returns the shares of time on a single device."""
-    settings = size.evaluation
-
-    @jax.jit
-    def losses(hidden: jax.Array, softmax: Any, targets: jax.Array) -> jax.Array:
-        rows, biases = softmax["kernel"], softmax["bias"]
-        return full_softmax_losses(hidden, rows, biases, targets, settings.vocabulary_chunk, machine.precision)
-
-    hidden = jnp.ones((2 * settings.batch_size * settings.unroll_steps, size.model.lstm.projection))
-    targets = jnp.zeros(hidden.shape[0], jnp.int32)
-    window = seconds_of(machine, losses, hidden, softmax, targets, repeats=1)
-    share = min(1.0, window * 2 * tokens / hidden.shape[0] / seconds)
-    return {"softmax": share, "token_encoder_and_lstm": 1 - share}
+    return figures | {"rows": size.evaluation.batch_size}
 
 
 def _text(corpus: Corpus, tokens: int | None) -> tuple[np.ndarray, np.ndarray]:

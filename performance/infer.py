@@ -2,13 +2,11 @@
 
 The sentences are the first 1,024 of the held-out text, sorted by length, as `elmo-jax embed` sorts them. The biLM has
 random parameters, which take as long as trained ones. Its cache of words starts empty, so every distinct word is
-encoded once. The share of `token_encoder` is measured afterwards with the same words and an empty cache, and
-`lstm_and_copy` is the rest.
+encoded once.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import jax
@@ -17,8 +15,7 @@ import numpy as np
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
-from elmo_jax.embedding.bilm import EmbeddingBiLM, frozen_tree
-from elmo_jax.embedding.word_cache import WordVectors
+from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from performance.machine import Machine
@@ -46,14 +43,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         size.model, windows_of(corpus.spellings())
     )
     figures = machine.figures(tokens, seconds, operations)
-
-    words = WordVectors(bilm.model, frozen_tree(bilm))
-    started = time.perf_counter()
-    for batch in batches:
-        words([word for sentence in batch for word in sentence])
-    encoder = min(1.0, (time.perf_counter() - started) / seconds)
-    shares = {"token_encoder": encoder, "lstm_and_copy": 1 - encoder}
-    return figures | {"rows": BATCH, "distinct_words": encoded, "time_share": shares}
+    return figures | {"rows": BATCH, "distinct_words": encoded}
 
 
 def random_bilm(size: Size, machine: Machine) -> EmbeddingBiLM:

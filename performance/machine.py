@@ -103,12 +103,6 @@ class Machine:
         }
 
 
-def seconds_of(machine: Machine, function: Callable[..., Any], *arguments: Any, repeats: int = 2) -> float:
-    """Returns the seconds of the fastest of some runs of a jitted function, after one that compiles it."""
-    jax.block_until_ready(function(*arguments))
-    return min(machine.timed(lambda: function(*arguments)) for _ in range(repeats))
-
-
 def squares(tree: Any) -> jax.Array:
     """Returns the sum of the squares of a tree's elements, a loss that a compiler cannot simplify away."""
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))

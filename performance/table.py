@@ -6,7 +6,7 @@ from typing import Any
 
 HEADER = (
     f"{'part':<17} {'tokens/s':>10} {'GFLOP/s':>8} {'of product':>10} {'product':>8} {'tok/s per':>9} {'memory':>8}"
-    f" {'compile':>8}  time\n"
+    f" {'compile':>8}\n"
     f"{'':<17} {'':>10} {'(model)':>8} {'':>10} {'GFLOP/s':>8} {'GFLOP/s':>9} {'GB':>8} {'s':>8}"
 )
 
@@ -21,12 +21,12 @@ def line(name: str, figures: dict[str, Any]) -> str:
     if "seconds_cold" in figures:
         cold, warm = figures["seconds_cold"], figures["seconds_warm"]
         return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs"
-    shares = " ".join(f"{part} {share:.0%}" for part, share in figures["time_share"].items())
+    notes = ""
     if "devices_used" in figures:
         rate = figures["tokens_per_second_of_one_device"]
-        shares = f"devices {figures['devices_used']}; one device {rate:,.0f} tokens/s{shares and ': '}{shares}"
+        notes = f"devices {figures['devices_used']}; one device {rate:,.0f} tokens/s"
     if "beside" in figures:
-        shares = f"{figures['share_of_beside']:.0%} of the speed of {figures['beside']}"
+        notes = f"{figures['share_of_beside']:.0%} of the speed of {figures['beside']}"
     work = (
         f"{figures['model_gflops']:>8,.0f} {figures['share_of_matmul']:>10.0%}"
         if figures["model_gflops"]
@@ -42,5 +42,5 @@ def line(name: str, figures: dict[str, Any]) -> str:
     return (
         f"{name:<17} {figures['tokens_per_second']:>10,.0f} {work} {figures['matmul_gflops']:>8,.0f}"
         f" {figures['tokens_per_second_per_matmul_gflops']:>9,.2f} {figures['peak_memory_bytes'] / 1e9:>8.2f}"
-        f" {figures['compile_seconds']:>8.1f}  {shares}{plain}"
+        f" {figures['compile_seconds']:>8.1f}  {notes}{plain}"
     )

@@ -94,7 +94,6 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     kind = "plain JAX" if name == "pos" else "products alone"
     return figures | {
         "rows": config.train.batch_size,
-        "time_share": {},
         "beside": kind,
         "share_of_beside": least / seconds,
     }

@@ -1,28 +1,20 @@
 """Measures training steps as `pretrain` makes them, with batches of real text made ahead by a thread and donated state.
 
-The shares of time are measured afterwards, forward and backward, by programs of the same shapes on the last batch:
-`token_encoder` (from distinct words to vectors), `lstm` (the lookup of vectors, both stacks, dropout) and `softmax`
-(the rows and the losses of both directions). `update` is the rest of the step: norm, clipping and Adagrad. `data` is
-the time in which the host makes a batch. The host works in parallel to the device, so the shares of the device add up
-to 1 without it. On several accelerators, only `data` is reported; on several devices of a CPU, the shares are those of
-a training on one device, which is timed as well.
+On several devices of a CPU, a training on one device is timed as well.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from elmo_jax.characters import PADDING
-from elmo_jax.checkpoints.softmax_layout import rows_of
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
@@ -30,12 +22,11 @@ from elmo_jax.data.windows import DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.model.precision import Precision
-from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
-from elmo_jax.training.state import TrainState, initial_state, without_softmax
+from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work
-from performance.machine import Machine, seconds_of, squares
+from performance.machine import Machine
 from performance.plain import PlainStep
 from performance.sizes import SIZES, Size
 
@@ -57,7 +48,7 @@ def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, d
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of training; the module's docstring describes the shares of time."""
+    """Returns the metrics of training."""
     mesh = make_mesh()
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
     training = Training(size, corpus, mesh, rows, machine.precision)
@@ -65,19 +56,16 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     tokens = training.config.train.tokens_per_step
     work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
     figures = machine.figures(tokens, seconds, work.operations(tokens, distinct_words))
-    one, spellings = training, training.spellings
+    one = training
     if machine.is_cpu and mesh.size > 1:
         del training, one  # frees the memory of its state
         one = Training(size, corpus, make_mesh(jax.devices()[:1]), rows, machine.precision)
         seconds, _ = one.timed(machine)
         figures |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
-    shares = {"data": _seconds_of_a_batch(size, corpus, spellings, rows, one.mesh.size) / seconds}
-    if one.mesh.size == 1:
-        shares |= _device_shares(one.step, one.state, one.batch, spellings, seconds, machine)
-        if size is SIZES[PLAIN_SIZE]:
-            plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
-            figures["tokens_per_second_of_plain"] = tokens / plain
-    return figures | {"rows": rows, "time_share": shares}
+    if one.mesh.size == 1 and size is SIZES[PLAIN_SIZE]:
+        plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
+        figures["tokens_per_second_of_plain"] = tokens / plain
+    return figures | {"rows": rows}
 
 
 class Training:
@@ -158,16 +146,6 @@ def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch
     return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)
 
 
-def _seconds_of_a_batch(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> float:
-    """Returns the seconds in which the host makes a batch."""
-    batches, found = host_batches(size, corpus, spellings, rows, devices), []
-    for _ in range(6):
-        started = time.perf_counter()
-        next(batches)
-        found.append(time.perf_counter() - started)
-    return statistics.median(found[1:])
-
-
 def _seconds_of_plain(
     config: Config, vocabulary_size: int, batch: TrainingBatch, spellings: jax.Array, machine: Machine
 ) -> float:
@@ -183,63 +161,3 @@ def _seconds_of_plain(
 
     jax.block_until_ready(once())  # compiles
     return statistics.median(machine.timed(once) for _ in range(PLAIN_REPEATS))
-
-
-def _device_shares(
-    step: TrainStep, state: TrainState, batch: TrainingBatch, spellings: np.ndarray, seconds: float, machine: Machine
-) -> dict[str, float]:
-    """Returns the seconds of each part as shares of those of the step."""
-    model, vocabulary_size, window = step.model, step.vocabulary_size, batch.window
-    dense, softmax, targets = without_softmax(state.params), state.params["softmax"], window.targets.reshape(2, -1)
-    characters = jnp.asarray(spellings)[window.words]
-
-    @jax.jit
-    def encoder(dense: Any, characters: Any, count: Any) -> Any:
-        return jax.grad(lambda d: squares(model.apply({"params": d}, characters, count, method="encode")))(dense)
-
-    @jax.jit
-    def lstm(dense: Any, vectors: Any, inputs: Any, carry: Any) -> Any:
-        def loss(dense: Any, vectors: Any) -> Any:
-            key = {"dropout": jax.random.key(0)}
-            layers, _ = model.apply(
-                {"params": dense}, vectors[inputs], carry, deterministic=False, method="run_layers", rngs=key
-            )
-            return squares(layers[-1])
-
-        return jax.grad(loss, (0, 1))(dense, vectors)
-
-    @jax.jit
-    def losses(hidden: Any, softmax: Any, targets: Any, negatives: Any, tries: Any) -> Any:
-        def loss(hidden: Any, rows: Any) -> Any:
-            of_targets, of_negatives = rows
-            return squares(
-                [
-                    sampled_softmax_losses(
-                        hidden[d],
-                        (of_targets["kernel"][d], of_targets["bias"][d]),
-                        (of_negatives["kernel"][d], of_negatives["bias"][d]),
-                        targets[d],
-                        negatives[d],
-                        (
-                            log_expected_count(targets[d], tries[d], vocabulary_size),
-                            log_expected_count(negatives[d], tries[d], vocabulary_size),
-                        ),
-                        model.precision,
-                    )
-                    for d in range(2)
-                ]
-            )
-
-        ids = [rows_of(words, vocabulary_size) for words in (targets, negatives)]
-        rows = [jax.tree.map(lambda w, i=i: w[i], softmax) for i in ids]
-        return jax.grad(loss, (0, 1))(hidden, rows)
-
-    size = model.config.lstm.projection
-    vectors, hidden = jnp.ones((window.words.shape[0], size)), jnp.ones((*targets.shape, size))
-    found = {
-        "token_encoder": seconds_of(machine, encoder, dense, characters, window.word_count[0]),
-        "lstm": seconds_of(machine, lstm, dense, vectors, window.inputs, state.carry),
-        "softmax": seconds_of(machine, losses, hidden, softmax, targets, batch.negatives, batch.tries),
-    }
-    found["update"] = max(0.0, seconds - sum(found.values()))
-    return {name: value / seconds for name, value in found.items()}
