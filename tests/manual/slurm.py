@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.distributed.pods import prepared
 from tests.end_to_end.commands import Commands, assert_same_end, losses, steps_trained
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 STEPS = 120  # enough to kill a task and to stop the job on the way
 PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo")

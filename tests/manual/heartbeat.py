@@ -1,6 +1,6 @@
 """Measures JAX's own heartbeat: how long until all processes of a run have ended after one dies, and their messages.
 
-    python -m tools.heartbeat
+    python -m tests.manual.heartbeat
 
 The script starts 2 and 4 processes on this machine with `jax.distributed.initialize` and without this project, kills or
 stops one of them, and reports the seconds until each of the others has ended, its exit status, and its last line. In

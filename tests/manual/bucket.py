@@ -16,7 +16,7 @@ from etils import epath
 
 import elmo_jax
 from tests.end_to_end.commands import Commands, stopped_when, wait
-from tools.slurm import prepare
+from tests.manual.slurm import prepare
 
 
 @pytest.fixture(scope="module")
