@@ -27,7 +27,7 @@ from elmo_jax.interrupts import leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
 HEARTBEAT_SECONDS = (
-    40  # measured: all other processes end a few seconds before this time is over (tests/manual/heartbeat.py)
+    40  # measured: all other processes end a few seconds before this time is over (manual/heartbeat.py)
 )
 
 _NOT_FOUND = "a launcher of many processes was found, but not the other processes"

@@ -121,6 +121,15 @@ class _Group:
     def run(self, carry: Tree, row: int, out: np.ndarray | None) -> Tree:
         """Runs both streams of the sentences.
 
+        The rows are sorted by length. Windows of 32, 8 and 2 steps cut the steps; between two windows, rows whose
+        sentences have ended are left out, as far as a power of two of rows remains (here 4, 2 and 1):
+
+            step    0               32              64      66
+            row 0   <S> w w … w w w | w w w … w w w | w </S> |
+            row 1   <S> w w … w w w | w w </S>      |
+            row 2   <S> w </S>      |               |
+            row 3   <S> </S>        |               |
+
         Args:
           carry: the initial state of all rows, which is not changed.
           row: the first row of this group in the carry.

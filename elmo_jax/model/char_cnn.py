@@ -266,16 +266,18 @@ def _backward_convolution(
     # Past W there is no row of the table: `add_rows` leaves out ids that are not characters.
     ids = jnp.pad(chars, ((0, 0), (0, settings.widest)), constant_values=CHARACTERS)
 
+    # The window at position p, of width 3, and the sums of the gradients of its characters, `vectors` [K, 3 * E]:
+    #
+    #   p       c0 c1 [c2 c3 c4] c5 …      d2 d3 d4     No later window has c2: d2 is complete, and goes into the table.
+    #   p + 1   c0 c1 c2 [c3 c4 c5] …      d3 d4 0      The others move with the window, to which c5 is new.
     def convolve(position: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         kernel, table, vectors = totals
         chosen = jnp.where(where == jnp.asarray(position, jnp.int8), gradient, 0.0)  # [K, F]
         kernel += product(_window(embedded, position, settings), chosen, (0, 0))
         vectors += product(chosen, weights.kernel, (1, 1))
-        # No later window has the first character of this one, so that its gradient is complete.
         table = add_rows(table, lax.dynamic_slice_in_dim(ids, position, 1, axis=1), vectors[:, :size])
         return kernel, table, jnp.pad(vectors[:, size:], ((0, 0), (0, size)))
 
-    # The gradients of the embeddings in the window, [K, widest * E], move with it.
     window = jnp.zeros((chars.shape[0], settings.widest * size))
     start = (jnp.zeros(weights.kernel.shape), jnp.zeros(weights.table.shape), window)
     kernel, table, vectors = lax.fori_loop(0, positions, convolve, start)

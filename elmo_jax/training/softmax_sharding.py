@@ -139,7 +139,12 @@ class ShardedRows:
         split, share = requests.size, requests.share
         most = min(share, devices * split + wanted.negatives.shape[0])  # the most rows that a batch can touch
         size = min(most, part_size(split, wanted.negatives.shape[0], devices))
-        # Each touched row gets a slot, in ascending order; a part has the rows of G consecutive slots.
+        # of_targets [N, P]   | for owner 0 | for owner 1 | … |    of the distinct targets, on every device
+        #                        round k: C rows for each owner, by all_to_all
+        #                                 v
+        # share      [r, P]   . x . . x x . . x . . x . …         x: touched, as a target of a device or a negative
+        # slots      [r]      - 0 - - 1 2 - - 3 - - 4 - …         in ascending order
+        # parts      [G, P]   |  part 0   |  part 1   | …         G consecutive slots each; one part for usual batches
         slots = jnp.where(touched, jnp.cumsum(touched) - 1, -1)
         parts = lax.pmax(-(-touched.sum() // size), AXIS)
         of_targets = jax.tree.map(lambda g: jax.ops.segment_sum(g[:split] / devices, requests.of, split), gradient)
