@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -32,7 +31,7 @@ import numpy as np
 from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.distributed.cpu import available_cores, keep_freed_memory
+from elmo_jax.distributed.cpu import available_cores, divide_cpu, keep_freed_memory
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding.bilm import EmbeddingBiLM
@@ -172,17 +171,13 @@ def lstm_levers(batch: Batch, turns: int) -> None:
     inputs = jax.random.normal(jax.random.key(1), (STEPS, rows, config.projection))
     state = lstm.State(jnp.zeros((rows, config.cells)), jnp.zeros((rows, config.projection)))
 
-    def form(products: lstm.InputProducts, unroll: int = 1, backward: bool = True) -> Form:
+    def form(products: lstm.InputProducts, backward: bool = True) -> Form:
         settings = lstm.LSTMSettings.of(config, Precision.FLOAT32, products)
 
         def loss(params: Any, inputs: jax.Array) -> Any:
             return squares(lstm.projected_lstm(params, inputs, state, settings)[0])
 
         run = jax.jit(jax.grad(loss, (0, 1)) if backward else loss)
-        unrolled = {"scan": partial(jax.lax.scan, unroll=unroll)}
-        scan = SimpleNamespace(**{**vars(jax.lax), **unrolled})
-        with mock.patch.object(lstm, "lax", scan):
-            jax.block_until_ready(run(params, inputs))  # compiles this form, which is then kept
         return lambda: run(params, inputs)
 
     @jax.jit
@@ -209,7 +204,6 @@ def lstm_levers(batch: Batch, turns: int) -> None:
         ("in the step", form(inside, backward=False)),
         2 * turns,
     )
-    compare("LSTM: unrolled 5 times (not taken)", ("rolled", own), ("unrolled", form(inside, 5)), turns)
 
 
 def directions_lever(batch: Batch, turns: int) -> None:
@@ -298,7 +292,7 @@ def devices_lever(name: str, corpus: Corpus, turns: int) -> None:
 def memory_lever(name: str, corpus: Path, turns: int, environment: dict[str, str]) -> None:
     """Measures training steps as `pretrain` makes them, without and with both forms of `keep_freed_memory`."""
     steps = 4 if name == "tiny" else 1
-    command = [sys.executable, "-m", "performance.steps", str(corpus), name, f"--steps={steps}"]
+    command = [sys.executable, "-m", "performance.levers", str(corpus), "--answer", name, str(steps)]
     with contextlib.ExitStack() as stack:
 
         def form(memory: str) -> TimedForm:
@@ -318,6 +312,20 @@ def memory_lever(name: str, corpus: Path, turns: int, environment: dict[str, str
         returned, shared, per_thread = form("returned"), form("shared"), form("per_thread")
         compare_timed("step: freed memory kept", ("returned", returned), ("shared by the threads", shared), turns)
         compare_timed("step: memory per thread", ("shared", shared), ("per thread", per_thread), turns)
+
+
+def answer(corpus: Path, name: str, steps: int, memory: str) -> None:
+    """Makes training steps for each line of standard input, and prints their seconds and their processor seconds.
+
+    So the steps of several processes, whose C libraries are set differently, can be timed in turns.
+    """
+    if memory != "returned":
+        keep_freed_memory(per_thread=memory == "per_thread")
+    size = SIZES[name]
+    divide_cpu(size.model.lstm, size.rows)
+    training = Training(size, Corpus.open(corpus), make_mesh(), size.rows, Precision.FLOAT32)
+    for _ in sys.stdin:
+        print(*_timed(lambda: training.run(steps)), flush=True)
 
 
 def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
@@ -361,7 +369,12 @@ def main() -> None:
     parser.add_argument(
         "--turns", type=int, default=8, help="number of times that each form is timed (default: %(default)s)"
     )
+    parser.add_argument("--answer", nargs=3, help=argparse.SUPPRESS)  # what `memory_lever` starts
     options = parser.parse_args()
+    if options.answer:
+        name, steps, memory = options.answer
+        answer(options.corpus, name, int(steps), memory)
+        return
     environment = dict(os.environ)
     keep_freed_memory()  # as the commands do
     corpus = Corpus.open(options.corpus)

@@ -1,4 +1,4 @@
-"""Measures the time from the command `pretrain` to its first step.
+"""Measures the time from the command `pretrain` to its first step, with the experiment of `make pretrain`.
 
 This includes starting Python, opening the corpus, compiling, and measuring held-out perplexity before training. A cold
 start is the first run on a machine. A warm start is a new run with the programs that the first run left in its
@@ -7,7 +7,6 @@ start is the first run on a machine. A warm start is a new run with the programs
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -19,46 +18,38 @@ from typing import Any
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
-from elmo_jax.settings import to_dict
 from performance.machine import Machine
 from performance.sizes import Size
 
-EXPERIMENT = '''\
-"""This experiment was written by the benchmark."""
-
-import json
-
-from ml_collections import ConfigDict
-
-
-def get_config() -> ConfigDict:
-    """Returns the settings of the size."""
-    return ConfigDict(json.loads({config!r}))
-'''
+EXPERIMENT = Path(__file__).parents[1] / "experiments" / "pretrain_sotu_tiny.py"
+ROWS, UNROLL_STEPS = 32, 20  # of this experiment
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     """Returns the metrics of cold and warm starts; `tokens_per_second` is that of the cold start."""
-    rows = machine.rows or size.rows
-    config = to_dict(size.config(rows, machine.precision.value, str(corpus.path.absolute())))
-    config["train"] |= {"log_every": 1, "negatives": min(size.negatives, corpus.vocabulary_size - 1)}
+    rows = machine.rows or ROWS
+    settings = {
+        "data.corpus": corpus.path.absolute(),
+        "train.batch_size": rows,
+        "train.negatives": min(512, corpus.vocabulary_size - 1),
+        "train.log_every": 1,
+    }
+    experiment = ["--config", str(EXPERIMENT), *(f"--config.{key}={value}" for key, value in settings.items())]
     with temporary_folder() as folder:
-        experiment = folder / "experiment.py"
-        experiment.write_text(EXPERIMENT.format(config=json.dumps(config)))
         machine.probe()
         cold = seconds_to_first_step(experiment, folder / "cold", None)
         machine.probe()
         warm = seconds_to_first_step(experiment, folder / "warm", folder / "cold" / "compilation_cache")
         machine.probe()
-    figures = machine.figures(rows * config["train"]["unroll_steps"], cold, operations=0)
+    figures = machine.figures(rows * UNROLL_STEPS, cold, operations=0)
     return figures | {"rows": rows, "seconds_cold": cold, "seconds_warm": warm}
 
 
-def seconds_to_first_step(experiment: Path, workdir: Path, cache: Path | None) -> float:
+def seconds_to_first_step(experiment: list[str], workdir: Path, cache: Path | None) -> float:
     """Runs the command until it reports step 1, kills it, and returns the seconds that this took.
 
     Args:
-      experiment: an experiment file with a report at every step.
+      experiment: the options of the experiment, which reports every step.
       workdir: the folder of the run.
       cache: a folder with compiled programs; None for that of the run, which is empty.
 
@@ -68,7 +59,7 @@ def seconds_to_first_step(experiment: Path, workdir: Path, cache: Path | None) -
     environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
     if cache is not None:
         environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    command = [sys.executable, "-m", "elmo_jax", "pretrain", "--config", str(experiment), "--workdir", str(workdir)]
+    command = [sys.executable, "-m", "elmo_jax", "pretrain", *experiment, "--workdir", str(workdir)]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
