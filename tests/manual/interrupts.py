@@ -99,7 +99,7 @@ class Folder:
         """Makes the inputs of all commands; `path` is the folder."""
         self.path = path
         (path / "tmp").mkdir()
-        root = str(Path(__file__).parents[1])
+        root = str(Path(__file__).parents[2])
         self._environment = os.environ | {"PYTHONPATH": root, "TMPDIR": str(path / "tmp"), "JAX_PLATFORMS": "cpu"}
         self._environment.pop("JAX_COMPILATION_CACHE_DIR", None)
         write_inputs(path)
