@@ -206,3 +206,39 @@ def test_paths_of_a_run_are_found_from_another_folder(tmp_path, monkeypatch):
     assert from_launch(run, "corpus") == str(tmp_path / "corpus")
     for path in ("missing", "english", ""):
         assert from_launch(run, path) == path
+
+
+def test_a_sealed_file_is_what_was_written_or_refused(tmp_path):
+    path, value = tmp_path / "result.json", {"step": 3, "loss": 0.1, "shape": (2, 5), "name": "é"}
+    with pytest.raises(FileNotFoundError):
+        files.read_sealed_json(path, "run it again")
+    files.write_sealed_json(path, value)
+    assert files.read_sealed_json(path, "run it again") == {**value, "shape": [2, 5]}
+    text = path.read_text()
+    for old, new, reason in (
+        ('"step": 3', '"step": 4', "damaged or edited"),
+        ('"format_version": 1', '"format_version": 2', "written by another version of elmo_jax"),
+        ('"sha256"', '"sha257"', "damaged, or written by another version or program"),
+        ("{", "", "damaged, or written by another version or program"),
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(UserError, match=f"result.json: {reason}; run it again$"):
+            files.read_sealed_json(path, "run it again")
+    path.write_text("[1]")
+    with pytest.raises(UserError, match="run it again"):
+        files.read_sealed_json(path, "run it again")
+
+
+def test_what_a_seal_does_not_cover_may_be_edited(tmp_path):
+    path = tmp_path / "config.json"
+
+    def covered(value):
+        return {"step": value["step"]}
+
+    files.write_sealed_json(path, {"step": 3, "path": "a"}, covered)
+    path.write_text(path.read_text().replace('"a"', '"b"'))
+    assert files.read_sealed_json(path, "restore it", covered)["path"] == "b"
+    path.write_text(path.read_text().replace("3", "4", 1))
+    with pytest.raises(UserError, match="restore it"):
+        files.read_sealed_json(path, "restore it", covered)

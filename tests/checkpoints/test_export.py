@@ -242,7 +242,10 @@ def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.Captu
         (("config.json", "encoder.pkl"), "a model of ELMoForManyLangs, which has another architecture"),
         (("options.json", "model.hdf5"), "published weights; give .*/model.hdf5 --options .*/options.json"),
         (("model.ckpt-10.index", "options.json"), "a TensorFlow checkpoint of bilm-tf; dump its weights"),
-        (("config.json", "pytorch_model.bin"), "config.json: not the config.json of a run .damaged, or of another"),
+        (
+            ("config.json", "pytorch_model.bin"),
+            "config.json: damaged, or written by another version or program; restore it, or start",
+        ),
     ],
 )
 def test_models_of_other_programs_are_named(tmp_path, names, expected):
