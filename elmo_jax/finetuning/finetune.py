@@ -24,10 +24,9 @@ from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
-from elmo_jax.finetuning.resume import ORIGINAL, check_model, check_original
 from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
-from elmo_jax.runs.folder import check_usable
+from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished
 from elmo_jax.runs.signals import Stopped
@@ -132,13 +131,12 @@ def _finetune(
         other = source.original()
         if original is not None:
             other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
-        check_model(workdir, source.bilm.fingerprint, source.name)  # another model has another original text, too
-        check_original(workdir, other)
+        _recorded(workdir, source.bilm.fingerprint, source.name)
     if isinstance(other, str):
         _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
     _describe(source, config, corpus)
     plan = plan_for_corpus(source, config, corpus, None if isinstance(other, str) else other)
-    measured = {ORIGINAL: None if isinstance(other, str) else other.fingerprint}
+    measured = {"original_fingerprint": None if isinstance(other, str) else other.fingerprint}
     return _launch(plan, config, corpus, workdir, title, source.name, measured)
 
 
@@ -260,9 +258,28 @@ def _launch(
     assert plan.finetuned_from is not None
     # The same model may have been exported again since, with another name of its run.
     with fails_together():
-        recorded = check_model(workdir, plan.finetuned_from["fingerprint"], name)
+        recorded = _recorded(workdir, plan.finetuned_from["fingerprint"], name)
     facts = {FINETUNED_FROM: recorded or plan.finetuned_from, **(facts or {})}
     return launch(plan, config, corpus, workdir, title, facts)
+
+
+def _recorded(workdir: epath.Path, fingerprint: str, name: str) -> dict[str, Any] | None:
+    """Returns what the run in a folder has recorded about the model that it fine-tunes; None if there is no run yet.
+
+    Raises:
+      UserError: the folder has a run that does not fine-tune the model of this fingerprint.
+    """
+    if not (workdir / "config.json").exists():
+        return None
+    before: dict[str, Any] | None = read_config_file(workdir)["facts"].get(FINETUNED_FROM)
+    if before is None:
+        raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning a folder of its own")
+    if before["fingerprint"] != fingerprint:
+        raise UserError(
+            f"{workdir}: fine-tunes the model of fingerprint {before['fingerprint'][:12]}, and {name} is"
+            f" {fingerprint[:12]}; give the new run a folder of its own with --workdir"
+        )
+    return before
 
 
 def _say(line: str) -> None:

@@ -10,11 +10,9 @@ from elmo_jax.config import Config, EvaluationConfig, FinetuneConfig
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_sealed_json
 from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import Text
 from elmo_jax.finetuning.plan import plan_for_corpus
-from elmo_jax.finetuning.resume import ORIGINAL, check_original
 from elmo_jax.finetuning.source import SourceModel
 from elmo_jax.settings import to_dict
 
@@ -79,17 +77,3 @@ def test_settings_that_choose_words_are_not_inherited():
     settings = to_dict(Config(finetune=FinetuneConfig(min_count=3, vocabulary_size=500, patience=7)))
     bilm = SimpleNamespace(info={"settings": settings}, config=Config().model)
     assert SourceModel(bilm, "model", None).settings().finetune == FinetuneConfig(patience=7)
-
-
-def test_what_is_forgotten_is_measured_on_one_text(tmp_path):
-    """A second launch with another `--original` would compare two perplexities of different texts."""
-    workdir = epath.Path(tmp_path)
-    one, two = (SimpleNamespace(fingerprint=letter * 64, path=f"corpus_{letter}") for letter in "ab")
-    check_original(workdir, one)  # no run yet
-    for was, same, others in (("a" * 64, one, (two, "it was deleted")), (None, "it was deleted", (one,))):
-        write_sealed_json(tmp_path / "config.json", {"config": {}, "facts": {ORIGINAL: was}})
-        check_original(workdir, same)
-        for other in others:
-            with pytest.raises(UserError, match="--original: .* measures what is forgotten on .*, and now") as error:
-                check_original(workdir, other)
-            assert "\n" not in str(error.value)
