@@ -13,7 +13,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.manifest import scores
 from elmo_jax.checkpoints.open import Path
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
-from elmo_jax.checkpoints.softmax_layout import from_lanes, stored_rows
+from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config, read_config_file
@@ -37,8 +37,6 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     checkpoints = Checkpoints(folder / "checkpoints")
     params, made = checkpoints.restore_params(_chosen_step(run, checkpoints, step))
     corpus = corpus_of(folder)
-    if len(params["softmax"]["bias"]) != stored_rows(corpus.vocabulary_size):
-        raise UserError(f"{run}: step {made} has the softmax layout of another version of elmo_jax; use that version")
     params = from_lanes(params, corpus.vocabulary_size)
     heldout = _heldout_of_step(folder, made)
     info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))

@@ -17,12 +17,11 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
-from elmo_jax.settings import Range
+from elmo_jax.settings import LARGEST_INTEGER, Range
 
 Place = TypeVar("Place", Path, epath.Path)
 
 LONGEST = 1200  # the most characters of a message
-LARGEST = 2**31 - 1  # the largest whole number
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
@@ -40,13 +39,13 @@ def one_line(text: str) -> str:
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST * 3 // 4]} … {shown[-LONGEST // 4 :]}"
 
 
-def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
+def whole(least: int, most: int = LARGEST_INTEGER) -> Callable[[str], int]:
     """Returns the type of whole numbers in a range."""
 
     def parse(text: str) -> int:
         value = int(text) if _WHOLE.fullmatch(text) else None
         if value is None or not least <= value <= most:
-            expected = f"of at least {least}" if most == LARGEST else f"from {least} to {most:,}"
+            expected = f"of at least {least}" if most == LARGEST_INTEGER else f"from {least} to {most:,}"
             raise argparse.ArgumentTypeError(f"expected a whole number {expected}, got {text[:40]!r}")
         return value
 

@@ -26,9 +26,7 @@ from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_mach
 from elmo_jax.interrupts import leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
-HEARTBEAT_SECONDS = (
-    40  # measured: all other processes end a few seconds before this time is over (manual/heartbeat.py)
-)
+HEARTBEAT_SECONDS = 40  # all other processes end a few seconds before this time is over (tests/manual/heartbeat.py)
 
 _NOT_FOUND = "a launcher of many processes was found, but not the other processes"
 _BY_HAND = "give --coordinator, --processes and --process, or --processes 1 for a process that works alone"
@@ -56,8 +54,6 @@ def connected(
       UserError: the arguments are invalid or incomplete, or a launcher was detected but not its other processes.
       PeerLost: the other processes did not connect.
     """
-    if heartbeat is not None and not 5 <= heartbeat <= 3600:
-        raise UserError(f"--heartbeat: expected 5 to 3600 seconds, got {heartbeat}")
     if not _find_others(coordinator, processes, process, heartbeat or HEARTBEAT_SECONDS):
         yield
         return
@@ -101,8 +97,6 @@ def _find_others(coordinator: str | None, processes: int | None, process: int | 
         raise UserError(f"--coordinator, --processes and --process go together; missing: {', '.join(missing)}")
     if not re.fullmatch(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", coordinator):
         raise UserError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
-    if processes < 1:
-        raise UserError(f"--processes: expected at least 1, got {processes}")
     if not 0 <= process < processes:
         raise UserError(f"--process: expected 0 to {processes - 1}, with --processes {processes}; got {process}")
     if process == 0:
