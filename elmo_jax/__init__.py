@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
     from elmo_jax.embedding.characters import character_ids
     from elmo_jax.embedding.embed import CarryState
+    from elmo_jax.embedding.flax import CachedWords, FrozenBiLM, add_bilm, with_bilm
     from elmo_jax.embedding.shards import VectorShards
-    from elmo_jax.embedding.task import CachedWords, FrozenBiLM, add_bilm, with_bilm
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix

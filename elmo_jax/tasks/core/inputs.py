@@ -17,7 +17,7 @@ import numpy as np
 
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.task import character_ids
+from elmo_jax.embedding.flax import character_ids
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
 from elmo_jax.model.sentences import sentence_layers
