@@ -13,11 +13,10 @@ import jax
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.embedding.file import embed_file
 from elmo_jax.files import temporary_folder
-from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from performance.infer import heldout_sentences, random_bilm
 from performance.machine import Machine
 from performance.sizes import Size
-from performance.train import windows_of
+from performance.train import operations
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
@@ -40,9 +39,6 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         seconds_of_one = seconds_on(1)
         seconds = seconds_on(len(devices)) if len(devices) > 1 else seconds_of_one
     encoded = len({word for words in sentences for word in words})
-    operations = tokens * flops_per_token(size.model, 0) + encoded * flops_per_word(
-        size.model, windows_of(corpus.spellings())
-    )
-    figures = machine.figures(tokens, seconds, operations)
+    figures = machine.figures(tokens, seconds, operations(size, corpus, tokens, encoded))
     speeds = {"devices_used": len(devices), "tokens_per_second_of_one_device": tokens / seconds_of_one}
     return figures | speeds | {"rows": 64}

@@ -16,10 +16,9 @@ from elmo_jax.distributed.mesh import REPLICATED, make_mesh, named_shardings, to
 from elmo_jax.model.bilm import initial_params
 from elmo_jax.training.evaluate import Evaluator
 from elmo_jax.training.partitioning import model_for, params_specs, softmax_placement
-from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from performance.machine import Machine
 from performance.sizes import Size
-from performance.train import windows_of
+from performance.train import operations
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
@@ -47,11 +46,8 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     if machine.profile:
         with jax.profiler.trace(str(machine.profile)):
             run([short])
-    words = len(np.unique(text))
-    operations = len(text) * flops_per_token(size.model, size.vocabulary_size)
-    figures = machine.figures(
-        len(text), seconds, operations + words * flops_per_word(size.model, windows_of(spellings))
-    )
+    of_model = operations(size, corpus, len(text), len(np.unique(text)), size.vocabulary_size)
+    figures = machine.figures(len(text), seconds, of_model)
     return figures | {"rows": size.evaluation.batch_size}
 
 

@@ -17,10 +17,9 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.model.bilm import BiLM, initial_params
-from elmo_jax.training.throughput import flops_per_token, flops_per_word
 from performance.machine import Machine
 from performance.sizes import Size
-from performance.train import windows_of
+from performance.train import operations
 
 SENTENCES, BATCH = 1024, 64
 
@@ -39,10 +38,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     if machine.profile:
         with jax.profiler.trace(str(machine.profile)):
             bilm.embed(batches[len(batches) // 2])
-    operations = tokens * flops_per_token(size.model, 0) + encoded * flops_per_word(
-        size.model, windows_of(corpus.spellings())
-    )
-    figures = machine.figures(tokens, seconds, operations)
+    figures = machine.figures(tokens, seconds, operations(size, corpus, tokens, encoded))
     return figures | {"rows": BATCH, "distinct_words": encoded}
 
 

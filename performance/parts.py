@@ -13,7 +13,7 @@ from typing import Any
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.cpu import divide_cpu, keep_freed_memory
 from elmo_jax.errors import UserError
-from performance import data, embed, evaluate, infer, start, tasks, train
+from performance import embed, evaluate, infer, start, tasks, train
 from performance.machine import Machine
 from performance.sizes import SIZES
 
@@ -22,7 +22,7 @@ _PARTS = {
     "infer": infer.measure,
     "embed": embed.measure,
     "evaluate": evaluate.measure,
-    "data": data.measure,
+    "data": train.measure_batches,
     "start": start.measure,
 }
 

@@ -1,12 +1,14 @@
 """Measures training steps as `pretrain` makes them, with batches of real text made ahead by a thread and donated state.
 
-On several devices of a CPU, a training on one device is timed as well.
+On several devices of a CPU, a training on one device is timed as well. The making of batches is also measured alone.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import statistics
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,12 +27,13 @@ from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import TrainStep
-from elmo_jax.training.throughput import Work
+from elmo_jax.training.throughput import Work, flops_per_token, flops_per_word
 from performance.machine import Machine
 from performance.plain import PlainStep
 from performance.sizes import SIZES, Size
 
 TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
+BATCHES_AT_LEAST = 3.0  # seconds of making batches
 # Where the plain biLM is measured as well: at the other sizes it encodes every token in many gigabytes.
 PLAIN_SIZE, PLAIN_REPEATS = "tiny", 3
 
@@ -66,6 +69,25 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
         figures["tokens_per_second_of_plain"] = tokens / plain
     return figures | {"rows": rows}
+
+
+def measure_batches(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
+    """Returns the metrics of making batches on one core, which is all that the host does for a step.
+
+    A token counts once, although both directions read it. There are no floating-point operations to count.
+    """
+    rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator)
+    batches = host_batches(size, corpus, corpus.spellings(), rows, devices=1)
+    machine.probe()
+    if hasattr(os, "sched_setaffinity"):  # restricts this thread alone, and not those that JAX has started
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    next(batches)
+    made, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < min(BATCHES_AT_LEAST, machine.seconds) or not made:
+        next(batches)
+        made += 1
+    machine.probe()
+    return machine.figures(made * rows * 20, seconds, operations=0) | {"rows": rows}
 
 
 class Training:
@@ -125,6 +147,12 @@ def windows_of(spellings: np.ndarray) -> float:
     These are the positions with a character, and one of padding.
     """
     return float((spellings != PADDING).sum(1).mean()) + 1
+
+
+def operations(size: Size, corpus: Corpus, tokens: int, distinct_words: int, scored: int = 0) -> float:
+    """Returns the floating-point operations of the forward pass; `scored` words are in each token's softmax."""
+    words = distinct_words * flops_per_word(size.model, windows_of(corpus.spellings()))
+    return tokens * flops_per_token(size.model, scored) + words
 
 
 def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState]:
