@@ -79,6 +79,11 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def fraction(default: Any, sentence: str) -> Any:
+    """Makes a `setting` of a fraction, at least 0 and below 1, or of a tuple of such fractions."""
+    return setting(default, sentence, least=0, below=1)
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """Returns a dataclass of settings as nested dicts, in the form that is written to JSON."""
     return dataclasses.asdict(config)

@@ -27,10 +27,10 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.program import BatchArrays
-from elmo_jax.tasks.core.setup import make_program
+from elmo_jax.tasks.core.program import BatchArrays, TaskProgram
+from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import build
-from elmo_jax.tasks.pos.reader import Example as Tagged
 from elmo_jax.tasks.registry import default_config, task_config, task_of
 from elmo_jax.tasks.srl.reader import Example as Predicate
 from elmo_jax.types import Tree
@@ -60,26 +60,24 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     task: Any = task_of(name)
     examples: list[Any]
     if name == "pos":
-        examples = [Tagged(words, [f"T{len(word) % TAGS}" for word in words]) for words in sentences]
+        examples = [TaggedSentence(words, [f"T{len(word) % TAGS}" for word in words]) for words in sentences]
     else:
         examples = [
-            Predicate(n, words, 0, ["B-V"] + ["B-ARG0"] * (len(words) - 1)) for n, words in enumerate(sentences)
+            Predicate(words, ["B-V"] + ["B-ARG0"] * (len(words) - 1), n, 0) for n, words in enumerate(sentences)
         ]
     labels = task.labels(examples, config)
     vocabulary, table = build(sentences, [], config.word_vectors, config.characters)
-    program = make_program(task, config, labels, vocabulary, table, None, make_mesh(jax.devices()[:1]))
-    encoder = TextEncoder(config, vocabulary, None, None)
-    data = TaskData(task, examples, labels, encoder, config.train.batch_size, 1, config.train.shapes)
+    setup = TaskSetup(task, config, labels, vocabulary, table, None, make_mesh(jax.devices()[:1]))
+    program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples)
     vectors = table.first_vectors(0)
-    state = program.first_state(0, data.arrays(data.epoch(None)[0]), vectors)
-    constants, seed, rate = program.constants(None, None), jnp.uint32(0), jnp.float32(1e-3)
+    state = program.first_state(0, data.arrays(data.epoch(None)[0]))
+    constants, seed, rate = program.constants(0, layers_are_given=True), jnp.uint32(0), jnp.float32(1e-3)
 
     def ours() -> Any:
         nonlocal state
-        loss = None
         for _, host in data.iterate(data.epoch(None)):
-            state, loss = program.train_step(state, program.place(host), constants, rate, seed)
-        return loss
+            state = program.train_step(state, program.place(host), constants, rate, seed)
+        return state.step
 
     batches = [program.place(arrays) for _, arrays in data.iterate(data.epoch(None))]
     beside = _plain_tagger(batches, vectors, len(labels["tags"])) if name == "pos" else _products(batches, config.model)
@@ -90,7 +88,7 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         mine.append(machine.timed(ours))
         other.append(machine.timed(beside))
     seconds, least = statistics.median(mine), statistics.median(other)
-    figures = machine.figures(data.words, seconds, operations=0)
+    figures = machine.figures(sum(map(len, sentences)), seconds, operations=0)
     kind = "plain JAX" if name == "pos" else "products alone"
     return figures | {
         "rows": config.train.batch_size,

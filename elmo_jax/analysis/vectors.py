@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.tasks.core.elmo_vectors import Layers, make, unpacked
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make, unpacked
 
 WORDS_PER_FILE = 100_000  # the number of words that a killed process may have to embed again
 ROWS = 8_192  # the number of words per chunk
@@ -55,7 +55,7 @@ class Vectors:
       speed: the speed at which the missing vectors were embedded.
     """
 
-    def __init__(self, stored: Layers, projection: int, layers: int, speed: Speed) -> None:
+    def __init__(self, stored: StoredLayers, projection: int, layers: int, speed: Speed) -> None:
         """Keeps the files that `embed` made."""
         self._stored, self.projection, self.layers, self.speed = stored, projection, layers, speed
 
@@ -142,7 +142,7 @@ def embed(folder: Path, bilm: EmbeddingBiLM, sentences: Sequence[Words], dtype: 
             new += sum(map(len, part))
             seconds += time.perf_counter() - start
     lstm = bilm.config.lstm
-    return Vectors(Layers(files), lstm.projection, lstm.layers + 1, Speed(new, seconds))
+    return Vectors(StoredLayers(files), lstm.projection, lstm.layers + 1, Speed(new, seconds))
 
 
 def _files(folder: Path) -> set[str]:

@@ -8,12 +8,14 @@ them: of 3.4 M units on one core, dropout and its gradient took 20 ms instead of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+DropoutKind = Literal["plain", "variational"]  # whether each step of a row draws its own mask, or all share one
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -72,21 +74,33 @@ class Dropout(nn.Module):
 
     Attributes:
       rate: the fraction of the units that is dropped, at least 0 and below 1.
+      kind: "variational" draws one mask per row and feature, the same at every time step (Gal and Ghahramani 2016).
     """
 
     rate: float
+    kind: DropoutKind = "plain"
 
     @nn.compact
     def __call__(self, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Drops units of inputs of any shape.
+        """Drops units of inputs of any shape or, with the kind "variational", of inputs [B, T, D].
 
         Args:
           inputs: the units.
           deterministic: whether the inputs are returned unchanged; otherwise a `dropout` key is needed.
+
+        Raises:
+          ValueError: the kind is "variational" and the inputs have no axis of time steps.
         """
+        if self.kind == "variational" and inputs.ndim != 3:
+            raise ValueError(f"variational dropout needs inputs [B, T, D], got {inputs.shape}")
         if deterministic or not self.rate:
             return inputs
-        return dropped(inputs, self.rate, self.make_rng("dropout"))
+        return dropped(inputs, self.rate, self.make_rng("dropout"), (1,) if self.kind == "variational" else ())
+
+
+def variational_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+    """Returns a float32 mask of zeros and 1 / (1 - rate), for recurrent layers that apply it at every time step."""
+    return jnp.where(bernoulli(key, 1 - rate, shape), jnp.float32(1 / (1 - rate)), 0.0)
 
 
 def dropped(inputs: jax.Array, rate: float, key: jax.Array | None, shared_axes: tuple[int, ...] = ()) -> jax.Array:

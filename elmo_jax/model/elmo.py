@@ -92,7 +92,8 @@ class ELMo(nn.Module):
             ScalarMix(self.layers, self.layer_norm, self.axis_name, name=f"mix_{i}") for i in range(self.num_mixes)
         ]
         self.drop = Dropout(self.dropout)
-        self.variable("elmo", "fingerprint", lambda: fingerprint_array(self.fingerprint))
+        if self.is_initializing():
+            self.variable("elmo", "fingerprint", lambda: fingerprint_array(self.fingerprint))
 
     def __call__(
         self, characters: jax.Array, words: jax.Array | None = None, *, deterministic: bool = True

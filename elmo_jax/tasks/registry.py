@@ -1,7 +1,5 @@
 """Finds tasks by name; a task is imported only when it is used."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

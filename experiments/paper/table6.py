@@ -39,8 +39,9 @@ from elmo_jax import UserError
 from elmo_jax.analysis.probe import Recipe, Words, classes, train
 from elmo_jax.analysis.results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
 from elmo_jax.analysis.vectors import Vectors, View, all_layers, embed, one_layer, side_by_side, top_addition
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task_report import shown, statistics
-from elmo_jax.tasks.pos.reader import Example, read_conllu, read_penn
+from elmo_jax.tasks.pos.reader import read_conllu, read_penn
 
 PARTS = ("train", "dev", "test")
 SECTIONS = {"train": range(0, 19), "dev": range(19, 22), "test": range(22, 25)}
@@ -62,7 +63,7 @@ class Tagged(NamedTuple):
     """The sentences of a treebank for each of `PARTS`, with the tags of one column."""
 
     name: str
-    parts: tuple[list[Example], ...]
+    parts: tuple[list[TaggedSentence], ...]
 
     def first(self, sentences: int) -> Tagged:
         """Returns the first sentences of each part."""
@@ -95,7 +96,7 @@ def read_ptb(folder: Path) -> list[Tagged]:
     """Reads the sections 00 to 24 of the Wall Street Journal, each of which is a folder of `.pos` files."""
     parts = []
     for part, sections in SECTIONS.items():
-        found: list[Example] = []
+        found: list[TaggedSentence] = []
         for section in sections:
             paths = sorted((folder / f"{section:02}").glob("*.pos*"))
             if not paths:

@@ -17,9 +17,10 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.setup import make_program
+from elmo_jax.tasks.core.program import TaskProgram
+from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
-from elmo_jax.tasks.ner.reader import Example as Entities
 from elmo_jax.tasks.registry import NAMES, task_config, task_of
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -29,7 +30,7 @@ VECTORS = {  # the numbers per word of each file
     **{"glove.840B.300d.zip,turian.50d.txt": 350, "glove-6b-50d": 50},
 }
 BILM: Any = SimpleNamespace(config=ModelConfig())  # the published architecture, which is the default
-ENTITY = Entities(list("abcd"), ["B-PER", "B-LOC", "B-ORG", "B-MISC"])
+ENTITY = TaggedSentence(list("abcd"), ["B-PER", "B-LOC", "B-ORG", "B-MISC"])
 LABELS = {
     "pos": {"tags": ["NOUN"]},
     "srl": {"tags": ["O", *(f"B-{number}" for number in range(129))], "predicates": ["a"]},
@@ -48,14 +49,13 @@ def count(path: Path, *overrides: str, with_elmo: bool = True) -> int:
     dim = VECTORS[config.word_vectors.path] or config.word_vectors.dim
     table = WordTable(np.zeros((3, dim), np.float32), np.zeros(3, bool), 1.0, None)
     bilm = BILM if with_elmo else None
-    program = make_program(task, config, labels, vocabulary, table, bilm, make_mesh(jax.devices()[:1]))
+    setup = TaskSetup(task, config, labels, vocabulary, table, bilm, make_mesh(jax.devices()[:1]))
     texts = [[["a", "b"]]] if not task.rows_are_examples else [["a", "b"]] * task.texts_per_example
     examples = task.from_words(texts, labels)
-    data = TaskData(task, examples, labels, TextEncoder(config, vocabulary, bilm, None), 1, 1, 1)
+    data = TaskData(setup, TextEncoder(setup), examples)
     batch = data.arrays(data.epoch(None)[0])
-    words = table.vectors if dim and config.word_vectors.trainable else None
-    params = jax.eval_shape(lambda: program.first_state(0, batch, words)).params
-    return parameter_count(params) - (words.size if words is not None else 0)
+    params = jax.eval_shape(lambda: TaskProgram(setup).first_state(0, batch)).params
+    return parameter_count(params) - (table.vectors.size if config.word_vectors.trainable else 0)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ batch move on to the next longer group, so the number of batches of each shape i
 Shapes: N examples, B examples per batch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -20,28 +18,18 @@ _MULTIPLE = 4  # lengths are rounded up to a multiple of this number
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch.
+    """A batch."""
 
-    Attributes:
-      examples: the numbers of its examples.
-      shape: the number of rows per example and of words per row, for each text.
-    """
-
-    examples: tuple[int, ...]
-    shape: Shape
+    examples: tuple[int, ...]  # the numbers of its examples
+    shape: Shape  # the number of rows per example and of words per row, for each text
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """Examples in groups of similar length.
+    """Examples in groups of similar length."""
 
-    Attributes:
-      members: the numbers of the examples of each group.
-      shapes: the shape of each group; every size is at least that of the group before.
-    """
-
-    members: tuple[np.ndarray, ...]
-    shapes: tuple[Shape, ...]
+    members: tuple[np.ndarray, ...]  # the numbers of the examples of each group
+    shapes: tuple[Shape, ...]  # the shape of each group; every size is at least that of the group before
 
     def epoch(self, batch_size: int, rng: np.random.Generator | None) -> list[Batch]:
         """Returns the batches of an epoch in an order drawn from `rng`, or in the order of the groups if it is None."""
@@ -65,13 +53,10 @@ def size_of(texts: Sequence[Text]) -> Shape:
 
 
 def make_groups(sizes: Sequence[Shape], number: int, known: Sequence[Shape] = ()) -> Groups:
-    """Puts examples into groups.
+    """Puts N examples of some sizes into groups, at most `number` of which are new.
 
-    Args:
-      sizes: the sizes of the N examples.
-      number: the largest number of new groups.
-      known: the shapes for which programs are compiled already; an example takes the first one that it fits into, and
-        only examples that fit into none are put into new groups.
+    An example takes the first of the `known` shapes, for which programs are compiled already, that it fits into; only
+    examples that fit into none are put into new groups.
     """
     members: list[np.ndarray] = []
     shapes: list[Shape] = []

@@ -1,6 +1,7 @@
-"""Holds the predictions of the tasks that give a text one class."""
+"""A task whose model gives each example one class; a new one needs a reader, a model and its settings.
 
-from __future__ import annotations
+Shapes: B examples per batch, C classes.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,36 +9,97 @@ from typing import Any
 
 import numpy as np
 
+from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.formats.scores import accuracy
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifiedTexts:
+    """One text, or several that belong together, with a class."""
+
+    texts: tuple[list[str], ...]  # the words of each text
+    label: str  # the name of the class; empty if the texts are not annotated
+
 
 @dataclasses.dataclass(frozen=True)
 class ClassPrediction:
-    """The predicted class of a text.
+    """The predicted class."""
 
-    Attributes:
-      label: the name of the most probable class.
-      probabilities: the probability of each class by name.
-    """
-
-    label: str
-    probabilities: dict[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns both attributes, with probabilities rounded to six decimals."""
-        return {"label": self.label, "probabilities": {name: round(p, 6) for name, p in self.probabilities.items()}}
+    label: str  # the name of the most probable class
+    probabilities: dict[str, float]  # the probability of each class by name
 
     def __str__(self) -> str:
         return f"{self.label} ({self.probabilities[self.label]:.0%})"
 
 
-def class_predictions(probabilities: np.ndarray, number: int, classes: Sequence[str]) -> list[ClassPrediction]:
-    """Returns the predictions of the first rows of a batch.
+class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
+    """The part that all classification tasks have in common; the model predicts `probabilities` [B, C].
 
-    Args:
-      probabilities: [B, C].
-      number: the number of rows that are examples.
-      classes: the C names.
+    Attributes:
+      classes: the names of the C classes.
+      text_names: the name of each text.
     """
-    return [
-        ClassPrediction(classes[int(row.argmax())], dict(zip(classes, row.tolist(), strict=True)))
-        for row in probabilities[:number]
-    ]
+
+    metric = "accuracy"
+    averages = True
+    classes: tuple[str, ...]
+    text_names: tuple[str, ...] = ("sentence",)
+
+    def texts(self, example: ClassifiedTexts) -> tuple[Text, ...]:
+        """Returns the words of each text."""
+        return tuple([text] for text in example.texts)
+
+    def labels(self, train: Sequence[ClassifiedTexts], config: Any) -> Labels:
+        """Returns the names of the classes."""
+        return {"classes": list(self.classes)}
+
+    def arrays(self, examples: Sequence[ClassifiedTexts], number: int, shape: Shape, labels: Labels) -> Arrays:
+        """Returns `label` int32 [B]; 0 for examples that are not annotated."""
+        found = np.zeros(number, np.int32)
+        found[: len(examples)] = [labels["classes"].index(e.label) if e.label else 0 for e in examples]
+        return {"label": found}
+
+    def decode(
+        self, predictions: Arrays, examples: Sequence[ClassifiedTexts], labels: Labels, config: Any
+    ) -> list[ClassPrediction]:
+        """Returns the most probable class and the probabilities of all."""
+        classes: list[str] = labels["classes"]
+        return [
+            ClassPrediction(classes[int(row.argmax())], dict(zip(classes, row.tolist(), strict=True)))
+            for row in predictions["probabilities"][: len(examples)]
+        ]
+
+    def score(self, examples: Sequence[ClassifiedTexts], predictions: Sequence[ClassPrediction]) -> dict[str, float]:
+        """Returns the accuracy."""
+        return {"accuracy": accuracy([e.label for e in examples], [p.label for p in predictions])}
+
+    def write(self, examples: Sequence[ClassifiedTexts], predictions: Sequence[ClassPrediction]) -> str:
+        """Returns lines of gold label (if there is one), predicted label and each text, with tabs between."""
+        lines = []
+        for example, prediction in zip(examples, predictions, strict=True):
+            labels = [self.written(label) for label in (example.label, prediction.label) if label]
+            lines.append("\t".join([*labels, *map(" ".join, example.texts)]) + "\n")
+        return "".join(lines)
+
+    def written(self, label: str) -> str:
+        """Returns a label as files have it."""
+        return label
+
+    def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[ClassifiedTexts]:
+        """Returns the texts without a label."""
+        if not all(texts):
+            expected = " and ".join(f"a {name}" for name in self.text_names)
+            raise UserError(f"expected {expected} with words, got an empty one")
+        return [ClassifiedTexts(tuple(texts), "")]
+
+    def as_json(self, example: ClassifiedTexts, prediction: ClassPrediction) -> dict[str, Any]:
+        """Returns the words (`tokens`, or the name of each of several texts), `label` and `probabilities`."""
+        names = ("tokens",) if self.texts_per_example == 1 else self.text_names
+        probabilities = {name: round(p, 6) for name, p in prediction.probabilities.items()}
+        texts = dict(zip(names, example.texts, strict=True))
+        return {**texts, "label": prediction.label, "probabilities": probabilities}
+
+    def show(self, example: ClassifiedTexts, prediction: ClassPrediction) -> str:
+        """Returns the class, its probability and the texts."""
+        return f"{prediction}  {' | '.join(map(' '.join, example.texts))}"

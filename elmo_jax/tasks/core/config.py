@@ -4,13 +4,11 @@ Each task has a config class of its own, a `TaskConfig` whose `model` and `data`
 those of a biLM, experiments edit a `ConfigDict` of the same shape, and every key can be overridden on the command line.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
 from elmo_jax.errors import UserError
-from elmo_jax.settings import setting
+from elmo_jax.settings import fraction, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +42,7 @@ class ElmoConfig:
         "Whether the layers are normalised over the batch before they are mixed, as in the original; a prediction then"
         " depends on the other texts of its batch too.",
     )
-    dropout: float = setting(0.5, "The fraction of the units of each mix dropped in training.", least=0, below=1)
+    dropout: float = fraction(0.5, "The fraction of the units of each mix dropped in training.")
     vectors: Literal["cached", "computed"] = setting(
         "cached", "Whether the frozen layers are computed once and read from a file, or are computed in every step."
     )
@@ -52,6 +50,11 @@ class ElmoConfig:
         "float16", "The type of the numbers in that file; layers that are computed for a prediction are rounded to it."
     )
     cache: str = setting("", "The folder of that file; empty for the folder elmo/ in the run's folder.")
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The places where a mix of ELMo enters: `input`, `output` or both."""
+        return ("input", "output") if self.where == "both" else (self.where,)
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for layers that no biLM has."""
@@ -99,20 +102,10 @@ class CharactersConfig:
     initial: Literal["xavier", "narrow"] = setting(
         "xavier", "The initial embeddings: Xavier-uniform, or uniform within 0.05 as document-qa's."
     )
-    dropout: float = setting(
-        0.0, "The fraction of the embeddings' numbers dropped in training, below the filters.", least=0, below=1
-    )
+    dropout: float = fraction(0.0, "The fraction of the embeddings' numbers dropped in training, below the filters.")
     variant: Literal["masked", "allennlp"] = setting(
         "masked", "Whether windows of padding alone are left out, or take part as in AllenNLP."
     )
-
-    def check(self, where: str = "config") -> None:
-        """Raises `UserError` for a filter without width or number."""
-        for width, number in self.filters:
-            if width < 1 or number < 1:
-                raise UserError(
-                    f"{where}.filters: expected a width and a number of at least 1, got ({width}, {number})"
-                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +114,9 @@ class TaskOptimizerConfig:
 
     name: Literal["adam", "adadelta", "adagrad", "sgd"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(1e-3, "The learning rate.", above=0, most=1e3)
-    b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
-    b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
-    rho: float = setting(0.95, "Adadelta's decay rate.", least=0, below=1)
+    b1: float = fraction(0.9, "Adam's decay rate for the mean of the gradients.")
+    b2: float = fraction(0.999, "Adam's decay rate for the mean of the squared gradients.")
+    rho: float = fraction(0.95, "Adadelta's decay rate.")
     eps: float = setting(
         1e-8, "The constant that Adam, Adadelta or Adagrad adds to a denominator.", least=1e-30, most=1
     )
@@ -149,9 +142,7 @@ class TaskOptimizerConfig:
     plateau_patience: int = setting(
         0, "The number of evaluations without improvement that the schedule plateau tolerates.", least=0
     )
-    ema: float = setting(
-        0.0, "The decay rate of a moving average of all weights, used by evaluations; 0 for none.", least=0, below=1
-    )
+    ema: float = fraction(0.0, "The decay rate of a moving average of all weights, used by evaluations; 0 for none.")
 
 
 @dataclasses.dataclass(frozen=True)

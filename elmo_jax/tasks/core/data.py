@@ -1,22 +1,24 @@
-"""Turns the examples of a task into batches of arrays.
+"""Turns the examples of a task into batches of arrays, and predicts for all of them.
 
 Shapes: N examples, B examples per batch, R rows of a text in a batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, cast
+from typing import Any, Generic, Literal
 
+import jax
 import numpy as np
 
 from elmo_jax.data.batches import prefetched
 from elmo_jax.tasks.core.batches import Batch, Groups, make_groups, size_of
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.program import BatchArrays
-from elmo_jax.tasks.core.task import DocumentTask, Example, Labels, Shape, Task
+from elmo_jax.tasks.core.program import BatchArrays, Model, TaskProgram
+from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.task import Example, Prediction, Shape
 
 MOST_WORDS = 65_536  # of a batch with padding, where batches fit their examples
+
+Use = Literal["training", "evaluation", "prediction"]
 
 
 class TaskData(Generic[Example]):
@@ -25,46 +27,39 @@ class TaskData(Generic[Example]):
     Attributes:
       examples: the examples.
       groups: the examples in groups of similar length.
-      words: the number of words in all texts of the examples.
     """
 
     def __init__(
         self,
-        task: Task[Example, Any],
-        examples: Sequence[Example],
-        labels: Labels,
+        setup: TaskSetup[Example, Any],
         encoder: TextEncoder,
-        batch_size: int,
-        devices: int,
-        shapes: int,
+        examples: Sequence[Example],
         known: Sequence[Shape] = (),
-        max_sentences: int = 0,
-        fits: bool = False,
+        use: Use = "evaluation",
     ) -> None:
         """Groups the examples.
 
         Args:
-          task: the task.
-          examples: the examples of the split.
-          labels: see `Task.labels`.
+          setup: the task and the experiment.
           encoder: the encoder that makes the arrays of texts.
-          batch_size: the number of examples per batch.
-          devices: the number of devices that a batch is divided over; B is rounded up to a multiple of it.
-          shapes: the largest number of new groups; see `make_groups`.
+          examples: the examples of the split.
           known: the shapes that exist already; see `make_groups`.
-          max_sentences: the number of sentences above which windows of a document are read; 0 for no limit.
-          fits: whether a batch has no more places than its examples need, rounded up to a power of two, and examples
-            of one group only; long ones are in smaller batches. Otherwise all batches have B places.
+          use: in training, windows of documents above `max_sentences` are read; in prediction, batches fit their
+            examples.
         """
-        self._task, self.examples, self._labels, self._encoder = task, examples, labels, encoder
-        self._batch_size, self._devices, self._fits = batch_size, devices, fits
-        self._max_sentences = max_sentences
+        train = setup.config.train
+        self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples
+        self._batch_size, self._devices, self._fits = train.batch_size, setup.devices, use == "prediction"
+        self._max_sentences = train.max_sentences if use == "training" else 0
         sizes = [self._size(example) for example in examples]
-        self.groups: Groups = make_groups(sizes, shapes, known)
-        self.words = sum(len(row) for example in examples for text in task.texts(example) for row in text)
+        self.groups: Groups = make_groups(sizes, train.shapes, known)
 
     def epoch(self, rng: np.random.Generator | None) -> list[Batch]:
-        """Returns the batches of an epoch; see `Groups.epoch`."""
+        """Returns the batches of an epoch; see `Groups.epoch`.
+
+        Batches that fit have no more places than their examples need, rounded up to a power of two, and examples of one
+        group only; long ones are in smaller batches. All others have B places.
+        """
         if not self._fits:
             return self.groups.epoch(self._batch_size, rng)
         batches: list[Batch] = []
@@ -85,7 +80,7 @@ class TaskData(Generic[Example]):
         if not most or rest <= 0:
             return example
         first = 0 if draw is None else int(np.random.default_rng([*draw, number]).integers(rest + 1))
-        return cast("DocumentTask[Example, Any]", self._task).window(example, first, most)
+        return self._task.window(example, first, most)
 
     def arrays(self, batch: Batch, draw: Sequence[int] | None = None) -> BatchArrays:
         """Returns the arrays of a batch on the host; the numbers `draw`, such as seed and epoch, choose the windows."""
@@ -107,3 +102,18 @@ class TaskData(Generic[Example]):
     ) -> Iterator[tuple[Batch, BatchArrays]]:
         """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use."""
         return prefetched((batch, self.arrays(batch, draw)) for batch in batches)
+
+
+def predict(
+    setup: TaskSetup[Example, Prediction], program: TaskProgram, models: Sequence[Model], data: TaskData[Example]
+) -> list[Prediction]:
+    """Returns the predictions of all examples, in their order; the arrays of several models are averaged first."""
+    places: dict[int, Prediction] = {}
+    for batch, host in data.iterate(data.epoch(None)):
+        on_devices = program.place(host)
+        found = [jax.device_get(program.evaluate(params, on_devices, kept)[1]) for params, kept in models]
+        mean = found[0] if len(found) == 1 else jax.tree.map(lambda *each: np.mean(each, axis=0), *found)
+        chosen = [data.examples[number] for number in batch.examples]
+        decoded = setup.task.decode(mean, chosen, setup.labels, setup.config)
+        places |= dict(zip(batch.examples, decoded, strict=True))
+    return [places[number] for number in range(len(data.examples))]

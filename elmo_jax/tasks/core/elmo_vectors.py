@@ -4,8 +4,6 @@ Shapes: N sentences, T words of a sentence, P dimension of the biLM's projection
 numbers per word. The S numbers are the token vector once, and then the forward and the backward output of each layer.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -50,7 +48,7 @@ class LayersFile:
         return tuple(sentence) in self._starts
 
 
-class Layers:
+class StoredLayers:
     """The stored layers of the sentences of several files."""
 
     def __init__(self, files: Sequence[LayersFile]) -> None:
@@ -88,14 +86,8 @@ def packed(layers: np.ndarray) -> np.ndarray:
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> LayersFile:
     """Opens the file with the layers of some sentences, and computes them first if there is no such file.
 
-    The name of a file depends on the biLM, the type of the numbers and the sentences, so a file is never taken for
-    another one.
-
-    Args:
-      folder: the folder of the files.
-      bilm: the frozen biLM, which reads every sentence from a zero state.
-      sentences: the sentences of the task; a sentence that occurs several times is embedded once.
-      dtype: "float16" or "float32".
+    A file's name depends on the biLM, which reads every sentence from a zero state, the type of the numbers ("float16"
+    or "float32") and the distinct sentences, so a file is never taken for another one.
 
     Raises:
       UserError: the file cannot be written or is incomplete, or a number is too large for float16.

@@ -1,10 +1,8 @@
-"""Computes the vectors that a task model reads for words: word vectors, characters and ELMo, joined.
+"""The vectors that a task model reads for words: word vectors, characters and ELMo, joined.
 
 Shapes: R rows, T words of the longest row, W characters, V words with a vector, D numbers per word vector, S stored
 numbers of the layers per word, L LSTM layers and P projection of the biLM.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,18 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.config import ModelConfig
-from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.flax import character_ids
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.model.elmo import ELMo
+from elmo_jax.model.scalar_mix import LayerNorm, Layers
 from elmo_jax.model.sentences import sentence_layers
-from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig
-from elmo_jax.tasks.core.elmo_vectors import Layers as StoredLayers
-from elmo_jax.tasks.core.elmo_vectors import packed, stored_size, unpacked
+from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, packed, stored_size, unpacked
 from elmo_jax.tasks.core.model_types import Embedded
-from elmo_jax.tasks.core.vocabulary import Vocabulary
+from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.layers.char_cnn import CharCNN
-from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.types import Tree
 
 Arrays = dict[str, np.ndarray]
 
@@ -35,33 +33,19 @@ Arrays = dict[str, np.ndarray]
 class TextEncoder:
     """Makes the arrays of a text's rows on the host."""
 
-    def __init__(
-        self,
-        config: TaskConfig,
-        vocabulary: Vocabulary,
-        bilm: EmbeddingBiLM | None,
-        layers: StoredLayers | None,
-        embeds: bool = False,
-    ) -> None:
-        """Keeps the tables in which words are looked up.
+    def __init__(self, setup: TaskSetup[Any, Any], layers: StoredLayers | None = None, embeds: bool = False) -> None:
+        """Keeps what the arrays are made from.
 
         Args:
-          config: the experiment.
-          vocabulary: the words and characters that have vectors.
-          bilm: the frozen biLM; None if the experiment has none.
+          setup: the task and the experiment.
           layers: the stored layers of the biLM; None if each step or this object computes them.
           embeds: whether this object computes the layers, by `bilm.embed`, which reads long texts in windows.
         """
-        self._config, self._vocabulary, self._bilm, self._layers = config, vocabulary, bilm, layers
-        self._embeds = embeds
+        self._config, self._vocabulary, self._bilm = setup.config, setup.vocabulary, setup.bilm
+        self._layers, self._embeds = layers, embeds
 
     def __call__(self, rows: Sequence[Sequence[str]], number: int, length: int) -> Arrays:
-        """Returns the arrays of some rows.
-
-        Args:
-          rows: at most `number` rows of at most `length` words each; the others are empty.
-          number: R.
-          length: T.
+        """Returns the arrays of at most `number` = R rows of at most `length` = T words each; the others are empty.
 
         Returns:
           `mask` bool [R, T], true on words; `words` int32 [R, T] if words have vectors; `characters` int32 [R, T, W] if
@@ -78,26 +62,25 @@ class TextEncoder:
                 arrays["words"][row, : len(words)] = [self._vocabulary.word_id(word) for word in words]
         if self._config.characters.filters:
             arrays["characters"] = self._characters(rows, number, length)
-        if self._layers is not None and self._bilm is not None:
-            stored = np.zeros((number, length, stored_size(self._bilm.config)), self._config.elmo.dtype)
+        if self._bilm is None:
+            return arrays
+        if self._layers is not None or self._embeds:
+            # Layers that are computed here are rounded as those that a training has read from a file.
+            dtype = self._config.elmo.dtype if self._config.elmo.vectors == "cached" else "float32"
+            arrays["layers"] = np.zeros((number, length, stored_size(self._bilm.config)), dtype)
+            if self._layers is not None:
+                found = [self._layers[words] if words else () for words in rows]
+            else:
+                layers = self._bilm.embed(rows)[0]  # [R, L+1, T, 2P]
+                found = [packed(layers[row, :, : len(words)]) for row, words in enumerate(rows)]
             for row, words in enumerate(rows):
                 if words:
-                    stored[row, : len(words)] = self._layers[words]
-            arrays["layers"] = stored
-        elif self._bilm is not None and self._embeds:
-            stored = np.zeros((number, length, stored_size(self._bilm.config)), np.float32)
-            layers, _, _ = self._bilm.embed(rows)
-            for row, words in enumerate(rows):
-                stored[row, : len(words)] = packed(layers[row, :, : len(words)])
-            # A training with stored layers has read them in this type.
-            arrays["layers"] = (
-                stored.astype(self._config.elmo.dtype) if self._config.elmo.vectors == "cached" else stored
-            )
-        elif self._bilm is not None:
+                    arrays["layers"][row, : len(words)] = found[row]
+        else:
             padded = [*rows, *([()] * (number - len(rows)))]
-            found = character_ids(padded, self._bilm.config.char_cnn.max_characters)
-            arrays["spelling"] = np.zeros((number, length, found.shape[2]), np.int32)
-            arrays["spelling"][:, : found.shape[1]] = found
+            ids = character_ids(padded, self._bilm.config.char_cnn.max_characters)
+            arrays["spelling"] = np.zeros((number, length, ids.shape[2]), np.int32)
+            arrays["spelling"][:, : ids.shape[1]] = ids
         return arrays
 
     def _characters(self, rows: Sequence[Sequence[str]], number: int, length: int) -> np.ndarray:
@@ -116,119 +99,76 @@ class TextEncoder:
         return found
 
 
-@dataclasses.dataclass(frozen=True)
-class InputSettings:
-    """The settings that `Inputs` is built from.
-
-    Attributes:
-      word_rows: the number of rows of the table of word vectors.
-      word_dim: the dimension of a word vector; 0 means no word vectors.
-      words_trainable: whether the table is a parameter; otherwise it is given in the collection `constants`.
-      character_rows: the number of rows of the table of character vectors.
-      characters: the settings of the character CNN, which has no filters if there is none.
-      bilm: the architecture of the biLM; None if there is none.
-      elmo: how the biLM enters the task model.
-    """
-
-    word_rows: int
-    word_dim: int
-    words_trainable: bool
-    character_rows: int
-    characters: CharactersConfig
-    bilm: ModelConfig | None
-    elmo: ElmoConfig
-
-    @property
-    def has_input(self) -> bool:
-        """Whether ELMo enters at the input of the task's RNN."""
-        return self.bilm is not None and self.elmo.where in ("input", "both")
-
-    @property
-    def has_output(self) -> bool:
-        """Whether ELMo enters at the output of the task's RNN."""
-        return self.bilm is not None and self.elmo.where in ("output", "both")
-
-
-class ElmoMix(nn.Module):
-    """Combines the frozen layers to one vector per word: a mix, one scaled layer, or the unscaled token layer."""
-
-    settings: ElmoConfig
-
-    @nn.compact
-    def __call__(self, layers: jax.Array, mask: jax.Array, *, deterministic: bool) -> tuple[jax.Array, jax.Array]:
-        """Maps [R, L+1, T, 2P] to [R, T, 2P] or, for the token layer, [R, T, P].
-
-        Also returns the sum of the squares of the mix's raw weights, [].
-        """
-        choice, norm = self.settings.layers, LayerNorm.WITHOUT_MARKS if self.settings.layer_norm else LayerNorm.NONE
-        squares = jnp.zeros(())
-        if choice == "token":
-            mixed = layers[:, 0, :, : layers.shape[-1] // 2] * mask[..., None]
-        elif choice == "all":
-            mixed, squares = ScalarMix(Layers.ALL, norm, name="mix")(layers, mask)
-        else:
-            number = layers.shape[1] - 1 if choice == "top" else int(choice)
-            mixed, _ = ScalarMix(Layers.TOP, name="mix")(layers[:, number : number + 1], mask)
-        return Dropout(self.settings.dropout)(mixed, deterministic=deterministic), squares
-
-
 class Inputs(nn.Module):
     """Maps the arrays of a text to `Embedded`; all texts of a task share its parameters."""
 
-    settings: InputSettings
+    config: TaskConfig  # the experiment
+    bilm: ModelConfig | None  # the architecture of the biLM; None if there is none
+    word_rows: int = 0  # the number of rows of the table of word vectors
+    word_dim: int = 0  # D; 0 means no word vectors
+    character_rows: int = 0  # the number of rows of the table of character vectors
 
     def setup(self) -> None:
         """Declares the word table, the character CNN and the mixes."""
-        settings = self.settings
-        if settings.word_dim:
-            shape = (settings.word_rows, settings.word_dim)
-            if settings.words_trainable:
+        if self.word_dim:
+            shape = (self.word_rows, self.word_dim)
+            if self.config.word_vectors.trainable:
                 self.table = self.param("words", nn.initializers.zeros_init(), shape)
             else:
                 self.table = self.variable("constants", "words", jnp.zeros, shape).value
-        if settings.characters.filters:
-            characters = settings.characters
-            self.char_cnn = CharCNN(
-                settings.character_rows,
-                characters.embedding_dim,
-                characters.filters,
-                max(characters.max_characters, *(width for width, _ in characters.filters)),
-                "independent" if characters.variant == "masked" else "allennlp",
-                characters.initial,
-                characters.dropout,
-            )
-        if settings.has_input:
-            self.input_mix = ElmoMix(settings.elmo)
-        if settings.has_output:
-            self.output_mix = ElmoMix(settings.elmo)
+        characters, elmo = self.config.characters, self.config.elmo
+        if characters.filters:
+            self.char_cnn = CharCNN(self.character_rows, characters)
+        if self.bilm is None:
+            return
+        if elmo.layers == "token":
+            self.drop = Dropout(elmo.dropout)
+            return
+        lstm = dataclasses.replace(self.bilm.lstm, layers=self._used_layers - 1)
+        self.elmo = ELMo(
+            dataclasses.replace(self.bilm, lstm=lstm),
+            num_mixes=len(elmo.places),
+            layers=Layers.ALL if elmo.layers == "all" else Layers.TOP,
+            layer_norm=LayerNorm.WITHOUT_MARKS if elmo.layer_norm else LayerNorm.NONE,
+            dropout=elmo.dropout,
+            regularization=elmo.regularization,
+        )
+
+    @property
+    def _used_layers(self) -> int:
+        """The number of layers that the mixes read: those up to the one that is used, or all."""
+        assert self.bilm is not None
+        choice = self.config.elmo.layers
+        return 1 + (int(choice) if choice.isdecimal() else self.bilm.lstm.layers)
 
     def __call__(self, text: Mapping[str, jax.Array], *, deterministic: bool) -> tuple[Embedded, jax.Array]:
         """Returns the vectors of a text, and the penalty [] of the mixes: their squares times `regularization`."""
-        settings, mask = self.settings, text["mask"]
+        mask = text["mask"]
         words: list[jax.Array] = []
-        if settings.word_dim:
+        if self.word_dim:
             words.append(self.table[text["words"]] * mask[..., None])  # [R, T, D]
-        if settings.characters.filters:
+        if self.config.characters.filters:
             found = self.char_cnn(text["characters"], deterministic=deterministic)
             words.append(found * mask[..., None])
+        mixes: dict[str, jax.Array] = {}
+        penalty = jnp.zeros(())
+        if self.bilm is not None:
+            mixes, penalty = self._mixes(self._layers(text, self.bilm), mask, deterministic)
+        vectors = [*words, mixes["input"]] if "input" in mixes else words
         joined = jnp.concatenate(words, axis=-1) if words else None
-        vectors, output, squares = list(words), None, jnp.zeros(())
-        if settings.bilm is not None:
-            layers = self._layers(text)
-            if settings.has_input:
-                mixed, found = self.input_mix(layers, mask, deterministic=deterministic)
-                vectors.append(mixed)
-                squares += found
-            if settings.has_output:
-                output, found = self.output_mix(layers, mask, deterministic=deterministic)
-                squares += found
-        embedded = Embedded(jnp.concatenate(vectors, axis=-1), mask, output, joined)
-        return embedded, settings.elmo.regularization * squares
+        return Embedded(jnp.concatenate(vectors, axis=-1), mask, mixes.get("output"), joined), penalty
 
-    def _layers(self, text: Mapping[str, jax.Array]) -> jax.Array:
+    def _mixes(self, layers: jax.Array, mask: jax.Array, deterministic: bool) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Maps layers [R, L+1, T, 2P] to the mix of each place, [R, T, 2P] or, of the token layer, [R, T, P]."""
+        places = self.config.elmo.places
+        if self.config.elmo.layers == "token":
+            token = layers[:, 0, :, : layers.shape[-1] // 2] * mask[..., None]
+            return {place: self.drop(token, deterministic=deterministic) for place in places}, jnp.zeros(())
+        found = self.elmo.mix(layers[:, : self._used_layers], mask, deterministic=deterministic)
+        return dict(zip(places, found.mixes, strict=True)), found.penalty
+
+    def _layers(self, text: Mapping[str, jax.Array], bilm: ModelConfig) -> jax.Array:
         """Returns the frozen layers [R, L+1, T, 2P], through which no gradient flows."""
-        bilm = self.settings.bilm
-        assert bilm is not None
         if "layers" in text:
             return jax.lax.stop_gradient(unpacked(text["layers"], bilm.lstm.projection))
         if self.is_initializing():  # the parameters of the task do not depend on the biLM
@@ -237,3 +177,15 @@ class Inputs(nn.Module):
         tree: Any = self.get_variable("constants", "bilm")
         layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"])
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]
+
+
+def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
+    """Returns the softmaxed `weights` and the `scale` of the mixes `input` and `output`, as far as they exist."""
+    found = {}
+    for number, place in enumerate(config.elmo.places):
+        mix = params.get("inputs", {}).get("elmo", {}).get(f"mix_{number}")
+        if mix is not None:
+            weights = np.asarray(mix.get("weights", np.zeros(0)), np.float64)
+            shares = np.exp(weights - weights.max(initial=0)) if len(weights) else weights
+            found[place] = {"weights": (shares / max(shares.sum(), 1e-300)).tolist(), "scale": float(mix["gamma"])}
+    return found

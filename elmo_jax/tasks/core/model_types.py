@@ -4,8 +4,6 @@ Shapes: B rows, T words of the longest row, D numbers of input per word, E numbe
 input per word without ELMo.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import flax.struct
@@ -14,28 +12,19 @@ import jax
 
 @flax.struct.dataclass
 class Embedded:
-    """The words of a text as vectors.
+    """The words of a text as vectors."""
 
-    Attributes:
-      vectors: [B, T, D], the input of the task's lowest layer: word vectors, characters and ELMo, concatenated.
-      mask: [B, T], true on words; rows are padded at their end.
-      output: [B, T, E], the ELMo mix that is joined to the output of the task's RNN; None if there is none.
-      words: [B, T, W], `vectors` without ELMo; None if there is nothing else.
-    """
-
+    # [B, T, D], the input of the task's lowest layer: word vectors, characters and ELMo, concatenated
     vectors: jax.Array
-    mask: jax.Array
+    mask: jax.Array  # [B, T], true on words; rows are padded at their end
+    # [B, T, E], the ELMo mix that is joined to the output of the task's RNN; None if there is none
     output: jax.Array | None = None
-    words: jax.Array | None = None
+    words: jax.Array | None = None  # [B, T, W], `vectors` without ELMo; None if there is nothing else
 
 
 class TaskOutput(NamedTuple):
-    """The output of a task model.
+    """The output of a task model."""
 
-    Attributes:
-      loss: [], the loss of the batch without the penalty of the ELMo mixes.
-      predictions: arrays whose first axis is B, from which the host makes the predictions of the examples.
-    """
-
-    loss: jax.Array
+    loss: jax.Array  # [], the loss of the batch without the penalty of the ELMo mixes
+    # arrays whose first axis is B, from which the host makes the predictions of the examples
     predictions: dict[str, jax.Array]

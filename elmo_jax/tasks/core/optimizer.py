@@ -1,7 +1,5 @@
 """Updates a task's parameters: Optax rules, clipping, learning rate schedules and the moving average of the weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +55,7 @@ def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: S
       config: the settings of the optimizer.
       step: the number of updates made before this one.
       steps: the number of updates of the whole training.
-      metrics: the dev metrics of the evaluations so far, oldest first; see `History`.
+      metrics: the dev metrics of the evaluations so far, oldest first; see `Evaluations`.
     """
     return config.learning_rate * _factor(config, step, steps, metrics)
 
@@ -95,12 +93,7 @@ def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> fl
 
 
 def weight_penalty(params: Tree, factor: float) -> jax.Array:
-    """Returns the factor times the sum of the squares of all kernels, not of biases, states and embeddings.
-
-    Args:
-      params: the parameters of a task.
-      factor: the factor.
-    """
+    """Returns the factor times the sum of the squares of all kernels, not of biases, states and embeddings."""
     total = jnp.zeros(())
     if factor:
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):

@@ -13,126 +13,134 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from etils import epath
+from jax.sharding import NamedSharding
 
+from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.mesh import REPLICATED, ROWS
-from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.inputs import Inputs, InputSettings
+from elmo_jax.embedding.bilm import frozen_tree
+from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.inputs import Inputs
+from elmo_jax.tasks.core.model_types import TaskOutput
 from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, weight_penalty
+from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.types import Tree
 
 Arrays = Mapping[str, Any]
+Model = tuple[Tree, Tree]  # the parameters and the constants of one seed
 
 
 @flax.struct.dataclass
 class BatchArrays:
-    """The input of a task model.
+    """The input of a task model."""
 
-    Attributes:
-      texts: the arrays of each text, as `TextEncoder` makes them.
-      arrays: the other arrays, as `Task.arrays` makes them.
-    """
+    texts: tuple[Arrays, ...]  # the arrays of each text, as `TextEncoder` makes them
+    arrays: Arrays  # the other arrays, as `Task.arrays` makes them
 
-    texts: tuple[Arrays, ...]
-    arrays: Arrays
+
+@flax.struct.dataclass
+class Interval:
+    """What was measured since the last evaluation."""
+
+    loss: jax.Array  # float32, the sum of the losses of the steps
+    steps: jax.Array  # int32, their number
+    words: jax.Array  # int32, the number of words trained on
+    seconds: jax.Array  # float32, the time spent on training; up to date in a checkpoint
+
+    @classmethod
+    def empty(cls) -> Interval:
+        """Returns an interval without steps."""
+        return cls(*(jnp.zeros((), kind) for kind in (jnp.float32, jnp.int32, jnp.int32, jnp.float32)))
 
 
 @flax.struct.dataclass
 class TaskState:
-    """The state of a training, from which it can be resumed.
+    """The state of a training, from which it can be resumed."""
 
-    Attributes:
-      step: the number of updates made.
-      epoch: the epoch of the next update, from 0.
-      batch: the number of the next update's batch in that epoch, from 0.
-      params: the parameters of the task, without those of the frozen biLM.
-      optimizer: the state of the optimizer.
-      average: the moving average of the parameters; an empty dict if there is none.
-    """
-
-    step: jax.Array
-    epoch: jax.Array
-    batch: jax.Array
-    params: Tree
-    optimizer: Any
-    average: Tree
+    step: jax.Array  # the number of updates made
+    epoch: jax.Array  # the epoch of the next update, from 0
+    batch: jax.Array  # the number of the next update's batch in that epoch, from 0
+    params: Tree  # the parameters of the task, without those of the frozen biLM
+    optimizer: Any  # the state of the optimizer
+    average: Tree  # the moving average of the parameters; an empty dict if there is none
+    interval: Interval  # the measurements since the last evaluation
 
 
 class TaskModule(nn.Module):
     """Joins the inputs of a task and its model."""
 
-    settings: InputSettings
+    inputs: Inputs
     model: nn.Module
 
     @nn.compact
-    def __call__(self, batch: BatchArrays, *, deterministic: bool) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-        """Returns the loss of the batch, the penalty of the ELMo mixes, and the predictions."""
-        inputs = Inputs(self.settings, name="inputs")
-        embedded, penalties = zip(*(inputs(text, deterministic=deterministic) for text in batch.texts), strict=True)
-        output = self.model(*embedded, batch.arrays, deterministic=deterministic)
-        return output.loss, penalties[0], output.predictions
+    def __call__(self, batch: BatchArrays, *, deterministic: bool) -> tuple[TaskOutput, jax.Array]:
+        """Returns the output of the model, and the penalty of the ELMo mixes."""
+        embedded, penalties = zip(
+            *(self.inputs(text, deterministic=deterministic) for text in batch.texts), strict=True
+        )
+        return self.model(*embedded, batch.arrays, deterministic=deterministic), penalties[0]
 
 
 class TaskProgram:
     """The training step and the evaluation of one task, compiled once per shape for all seeds."""
 
-    def __init__(self, config: TaskConfig, settings: InputSettings, model: nn.Module, mesh: Mesh, divide: bool) -> None:
-        """Prepares both functions, which are compiled when they are first called.
-
-        Args:
-          config: the experiment.
-          settings: the settings of the inputs.
-          model: the model of the task.
-          mesh: the devices.
-          divide: whether a batch's arrays are divided over the devices along their first axis.
-        """
-        self._config, self._settings, self.mesh = config, settings, mesh
-        self._module = TaskModule(settings, model)
-        self._optimizer = make_optimizer(config.train.optimizer)
-        self._placement = NamedSharding(mesh, ROWS if divide else REPLICATED)
-        self._everywhere = NamedSharding(mesh, REPLICATED)
+    def __init__(self, setup: TaskSetup[Any, Any]) -> None:
+        """Prepares both functions, which are compiled when they are first called."""
+        self._setup, self._settings = setup, setup.config.train.optimizer
+        words, bilm = setup.vocabulary, setup.bilm.config if setup.bilm else None
+        rows, dim = words.word_rows, setup.table.vectors.shape[1]
+        inputs = Inputs(setup.config, bilm, rows, dim, words.character_rows)
+        self._module = TaskModule(inputs, setup.task.module(setup.config, setup.labels))
+        self._optimizer = make_optimizer(self._settings)
+        self._placement = NamedSharding(setup.mesh, ROWS if setup.task.rows_are_examples else REPLICATED)
+        self._everywhere = NamedSharding(setup.mesh, REPLICATED)
         self.train_step = jax.jit(self._train_step, donate_argnums=0)
         self.evaluate = jax.jit(self._evaluate)
 
-    def constants(self, words: np.ndarray | None, bilm: Tree | None) -> Tree:
-        """Returns the arrays that are not trained, on the devices.
-
-        Args:
-          words: the frozen word vectors; None if there are none.
-          bilm: the parameters of the biLM if each step computes its layers, else None.
-        """
+    def constants(self, seed: int, layers_are_given: bool) -> Tree:
+        """Returns the arrays that are not trained, on the devices: frozen word vectors, and the biLM if it is run."""
         found: Tree = {}
-        if words is not None:
-            found["words"] = words
-        if bilm is not None:
-            found["bilm"] = bilm
-        return jax.device_put({"inputs": found}, self._everywhere) if found else {}
+        setup = self._setup
+        if not setup.config.word_vectors.trainable and setup.table.vectors.shape[1]:
+            found["words"] = setup.table.first_vectors(seed)
+        if setup.bilm is not None and not layers_are_given:
+            found["bilm"] = frozen_tree(setup.bilm)
+        return self.replicated({"inputs": found}) if found else {}
+
+    def load(self, workdir: epath.Path, seed: int, layers_are_given: bool) -> Model:
+        """Returns the model of a seed whose training has ended."""
+        folder = workdir / f"seed_{seed}"
+        step = (read_result(folder) or {})["step"]
+        params, _ = Checkpoints(folder / "checkpoints").restore_params(
+            step, "average" if self._settings.ema else "params"
+        )
+        return self.replicated(params), self.constants(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
         """Returns a tree of arrays with a copy on every device, as the parameters of a training have it."""
         return jax.device_put(tree, self._everywhere)
 
-    def first_state(self, seed: int, batch: BatchArrays, words: np.ndarray | None) -> TaskState:
-        """Returns the state before the first update.
-
-        Args:
-          seed: the random seed for the initial parameters.
-          batch: any batch, of which only the shapes matter.
-          words: the initial word vectors if they are trained, else None.
-        """
+    def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
+        """Returns the state before the first update; of the batch only the shapes matter."""
+        table, trainable = self._setup.table, self._setup.config.word_vectors.trainable
+        words = table.first_vectors(seed) if trainable and table.vectors.shape[1] else None
 
         def start(key: jax.Array, batch: BatchArrays, words: jax.Array | None) -> TaskState:
             params = self._module.init({"params": key}, batch, deterministic=True)["params"]
             if words is not None:
                 params = {**params, "inputs": {**params["inputs"], "words": words}}
-            average = jax.tree.map(jnp.copy, params) if self._config.train.optimizer.ema else {}
-            step, epoch, place = (jnp.zeros((), jnp.int32) for _ in range(3))
-            return TaskState(step, epoch, place, params, self._optimizer.init(params), average)
+            return TaskState(
+                step=jnp.zeros((), jnp.int32),
+                epoch=jnp.zeros((), jnp.int32),
+                batch=jnp.zeros((), jnp.int32),
+                params=params,
+                optimizer=self._optimizer.init(params),
+                average=jax.tree.map(jnp.copy, params) if self._settings.ema else {},
+                interval=Interval.empty(),
+            )
 
-        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(
-            jax.random.key(seed, impl="threefry2x32"), batch, words
-        )
+        key = jax.random.key(seed, impl="threefry2x32")
+        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(key, batch, words)
         return state
 
     def place(self, batch: BatchArrays) -> BatchArrays:
@@ -141,39 +149,46 @@ class TaskProgram:
 
     def _apply(
         self, params: Tree, batch: BatchArrays, constants: Tree, key: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+    ) -> tuple[TaskOutput, jax.Array]:
         """Applies the module, with dropout if a key is given."""
         variables = {"params": params, "constants": constants} if constants else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
-        loss, penalty, predictions = found
-        return loss, penalty, predictions
+        output, penalty = found
+        return output, penalty
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
-    ) -> tuple[TaskState, jax.Array]:
-        """Makes one update; also returns the loss without the penalties of the mixes and of `weight_decay`."""
-        settings = self._config.train.optimizer
+    ) -> TaskState:
+        """Makes one update; the loss that is recorded lacks the penalties of the mixes and of `weight_decay`."""
+        settings, interval = self._settings, state.interval
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
-            found, penalty, _ = self._apply(params, batch, constants, key)
-            return found + penalty + weight_penalty(params, settings.weight_decay), found
+            output, penalty = self._apply(params, batch, constants, key)
+            return output.loss + penalty + weight_penalty(params, settings.weight_decay), output.loss
 
         gradient, found = jax.grad(loss, has_aux=True)(state.params)
         updates, optimizer = self._optimizer.update(gradient, state.optimizer, state.params)
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
-        average = averaged(state.average, params, settings.ema) if settings.ema else {}
-        new = dataclasses.replace(
-            state, step=state.step + 1, params=params, optimizer=optimizer, average=average, batch=state.batch + 1
+        words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
+        return dataclasses.replace(
+            state,
+            step=state.step + 1,
+            batch=state.batch + 1,
+            params=params,
+            optimizer=optimizer,
+            average=averaged(state.average, params, settings.ema) if settings.ema else {},
+            interval=dataclasses.replace(
+                interval, loss=interval.loss + found, steps=interval.steps + 1, words=interval.words + words
+            ),
         )
-        return new, found
 
     def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns the loss and the predictions of a batch, without dropout."""
-        loss, _, predictions = self._apply(params, batch, constants, None)
-        return loss, predictions
+        output, _ = self._apply(params, batch, constants, None)
+        return output.loss, output.predictions
 
     def evaluated(self, state: TaskState) -> Tree:
         """Returns the parameters that evaluations use: the moving average if there is one."""
-        return state.average if self._config.train.optimizer.ema else state.params
+        return state.average if self._settings.ema else state.params

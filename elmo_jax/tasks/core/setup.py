@@ -1,12 +1,8 @@
-"""Chooses the examples of a task's training, opens its biLM and builds its program.
+"""What a task's training and the use of a trained task have in common, and how it is made from an experiment."""
 
-Training and the use of a trained task share these steps.
-"""
-
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Generic
 
 import jax
 import numpy as np
@@ -17,14 +13,38 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core import elmo_vectors, vocabulary
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.elmo_vectors import Layers
-from elmo_jax.tasks.core.inputs import InputSettings
-from elmo_jax.tasks.core.program import TaskProgram
-from elmo_jax.tasks.core.task import Labels, Shape, Task, report
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers
+from elmo_jax.tasks.core.task import Example, Labels, Prediction, Shape, Task, report
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 
 SPLITS = ("train", "dev", "test")
 _ORDER_SEED = 0  # the seed of the order in which training examples enter the shares
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSetup(Generic[Example, Prediction]):
+    """What the inputs, the batches and the programs of a task are made from."""
+
+    task: Task[Example, Prediction]  # the task
+    config: TaskConfig  # the experiment, of the task's own class
+    labels: Labels  # the result of `Task.labels`
+    vocabulary: Vocabulary  # the words and characters that have vectors
+    table: WordTable  # the initial word vectors
+    bilm: EmbeddingBiLM | None  # the frozen biLM; None if the experiment has none
+    mesh: jax.sharding.Mesh  # the devices
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that a batch is divided over."""
+        return self.mesh.size if self.task.rows_are_examples else 1
+
+    def save(self, workdir: epath.Path, shapes: Sequence[Shape]) -> None:
+        """Writes what `load_task` reads: the labels, the vocabulary, the word vectors and the shapes of the batches."""
+        inputs = {"labels": self.labels, "vocabulary": self.vocabulary.as_dict(), "shapes": shapes}
+        files.write_sealed_json(workdir / "inputs.json", inputs)
+        table = self.table
+        with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
+            np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)
 
 
 def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
@@ -82,50 +102,11 @@ def words_of(task: Task[Any, Any], config: TaskConfig, splits: dict[str, list[An
     return vocabulary.build(train, others, config.word_vectors, config.characters)
 
 
-def layers_of(
-    task: Task[Any, Any],
-    config: TaskConfig,
-    bilm: EmbeddingBiLM | None,
-    splits: dict[str, list[Any]],
-    workdir: epath.Path,
-) -> Layers | None:
+def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> StoredLayers | None:
     """Returns the frozen layers of all examples, in one file per split; None if each step computes them."""
-    if bilm is None or config.elmo.vectors == "computed":
+    elmo, bilm = setup.config.elmo, setup.bilm
+    if bilm is None or elmo.vectors == "computed":
         return None
-    folder = files.local(config.elmo.cache or workdir / "elmo")
-    dtype = config.elmo.dtype
-    return Layers(
-        [elmo_vectors.make(folder, bilm, rows_of(task, splits[name]), dtype) for name in SPLITS if splits[name]]
-    )
-
-
-def make_program(
-    task: Task[Any, Any],
-    config: TaskConfig,
-    labels: Labels,
-    words: Vocabulary,
-    table: WordTable,
-    bilm: EmbeddingBiLM | None,
-    mesh: jax.sharding.Mesh,
-) -> TaskProgram:
-    """Returns the training step and the evaluation of a task."""
-    settings = InputSettings(
-        word_rows=words.word_rows,
-        word_dim=table.vectors.shape[1],
-        words_trainable=config.word_vectors.trainable,
-        character_rows=words.character_rows,
-        characters=config.characters,
-        bilm=bilm.config if bilm else None,
-        elmo=config.elmo,
-    )
-    return TaskProgram(config, settings, task.module(config, labels), mesh, task.rows_are_examples)
-
-
-def save_inputs(
-    workdir: epath.Path, labels: Labels, words: Vocabulary, table: WordTable, shapes: Sequence[Shape]
-) -> None:
-    """Writes the labels, the vocabulary, the shapes of the training batches (`inputs.json`) and the word vectors."""
-    inputs = {"labels": labels, "vocabulary": words.as_dict(), "shapes": shapes}
-    files.write_sealed_json(workdir / "inputs.json", inputs)
-    with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
-        np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)
+    folder = files.local(elmo.cache or workdir / "elmo")
+    rows = [rows_of(setup.task, splits[name]) for name in SPLITS if splits[name]]
+    return StoredLayers([elmo_vectors.make(folder, bilm, part, elmo.dtype) for part in rows])

@@ -1,49 +1,108 @@
-"""Converts tags of words to numbers and to lines of a file, for the tasks that tag words.
+"""A task whose model gives each word a tag; a new one needs a reader, a model and its settings.
 
-Shapes: B examples per batch, T words of the longest example.
+Shapes: B examples per batch, T words of the longest example, N tags.
 """
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.formats.scores import tag_accuracy
+from elmo_jax.tasks.formats.tags import Span
 
-def tag_set(sentences: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the tags of some sentences in alphabetical order; the place of a tag in the list is its number."""
-    return sorted({tag for tags in sentences for tag in tags})
+Tags = list[str]  # a prediction: one tag per word
 
 
-def tag_ids(sentences: Sequence[Sequence[str]], number: int, length: int, tags: Sequence[str]) -> np.ndarray:
-    """Returns the numbers of the gold tags, int32 [B, T].
+@dataclasses.dataclass(frozen=True)
+class TaggedSentence:
+    """A sentence with tags."""
 
-    Args:
-      sentences: the gold tags of at most `number` sentences; those of a sentence without annotation are empty.
-      number: B.
-      length: T.
-      tags: all tags, in the order of their numbers. A gold tag that is not among them, which only happens outside of
-        the training examples, gets the number 0. This affects the loss alone, since scores compare the tags themselves.
+    tokens: list[str]  # the words
+    tags: list[str]  # one tag per word; empty if the sentence is not annotated
+
+
+Sentence = TypeVar("Sentence", bound=TaggedSentence)
+
+
+class TaggingTask(Task[Sentence, Tags]):
+    """The part that all tagging tasks have in common.
+
+    The model predicts `probabilities` [B, T, N] if the task `averages`, and otherwise `tags` int [B, T]. Methods that
+    are not redefined here report the accuracy over words, and write and show one tag per word.
     """
-    numbers = {tag: i for i, tag in enumerate(tags)}
-    found = np.zeros((number, length), np.int32)
-    for row, sentence in enumerate(sentences):
-        found[row, : len(sentence)] = [numbers.get(tag, 0) for tag in sentence]
-    return found
+
+    metric = "accuracy"
+
+    def texts(self, example: Sentence) -> tuple[Text, ...]:
+        """Returns the words."""
+        return ([example.tokens],)
+
+    def labels(self, train: Sequence[Sentence], config: Any) -> Labels:
+        """Returns the tags of the training examples in alphabetical order."""
+        return {"tags": sorted({tag for example in train for tag in example.tags})}
+
+    def arrays(self, examples: Sequence[Sentence], number: int, shape: Shape, labels: Labels) -> Arrays:
+        """Returns `tags` int32 [B, T].
+
+        A gold tag that is not in `labels`, which only happens outside of the training examples, gets the number 0. This
+        affects the loss alone, since scores compare the tags themselves.
+        """
+        numbers = {tag: i for i, tag in enumerate(labels["tags"])}
+        found = np.zeros((number, shape[0][1]), np.int32)
+        for row, example in enumerate(examples):
+            found[row, : len(example.tags)] = [numbers.get(tag, 0) for tag in example.tags]
+        return {"tags": found}
+
+    def decode(self, predictions: Arrays, examples: Sequence[Sentence], labels: Labels, config: Any) -> list[Tags]:
+        """Returns the best tag of every word."""
+        ids = predictions["probabilities"].argmax(-1) if self.averages else predictions["tags"]
+        return [[labels["tags"][i] for i in ids[row, : len(e.tokens)]] for row, e in enumerate(examples)]
+
+    def score(self, examples: Sequence[Sentence], predictions: Sequence[Tags]) -> dict[str, float]:
+        """Returns the accuracy over all words."""
+        return {"accuracy": tag_accuracy([example.tags for example in examples], predictions)}
+
+    def write(self, examples: Sequence[Sentence], predictions: Sequence[Tags]) -> str:
+        """Returns lines of word, gold tag (if any) and predicted tag, with tabs between, as for `conlleval -d`."""
+        lines: list[str] = []
+        for example, predicted in zip(examples, predictions, strict=True):
+            columns = [example.tokens, example.tags, predicted] if example.tags else [example.tokens, predicted]
+            lines += [*map("\t".join, zip(*columns, strict=True)), ""]
+        return "".join(f"{line}\n" for line in lines)
+
+    def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Any]:
+        """Returns the sentence without tags."""
+        return [TaggedSentence(texts[0], [])]
+
+    def as_json(self, example: Sentence, prediction: Tags) -> dict[str, Any]:
+        """Returns `tokens` and `tags`."""
+        return {"tokens": example.tokens, "tags": prediction}
+
+    def show(self, example: Sentence, prediction: Tags) -> str:
+        """Returns the sentence as `word/TAG word/TAG …`."""
+        return " ".join(f"{word}/{tag}" for word, tag in zip(example.tokens, prediction, strict=True))
 
 
-def tag_rows(numbers: np.ndarray, sentences: Sequence[Sequence[str]], tags: Sequence[str]) -> list[list[str]]:
-    """Returns the tags of the words of some sentences.
+def spans_as_json(kind: str, tokens: Sequence[str], spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """Returns spans as dicts with their label as `kind`, their `text`, and words `start` to before `end`."""
+    return [
+        {
+            kind: span.label,
+            "text": " ".join(tokens[span.start : span.end + 1]),
+            "start": span.start,
+            "end": span.end + 1,
+        }
+        for span in spans
+    ]
 
-    Args:
-      numbers: int [B, T], the numbers of the tags; B is at least the number of sentences.
-      sentences: the words of the sentences.
-      tags: all tags, in the order of their numbers.
-    """
-    return [[tags[i] for i in numbers[row, : len(words)]] for row, words in enumerate(sentences)]
 
-
-def tagged_line(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
-    """Returns the lines of a sentence with word, gold tag (if there is one) and predicted tag, and a blank line."""
-    columns = [words, gold, predicted] if gold else [words, predicted]
-    return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)) + "\n"
+def in_brackets(tokens: Sequence[str], spans: Iterable[Span]) -> str:
+    """Returns the words with spans in brackets, as in `[PER Ada Lovelace] wrote …`."""
+    words = list(tokens)
+    for span in spans:
+        words[span.start] = f"[{span.label} {words[span.start]}"
+        words[span.end] += "]"
+    return " ".join(words)

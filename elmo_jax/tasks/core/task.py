@@ -1,14 +1,15 @@
-"""Declares the interface that each task implements; the trainer does everything else.
+"""The interface that each task implements; the trainer does everything else.
+
+`TaggingTask` and `ClassificationTask` implement all of it but the reader and the model.
 
 Shapes: B examples per batch.
 """
 
-from __future__ import annotations
-
+import abc
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import flax.linen as nn
 import numpy as np
@@ -19,11 +20,13 @@ from elmo_jax.tasks.core.config import TaskConfig
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
 Labels = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+Records = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, with NumPy values
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]
 
 
-class Task(Protocol[Example, Prediction]):
+class Task(abc.ABC, Generic[Example, Prediction]):
     """The file formats, the model and the metrics of one task.
 
     Attributes:
@@ -32,18 +35,20 @@ class Task(Protocol[Example, Prediction]):
       config_class: the settings of the task's experiments.
       averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
-      rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices.
+      rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices;
+        otherwise the examples are documents, and the task has `window`.
       tfds_features: the features that `from_tfds` reads; empty if TFDS has no dataset of the task.
     """
 
     name: str
     metric: str
     config_class: type[TaskConfig]
-    averages: bool
-    texts_per_example: int
-    rows_are_examples: bool
-    tfds_features: tuple[str, ...]
+    averages = False
+    texts_per_example = 1
+    rows_are_examples = True
+    tfds_features: tuple[str, ...] = ()
 
+    @abc.abstractmethod
     def read(self, source: str, config: Any, training: bool) -> list[Example]:
         """Reads annotated examples from a file.
 
@@ -56,25 +61,27 @@ class Task(Protocol[Example, Prediction]):
           UserError: the file is malformed; the message names the file and the line.
         """
 
-    def from_tfds(
-        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: Any
-    ) -> list[Example]:
+    def from_tfds(self, source: str, features: Any, records: Records, config: Any) -> list[Example]:
         """Returns the examples of a split of a TFDS dataset.
 
         Args:
           source: the name of the split, for messages.
           features: the features of the dataset.
-          records: the examples of the split as dicts of NumPy values.
+          records: the examples of the split.
           config: the settings of the experiment.
         """
+        raise UserError(f"{source}: no TFDS dataset has examples of the task {self.name}; give files")
 
+    @abc.abstractmethod
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the texts of an example, each as rows of words."""
 
     def labels(self, train: Sequence[Example], config: Any) -> Labels:
         """Returns what the model must know of the training examples, such as the set of tags, as JSON values."""
+        return {}
 
-    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+    @abc.abstractmethod
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns the arrays of a batch other than those of its texts.
 
         Args:
@@ -84,20 +91,23 @@ class Task(Protocol[Example, Prediction]):
           labels: the result of `labels`.
         """
 
+    @abc.abstractmethod
     def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the model, a module `(*embedded, arrays, deterministic=...) -> TaskOutput`."""
 
-    def decode(
-        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: Any
-    ) -> list[Prediction]:
+    @abc.abstractmethod
+    def decode(self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: Any) -> list[Prediction]:
         """Returns the predictions of some examples from the model's arrays, whose first axis is B."""
 
+    @abc.abstractmethod
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Returns the official metrics in percent; the first one selects the best epoch."""
 
+    @abc.abstractmethod
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
         """Returns the predictions, with the gold annotation if there is one, in the task's own file format."""
 
+    @abc.abstractmethod
     def from_words(self, texts: Sequence[Any], labels: Labels) -> list[Example]:
         """Returns examples without annotation for `predict`.
 
@@ -110,18 +120,17 @@ class Task(Protocol[Example, Prediction]):
           One example; or, for semantic roles, one per predicate, which may be none.
         """
 
+    @abc.abstractmethod
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
         """Returns a prediction for a program to read."""
 
+    @abc.abstractmethod
     def show(self, example: Example, prediction: Prediction) -> str:
         """Returns a prediction for a person to read."""
 
-
-class DocumentTask(Task[Example, Prediction], Protocol[Example, Prediction]):
-    """A task whose examples are documents of several sentences; `rows_are_examples` is false."""
-
     def window(self, example: Example, first: int, sentences: int) -> Example:
         """Returns the part of a document that begins at the sentence `first` and has a number of sentences."""
+        raise NotImplementedError(f"examples of the task {self.name} are not documents")
 
 
 def repeated_id(examples: Iterable[Any]) -> str | None:
@@ -135,13 +144,3 @@ def report(source: object, counts: Mapping[str, int]) -> None:
     for what, number in counts.items():
         if number:
             print(f"elmo-jax: {source}: {what}: {number:,}", file=sys.stderr)
-
-
-class NoTfds:
-    """The part of a task for which TFDS has no dataset."""
-
-    tfds_features: tuple[str, ...] = ()
-
-    def from_tfds(self, source: str, features: Any, records: Any, config: Any) -> Any:
-        """Raises `UserError`; `read_source` refuses such sources earlier."""
-        raise UserError(f"{source}: no TFDS dataset has examples of this task; give files")

@@ -1,7 +1,5 @@
 """Reports a finished task: a table, and a plot of its curves and of the weights of the biLM's layers."""
 
-from __future__ import annotations
-
 import statistics as stdlib_statistics
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +8,6 @@ from etils import epath
 
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import plot
-from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.task import Task
 
 
 def statistics(values: Sequence[float]) -> dict[str, float | int | None]:
@@ -69,25 +65,24 @@ def _mean_mix(mixes: Sequence[dict[str, Any]]) -> str:
     return (f"weights of layers {shares}, " if shares else "") + f"scale {scale:.2f}"
 
 
-def draw(workdir: epath.Path, title: str, task: Task[Any, Any], config: TaskConfig, result: dict[str, Any]) -> None:
+def draw(workdir: epath.Path, title: str, result: dict[str, Any]) -> None:
     """Draws `curve.png`: the training loss, the dev metric and the weights of the biLM's layers."""
-    mixes = [
-        name for name in ("input", "output") if any(s["elmo"].get(name, {}).get("weights") for s in result["seeds"])
-    ]
+    seeds, measure = result["seeds"], result["metric"]
+    mixes = [name for name in ("input", "output") if any(seed["elmo"].get(name, {}).get("weights") for seed in seeds)]
     with plot(workdir / "curve.png", 4.5 * (2 + len(mixes)), 4.0) as figure:
         loss, metric, *weights = figure.subplots(1, 2 + len(mixes))
-        for seed in config.seeds:
-            records = read_records(workdir / f"seed_{seed}" / "metrics.jsonl")
-            _line(loss, records, "train/loss", f"seed {seed}")
-            _line(metric, records, f"dev/{task.metric}", f"seed {seed}")
+        for name in (f"seed_{seed['seed']}" for seed in seeds):
+            records = read_records(workdir / name / "metrics.jsonl")
+            _line(loss, records, "train/loss", name.replace("_", " "))
+            _line(metric, records, f"dev/{measure}", name.replace("_", " "))
         loss.set(title="training loss", xlabel="step")
-        metric.set(title=f"{task.metric} on dev", xlabel="step")
+        metric.set(title=f"{measure} on dev", xlabel="step")
         for axes, name in zip(weights, mixes, strict=True):
-            _bars(axes, [s["elmo"][name]["weights"] for s in result["seeds"]], name)
+            _bars(axes, [s["elmo"][name]["weights"] for s in seeds], name)
         for axes in (loss, metric, *weights):
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
-        if len(config.seeds) > 1:
+        if len(seeds) > 1:
             loss.legend(frameon=False)
         figure.suptitle(title)
 

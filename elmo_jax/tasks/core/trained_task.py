@@ -1,33 +1,32 @@
 """Loads a trained task, which predicts (`elmo_jax.load_task(RUN).predict(...)`) and is evaluated on other examples."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
-import numpy as np
 
 from elmo_jax import files
-from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import usual_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
-from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.data import TaskData, Use, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.run_files import read_arrays, read_object
-from elmo_jax.tasks.core.setup import make_program, open_model, rows_of
+from elmo_jax.tasks.core.setup import TaskSetup, open_model, rows_of
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import task_config, task_of
-from elmo_jax.types import Tree
+
+Value = TypeVar("Value")
+
+_ADVICE = "restore it, or train the task again in another --workdir"
 
 
 class TrainedTask:
@@ -66,38 +65,30 @@ class TrainedTask:
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
         inputs = read_object(self._folder / "inputs.json")
-        words = inputs["vocabulary"]
-        self._labels = inputs["labels"]
-        self._vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
+        words, arrays = inputs["vocabulary"], read_arrays(self._folder / "words.npz")
         self._shapes: list[Shape] = [tuple((rows, length) for rows, length in shape) for shape in inputs["shapes"]]
-        arrays = read_arrays(self._folder / "words.npz")
-        self._table = WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None)
-        bilm, options = (from_launch(self._folder, path) for path in (self.config.bilm, self.config.bilm_options))
-        self._bilm = open_model(dataclasses.replace(self.config, bilm=bilm, bilm_options=options))
+        path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
+        bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
         expected = written["facts"]["fingerprint"]["bilm"]
-        if self._bilm is not None and self._bilm.fingerprint != expected:
+        if bilm is not None and bilm.fingerprint != expected:
             raise UserError(
                 f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
-                f" {self._bilm.fingerprint[:12]}; give the biLM that it was trained with"
+                f" {bilm.fingerprint[:12]}; give the biLM that it was trained with"
             )
-        task, mesh = self._task, make_mesh(jax.local_devices())
-        arguments = (self.config, self._labels, self._vocabulary, self._table, self._bilm, mesh)
-        self._program = make_program(task, *arguments)
-        self._encoder = TextEncoder(self.config, self._vocabulary, self._bilm, None, embeds=True)
-        self._models = [self._model(seed) for seed in self.seeds]
+        self._setup: TaskSetup[Any, Any] = TaskSetup(
+            self._task,
+            self.config,
+            labels=inputs["labels"],
+            vocabulary=Vocabulary(words["words"], words["characters"], self.config.word_vectors),
+            table=WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None),
+            bilm=bilm,
+            mesh=make_mesh(jax.local_devices()),
+        )
+        self._program = TaskProgram(self._setup)
+        self._models = [self._program.load(self._folder, seed, layers_are_given=True) for seed in self.seeds]
 
     def _is_finished(self, seed: int) -> bool:
         return (self._folder / f"seed_{seed}" / "result.json").is_file()
-
-    def _model(self, seed: int) -> tuple[Tree, Tree]:
-        """Returns the parameters and the constants of a seed."""
-        folder = self._folder / f"seed_{seed}"
-        step = (read_result(folder) or {})["step"]
-        part = "average" if self.config.train.optimizer.ema else "params"
-        params, _ = Checkpoints(folder / "checkpoints").restore_params(step, part)
-        frozen = self._table.first_vectors(seed) if self._table.vectors.shape[1] else None
-        constants = self._program.constants(None if self.config.word_vectors.trainable else frozen, None)
-        return self._program.replicated(params), constants
 
     @property
     def texts_per_example(self) -> int:
@@ -125,17 +116,11 @@ class TrainedTask:
         Raises:
           UserError: an input has another form.
         """
-        examples = self._examples(inputs)
-        self._tell_unknown(examples, "the text")
-        found = self._predictions(examples)
-        return [self._task.as_json(e, p) for e, p in zip(examples, found, strict=True)]
+        return [self._task.as_json(e, p) for e, p in zip(*self._predicted(inputs), strict=True)]
 
     def shown(self, inputs: Sequence[Any]) -> list[str]:
         """Returns the predictions for a person to read; see `predict`."""
-        examples = self._examples(inputs)
-        self._tell_unknown(examples, "the text")
-        found = self._predictions(examples)
-        return [self._task.show(e, p) for e, p in zip(examples, found, strict=True)]
+        return [self._task.show(e, p) for e, p in zip(*self._predicted(inputs), strict=True)]
 
     def without_examples(self, inputs: Sequence[Any]) -> int:
         """Returns the number of inputs without a prediction, which are sentences without a predicate."""
@@ -143,9 +128,7 @@ class TrainedTask:
 
     def written(self, inputs: Sequence[Any]) -> str:
         """Returns the predictions in the task's own file format; see `predict`."""
-        examples = self._examples(inputs)
-        self._tell_unknown(examples, "the text")
-        return self._task.write(examples, self._predictions(examples))
+        return self._task.write(*self._predicted(inputs))
 
     def evaluate(self, source: str) -> dict[str, float]:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
@@ -154,6 +137,12 @@ class TrainedTask:
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
             self._tell_unknown(examples, source)
         return self._task.score(examples, self._predictions(examples))
+
+    def _predicted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Returns the examples of a user's words and their predictions."""
+        examples = self._examples(inputs)
+        self._tell_unknown(examples, "the text")
+        return examples, self._predictions(examples)
 
     def _examples(self, inputs: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
@@ -168,7 +157,7 @@ class TrainedTask:
                 rows = [text] if self._task.rows_are_examples else text
                 if not (_is_list(rows) and all(_is_list(r) and all(isinstance(w, str) for w in r) for r in rows)):
                     raise UserError(f"expected lists of words, got {str(item)[:80]!r}; split text into words")
-            found += self._task.from_words(texts, self._labels)
+            found += self._task.from_words(texts, self._setup.labels)
         return found
 
     def _tell_unknown(self, examples: Sequence[Any], source: str) -> None:
@@ -176,7 +165,7 @@ class TrainedTask:
         if not self.config.word_vectors.path or source in self._told:
             return
         words = {word for row in rows_of(self._task, examples) for word in row}
-        unknown = sum(self._vocabulary.word_id(word) == UNKNOWN_ID for word in words)
+        unknown = sum(self._setup.vocabulary.word_id(word) == UNKNOWN_ID for word in words)
         if unknown:
             self._told.add(source)
             print(
@@ -192,21 +181,10 @@ class TrainedTask:
 
         With `elmo.layer_norm`, the batches are those of the training's own evaluations, on which predictions depend.
         """
-        mesh = self._program.mesh
-        devices = mesh.size if self._task.rows_are_examples else 1
-        train = self.config.train
-        settings = (self._labels, self._encoder, train.batch_size, devices, train.shapes)
-        fits = not self.config.elmo.layer_norm
-        data = TaskData(self._task, examples, *settings, known=self._shapes, fits=fits)
-        places: dict[int, Any] = {}
-        for batch, host in data.iterate(data.epoch(None)):
-            on_devices = self._program.place(host)
-            found = [jax.device_get(self._program.evaluate(p, on_devices, c)[1]) for p, c in self._models]
-            mean = found[0] if len(found) == 1 else jax.tree.map(lambda *a: np.mean(a, axis=0), *found)
-            chosen = [examples[number] for number in batch.examples]
-            decoded = self._task.decode(mean, chosen, self._labels, self.config)
-            places |= dict(zip(batch.examples, decoded, strict=True))
-        return [places[number] for number in range(len(examples))]
+        encoder = TextEncoder(self._setup, embeds=True)
+        use: Use = "evaluation" if self.config.elmo.layer_norm else "prediction"
+        data = TaskData(self._setup, encoder, examples, self._shapes, use)
+        return predict(self._setup, self._program, self._models, data)
 
 
 def _is_list(value: Any) -> bool:

@@ -3,9 +3,8 @@
 Shapes: V words with a vector, D numbers per vector.
 """
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import hashlib
 import re
 from collections import Counter
@@ -26,22 +25,19 @@ _DIGIT = re.compile(r"\d")
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The words and characters by id; in both, 0 is the id of padding and 1 that of what is unknown.
+    """The words and characters by id; in both, 0 is the id of padding and 1 that of what is unknown."""
 
-    Attributes:
-      words: the forms of words, from id 2 on.
-      characters: the characters, from id 2 on.
-      config: the settings that say how the form of a word is made.
-    """
+    words: list[str]  # the forms of words, from id 2 on
+    characters: list[str]  # the characters, from id 2 on
+    config: WordVectorsConfig  # the settings that say how the form of a word is made
 
-    words: list[str]
-    characters: list[str]
-    config: WordVectorsConfig
+    @functools.cached_property
+    def _word_ids(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words, _FIRST_ID)}
 
-    def __post_init__(self) -> None:
-        """Makes the tables in which words and characters are looked up."""
-        object.__setattr__(self, "_word_ids", {word: i for i, word in enumerate(self.words, _FIRST_ID)})
-        object.__setattr__(self, "_character_ids", {c: i for i, c in enumerate(self.characters, _FIRST_ID)})
+    @functools.cached_property
+    def _character_ids(self) -> dict[str, int]:
+        return {character: i for i, character in enumerate(self.characters, _FIRST_ID)}
 
     @property
     def word_rows(self) -> int:
@@ -55,13 +51,12 @@ class Vocabulary:
 
     def word_id(self, word: str) -> int:
         """Returns the id of a word."""
-        ids: dict[str, int] = self._word_ids  # type: ignore[attr-defined]
+        ids = self._word_ids
         return next((ids[form] for form in forms(word, self.config) if form in ids), UNKNOWN_ID)
 
     def character_ids(self, word: str, most: int) -> list[int]:
         """Returns the ids of a word's first `most` characters."""
-        ids: dict[str, int] = self._character_ids  # type: ignore[attr-defined]
-        return [ids.get(character, UNKNOWN_ID) for character in word[:most]]
+        return [self._character_ids.get(character, UNKNOWN_ID) for character in word[:most]]
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the words and the characters as a dict that is written to JSON."""
@@ -79,19 +74,13 @@ def forms(word: str, config: WordVectorsConfig) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class WordTable:
-    """The initial word vectors of a task model.
+    """The initial word vectors of a task model."""
 
-    Attributes:
-      vectors: float32 [V + 2, D], zeros in the rows that have no pretrained vector.
-      random: bool [V + 2], true for the rows that are drawn at random.
-      spread: the standard deviation of the random numbers.
-      found: the fractions of the training text's distinct words and of its tokens that have a pretrained vector; None
-        if there are no pretrained vectors.
-    """
-
-    vectors: np.ndarray
-    random: np.ndarray
-    spread: float
+    vectors: np.ndarray  # float32 [V + 2, D], zeros in the rows that have no pretrained vector
+    random: np.ndarray  # bool [V + 2], true for the rows that are drawn at random
+    spread: float  # the standard deviation of the random numbers
+    # the fractions of the training text's distinct words and of its tokens that have a pretrained vector; None
+    # if there are no pretrained vectors
     found: tuple[float, float] | None
 
     @property
@@ -115,13 +104,9 @@ def build(
     words: WordVectorsConfig,
     characters: CharactersConfig,
 ) -> tuple[Vocabulary, WordTable]:
-    """Chooses the vocabulary, and reads the pretrained vectors of its words.
+    """Chooses the vocabulary by the training sentences, and reads the pretrained vectors of its words.
 
-    Args:
-      train: the sentences of the training examples.
-      others: the sentences of the other examples; a word of theirs has a vector only if there is a pretrained one.
-      words: the settings of the word vectors.
-      characters: the settings of the character CNN.
+    A word of the `others` alone has a vector only if there is a pretrained one.
 
     Raises:
       UserError: the file of word vectors cannot be read, or has no word of the examples.

@@ -9,8 +9,6 @@ direction.
 - "standard" (AllenNLP, which uses PyTorch's) has the blocks i, f, g, o; the initial state is zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -19,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.layers.directions import real_steps, side_by_side, turn_backward
-from elmo_jax.tasks.layers.dropout import variational_mask
+from elmo_jax.model.dropout import variational_mask
+from elmo_jax.tasks.layers.directions import run_both
 from elmo_jax.tasks.layers.initial_values import block_orthogonal, glorot_uniform
 from elmo_jax.types import Tree
 
@@ -53,7 +51,6 @@ def bidirectional_lstm(
     size = inputs.shape[-1]
     units = params["kernel"].shape[1] - size
     read = jnp.einsum("btd,edz->tebz", inputs, params["kernel"][:, :size], precision=lax.Precision.HIGHEST)
-    read = turn_backward(read + params["bias"][:, None])  # [T, 2, B, 3H or 4H]
     recurrent = params["kernel"][:, size:]  # [2, H, 3H or 4H]
     gates = _coupled if cell == "coupled" else _standard
 
@@ -69,8 +66,7 @@ def bidirectional_lstm(
     start = State(jnp.zeros(shape), jnp.zeros(shape))
     if cell == "coupled":
         start = State(*(params[name][:, None] + jnp.zeros(shape) for name in ("initial_cell", "initial_hidden")))
-    _, hidden = lax.scan(step, start, (read, real_steps(mask)))
-    return side_by_side(hidden, mask)
+    return run_both(step, start, read + params["bias"][:, None], mask)
 
 
 def _coupled(z: jax.Array, c: jax.Array) -> State:
@@ -93,30 +89,17 @@ class BiLSTM(nn.Module):
     initial states are Glorot-uniform, which is TensorFlow's default. A standard cell starts as in AllenNLP's
     coreference config: the input's weights are Glorot-normal, those of the state are one orthogonal matrix, and the
     biases are PyTorch's.
-
-    Attributes:
-      units: H.
-      cell: the form of the LSTM.
-      dropout: the fraction of the state that is dropped before it is fed back, with one mask per row and direction; it
-        needs a `dropout` key unless the call is deterministic.
     """
 
-    units: int
-    cell: Cell
+    units: int  # H
+    cell: Cell  # the form of the LSTM
+    # the fraction of the state that is dropped before it is fed back, with one mask per row and direction; it
+    # needs a `dropout` key unless the call is deterministic
     dropout: float
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Runs `bidirectional_lstm`.
-
-        Args:
-          inputs: [B, T, D].
-          mask: [B, T], true on words.
-          deterministic: whether nothing is dropped.
-
-        Returns:
-          [B, T, 2H], zero at padding.
-        """
+        """Maps [B, T, D] to [B, T, 2H], zero at padding; `mask` [B, T] is true on words. See `bidirectional_lstm`."""
         size, units = inputs.shape[-1], self.units
         blocks = 3 if self.cell == "coupled" else 4
         kernel, bias = (_coupled_kernel, _each(glorot_uniform)) if blocks == 3 else (_standard_kernel, _torch_bias)

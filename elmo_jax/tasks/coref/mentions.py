@@ -8,8 +8,6 @@ mentions, these vectors are not made for all candidates: the product of the firs
 width, since the mean of the products is the product of the mean.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax
@@ -22,19 +20,13 @@ from elmo_jax.types import Tree
 
 
 class Words(NamedTuple):
-    """The vectors and weights from which spans are made.
+    """The vectors and weights from which spans are made."""
 
-    Attributes:
-      hidden: [N, H], the outputs of the LSTM.
-      heads: [N, V], the vectors whose mean is the head.
-      weights: [N, W, W], the weights of the words from a candidate's first one on, by its width; they add up to 1.
-      widths: [N, W, F], the vectors of the candidates' widths, with independent dropout.
-    """
-
-    hidden: jax.Array
-    heads: jax.Array
+    hidden: jax.Array  # [N, H], the outputs of the LSTM
+    heads: jax.Array  # [N, V], the vectors whose mean is the head
+    # [N, W, W], the weights of the words from a candidate's first one on, by its width; they add up to 1
     weights: jax.Array
-    widths: jax.Array
+    widths: jax.Array  # [N, W, F], the vectors of the candidates' widths, with independent dropout
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -50,15 +42,7 @@ def windows(words: jax.Array, widest: int) -> jax.Array:
 
 
 def head_weights(scores: jax.Array, widest: int) -> jax.Array:
-    """Returns the softmax of the words' scores inside each candidate.
-
-    Args:
-      scores: [N], the score of each word.
-      widest: W.
-
-    Returns:
-      The weights [N, W, W], zero past a candidate's last word.
-    """
+    """Returns the softmax of the scores [N] of the words inside each candidate: [N, W, W], zero past its last word."""
     inside = jnp.arange(widest) <= jnp.arange(widest)[:, None]  # [W, W], width and word
     return jax.nn.softmax(jnp.where(inside, windows(scores, widest)[:, None], -jnp.inf))
 
@@ -85,12 +69,7 @@ def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | Non
 
 
 def span_vectors(words: Words, kept: Kept) -> jax.Array:
-    """Returns the vectors [k, 2 H + F + V] of the kept spans.
-
-    Args:
-      words: the words of the document.
-      kept: the k spans.
-    """
+    """Returns the vectors [k, 2 H + F + V] of the kept spans."""
     widest = words.widths.shape[1]
     inside = jnp.minimum(kept.starts[:, None] + jnp.arange(widest), words.heads.shape[0] - 1)  # [k, W]
     weights = words.weights[kept.starts, kept.widths]  # [k, W]

@@ -15,19 +15,12 @@ Clusters = Sequence[Sequence[Mention]]
 
 @dataclasses.dataclass(frozen=True)
 class Fractions:
-    """A recall and a precision as sums over documents, to be divided at the end.
+    """A recall and a precision as sums over documents, to be divided at the end."""
 
-    Attributes:
-      recall_sum: the numerator of the recall.
-      gold: its denominator.
-      precision_sum: the numerator of the precision.
-      predicted: its denominator.
-    """
-
-    recall_sum: float = 0
-    gold: int = 0
-    precision_sum: float = 0
-    predicted: int = 0
+    recall_sum: float = 0  # the numerator of the recall
+    gold: int = 0  # its denominator
+    precision_sum: float = 0  # the numerator of the precision
+    predicted: int = 0  # its denominator
 
     def __add__(self, other: "Fractions") -> "Fractions":
         return Fractions(
@@ -69,11 +62,7 @@ class Scores:
 
 
 def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
-    """Scores the clusters of documents.
-
-    Args:
-      gold: the gold clusters of each document; a mention is in one cluster only.
-      predicted: the predicted clusters of each document, in the same form.
+    """Scores the clusters of documents, in which a mention is in one cluster only.
 
     Raises:
       ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
@@ -98,11 +87,6 @@ def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str,
         for part in ("f1", "precision", "recall"):
             metrics[f"{name}_{part}"] = percent(getattr(of_score, part), 1)
     return metrics
-
-
-def as_printed(fraction: float) -> float:
-    """Returns a fraction in percent as the reference scorer prints it: cut off after two decimals, not rounded."""
-    return int(fraction * 10000) / 100  # one product by 10,000, since two products by 100 would round differently
 
 
 def muc(gold: Clusters, predicted: Clusters) -> Fractions:

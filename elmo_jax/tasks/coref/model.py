@@ -5,8 +5,6 @@ span, D numbers of input per word, V features per word from which heads are made
 number of kept spans, K antecedents per span.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal, NamedTuple
 
@@ -15,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.coref.lstm import BiLSTM
 from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
@@ -30,7 +29,6 @@ from elmo_jax.tasks.coref.ranking import (
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
 from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
-from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.layers.initial_values import glorot_uniform
 from elmo_jax.types import Tree
 
@@ -59,48 +57,31 @@ class CorefModel:
     head: Literal["words", "input"] = setting(
         "words", "The vectors whose mean is a span's head: those of the words without ELMo, or the whole input."
     )
-    lexical_dropout: float = setting(
-        0.5, "The fraction of the input's units, including ELMo's, dropped in training.", least=0, below=1
-    )
-    lstm_dropout: float = setting(
+    lexical_dropout: float = fraction(0.5, "The fraction of the input's units, including ELMo's, dropped in training.")
+    lstm_dropout: float = fraction(
         0.2,
         "The fraction of the LSTM's units dropped in training, as they are fed back and at its output; AllenNLP has 0.",
-        least=0,
-        below=1,
     )
-    dropout: float = setting(
-        0.2,
-        "The fraction of the scorers' hidden units and, in the original, of the features dropped in training.",
-        least=0,
-        below=1,
+    dropout: float = fraction(
+        0.2, "The fraction of the scorers' hidden units and, in the original, of the features dropped in training."
     )
 
 
 class Ranking(NamedTuple):
-    """The scores of a document's spans.
+    """The scores of a document's spans."""
 
-    Attributes:
-      mentions: [N, W], the mention scores of the candidates.
-      candidates: bool [N, W], true for candidates that exist.
-      kept: the k kept spans.
-      antecedents: [k, K + 1], the scores of the dummy and of the antecedents, the nearest first; minus infinity where
-        there is no antecedent.
-    """
-
-    mentions: jax.Array
-    candidates: jax.Array
-    kept: Kept
+    mentions: jax.Array  # [N, W], the mention scores of the candidates
+    candidates: jax.Array  # bool [N, W], true for candidates that exist
+    kept: Kept  # the k kept spans
+    # [k, K + 1], the scores of the dummy and of the antecedents, the nearest first; minus infinity where there
+    # is no antecedent
     antecedents: jax.Array
 
 
 class Coref(nn.Module):
-    """Links the mentions of one document.
+    """Links the mentions of one document."""
 
-    Attributes:
-      config: the settings of the model.
-    """
-
-    config: CorefModel
+    config: CorefModel  # the settings of the model
 
     def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
         """Finds the antecedents of a document's spans and compares them with the gold clusters.
@@ -112,12 +93,10 @@ class Coref(nn.Module):
             gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N],
             the speaker of each word; `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
             AllenNLP's model uses `clusters` only.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
 
         Returns:
-          The loss and the predictions: int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive;
-          `antecedents` int32 [1, k], the place of the chosen antecedent among the kept spans, or -1 for none; and
-          `kept` bool [1, k], false for places without a span.
+          The loss, and int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive; `antecedents`
+          int32 [1, k], the place of the chosen antecedent among the kept spans, or -1; and `kept` bool [1, k].
         """
         ranking = self.rank(sentences, arrays, deterministic=deterministic)
         kept = ranking.kept

@@ -9,8 +9,6 @@ spans of the chunk, so the vectors of pairs are never made. Chunks run one after
 computes again all but these products, so memory grows with k * K * H instead of k * K * G.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 
@@ -31,43 +29,27 @@ BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 
 
 class Spans(NamedTuple):
-    """The kept spans in their order.
+    """The kept spans in their order."""
 
-    Attributes:
-      vectors: [k, G], the vectors of the spans.
-      scores: [k], the mention scores.
-      speakers: int32 [k], the speakers of the first words; None for a model without speakers.
-    """
-
-    vectors: jax.Array
-    scores: jax.Array
-    speakers: jax.Array | None
+    vectors: jax.Array  # [k, G], the vectors of the spans
+    scores: jax.Array  # [k], the mention scores
+    speakers: jax.Array | None  # int32 [k], the speakers of the first words; None for a model without speakers
 
 
 class PairFeatures(NamedTuple):
-    """The vectors of the features of a pair besides its spans.
+    """The vectors of the features of a pair besides its spans."""
 
-    Attributes:
-      speaker: [2, F], the vectors of different speakers and of the same speaker; None for a model without speakers.
-      genre: [F], the vector of the document's genre; None for a model without genres.
-      distance: [10, F], the vectors of the buckets of distances.
-    """
-
+    # [2, F], the vectors of different speakers and of the same speaker; None for a model without speakers
     speaker: jax.Array | None
-    genre: jax.Array | None
-    distance: jax.Array
+    genre: jax.Array | None  # [F], the vector of the document's genre; None for a model without genres
+    distance: jax.Array  # [10, F], the vectors of the buckets of distances
 
 
 class Rates(NamedTuple):
-    """The fractions of units that are dropped in training.
+    """The fractions of units that are dropped in training."""
 
-    Attributes:
-      features: the fraction of the features of a pair.
-      hidden: the fraction of the hidden units.
-    """
-
-    features: float
-    hidden: float
+    features: float  # the fraction of the features of a pair
+    hidden: float  # the fraction of the hidden units
 
 
 def distance_bucket(distance: jax.Array) -> jax.Array:
@@ -141,13 +123,9 @@ def antecedent_places(number: int, antecedents: int) -> jax.Array:
 
 
 def nearest_first(window: jax.Array) -> jax.Array:
-    """Returns the antecedents of each span of a chunk from the chunk's window.
+    """Maps a chunk's window [C, L, ...] to the antecedents [C, K, ...] of each span, the nearest first.
 
-    Args:
-      window: [C, L, ...], in which the antecedents of span c are at c, ..., c + K - 1, the farthest first.
-
-    Returns:
-      The antecedents [C, K, ...], the nearest first.
+    Those of span c are at c, ..., c + K - 1 of the window, the farthest first.
     """
     chunk, size = window.shape[:2]
     # Reshaping to rows that are longer by one shifts each row by its number. A gather would have a scatter as gradient.

@@ -24,23 +24,15 @@ _SLASHED = {"/.": ".", "/?": "?"}  # the spellings of these words in some transc
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A part of a document, which is annotated independently.
+    """A part of a document, which is annotated independently."""
 
-    Attributes:
-      name: the name of the document.
-      part: the number of the part, spelt as in the file, since the official scorer compares the spellings.
-      genre: the first two letters of the name if they are one of `GENRES`, else None.
-      sentences: the words of each sentence.
-      speakers: the speaker of each word as in the file.
-      clusters: the mentions of each entity in the order of the text, and the entities in the order of their first
-        mention. No mention is in two clusters.
-    """
-
-    name: str
-    part: str
-    genre: str | None
-    sentences: list[list[str]]
-    speakers: list[list[str]]
+    name: str  # the name of the document
+    part: str  # the number of the part, spelt as in the file, since the official scorer compares the spellings
+    genre: str | None  # the first two letters of the name if they are one of `GENRES`, else None
+    sentences: list[list[str]]  # the words of each sentence
+    speakers: list[list[str]]  # the speaker of each word as in the file
+    # the mentions of each entity in the order of the text, and the entities in the order of their first
+    # mention. No mention is in two clusters
     clusters: list[list[Mention]]
 
     @property

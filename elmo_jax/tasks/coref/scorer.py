@@ -6,8 +6,6 @@ The first layer's input is a concatenation, which is never made for all candidat
 part by its rows of the kernel, which is far less work since parts are shared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import flax.linen as nn
@@ -20,21 +18,13 @@ from elmo_jax.types import Tree
 
 
 class Scorer(nn.Module):
-    """The parameters of a network with one output.
+    """The parameters of a network with one output."""
 
-    Attributes:
-      features: F.
-      hidden: H.
-      depth: the number of hidden layers.
-      weights: the initializer of the matrices.
-      biases: the initializer of the biases.
-    """
-
-    features: int
-    hidden: int
-    depth: int
-    weights: nn.initializers.Initializer
-    biases: nn.initializers.Initializer
+    features: int  # F
+    hidden: int  # H
+    depth: int  # the number of hidden layers
+    weights: nn.initializers.Initializer  # the initializer of the matrices
+    biases: nn.initializers.Initializer  # the initializer of the biases
 
     @nn.compact
     def __call__(self) -> Tree:
@@ -62,16 +52,9 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Computes the scores from the first layer's product and bias.
+    """Computes the scores [...] from the first layer before its ReLU, [..., H], with the parameters of a `Scorer`.
 
-    Args:
-      params: the parameters of a `Scorer`.
-      first: [..., H], the first layer before the ReLU.
-      rate: the fraction of the hidden units that is dropped.
-      key: the random key for dropout; None for no dropout.
-
-    Returns:
-      The scores [...].
+    The fraction `rate` of the hidden units is dropped, none without a key.
     """
     depth = len(params) - 1
     keys = [None] * depth if key is None else [*jax.random.split(key, depth)]

@@ -7,8 +7,6 @@ A candidate is a pair of a first word and a width, so candidates form an array [
 (start, end). Neither time nor memory grows with the square of the number of words.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import jax
@@ -20,17 +18,11 @@ Crossing = Literal["forbidden", "allowed"]
 
 
 class Document(NamedTuple):
-    """The places of a document's words among its padded sentences.
+    """The places of a document's words among its padded sentences."""
 
-    Attributes:
-      places: int32 [N], the flat index in [S, T] of each word; S * T past the document's end.
-      real: bool [N], true for words.
-      sentences: int32 [N], the sentence of each word.
-    """
-
-    places: jax.Array
-    real: jax.Array
-    sentences: jax.Array
+    places: jax.Array  # int32 [N], the flat index in [S, T] of each word; S * T past the document's end
+    real: jax.Array  # bool [N], true for words
+    sentences: jax.Array  # int32 [N], the sentence of each word
 
     def flat(self, array: jax.Array) -> jax.Array:
         """Returns `array` [S, T, D] as one row of the document's words, [N, D], zero past the document's end."""
@@ -39,23 +31,13 @@ class Document(NamedTuple):
 
 
 def document_of(mask: jax.Array, words: int) -> Document:
-    """Returns the places of a document's words.
-
-    Args:
-      mask: [S, T], true on words.
-      words: N, at least the number of words.
-    """
+    """Returns the places of a document's words; `mask` [S, T] is true on them, and N is at least their number."""
     (places,) = jnp.nonzero(mask.ravel(), size=words, fill_value=mask.size)
     return Document(places, places < mask.size, places // mask.shape[1])
 
 
 def candidates(document: Document, widest: int) -> jax.Array:
-    """Returns which pairs of a first word and a width are spans inside one sentence, bool [N, W].
-
-    Args:
-      document: the places of the words.
-      widest: W.
-    """
+    """Returns which pairs of a first word and a width are spans inside one sentence, bool [N, W]."""
     last = jnp.arange(len(document.places))[:, None] + jnp.arange(widest)  # [N, W]
     inside = last < len(document.places)
     last = jnp.where(inside, last, 0)
@@ -63,26 +45,15 @@ def candidates(document: Document, widest: int) -> jax.Array:
 
 
 class Kept(NamedTuple):
-    """The kept spans in the order of (start, end), followed by empty places.
+    """The kept spans in the order of (start, end), followed by empty places."""
 
-    Attributes:
-      starts: int32 [k], the first words.
-      widths: int32 [k], the numbers of words minus one.
-      real: bool [k], false for empty places.
-    """
-
-    starts: jax.Array
-    widths: jax.Array
-    real: jax.Array
+    starts: jax.Array  # int32 [k], the first words
+    widths: jax.Array  # int32 [k], the numbers of words minus one
+    real: jax.Array  # bool [k], false for empty places
 
 
 def most_kept(words: int, ratio: float) -> int:
-    """Returns the number of spans to keep, at least 1, computed in float32 as in the originals.
-
-    Args:
-      words: the number of words of the document.
-      ratio: the number of kept spans per word.
-    """
+    """Returns the number of spans to keep of so many words, at least 1, computed in float32 as in the originals."""
     return max(int(np.float32(words) * np.float32(ratio)), 1)
 
 

@@ -1,7 +1,5 @@
 """Implements coreference resolution as a task of the trainer; an example is a document with one sentence per row."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections import Counter, defaultdict
@@ -14,13 +12,12 @@ import numpy as np
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
-from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text
-from elmo_jax.tasks.coref.decode import clusters
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import Coref as Ranker
 from elmo_jax.tasks.coref.model import CorefModel
 from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
-from elmo_jax.tasks.formats.slices import split_slice
+from elmo_jax.tasks.formats.sources import split_slice
 
 Prediction = list[list[Mention]]
 NO_SPEAKER = "-"
@@ -42,7 +39,6 @@ class CorefDataConfig(TaskDataConfig):
 class CorefConfig(TaskConfig):
     """An experiment on coreference."""
 
-    task: str = setting("coref", "The name of the task.")
     data: CorefDataConfig = CorefDataConfig()
     model: CorefModel = CorefModel()
     train: TaskTrainConfig = TaskTrainConfig(batch_size=1, max_sentences=50)
@@ -56,19 +52,16 @@ class CorefConfig(TaskConfig):
             )
 
 
-class Coref(NoTfds):
-    """Coreference resolution of documents; implements `DocumentTask`."""
+class Coref(Task[Document, Prediction]):
+    """Coreference resolution of documents, each of which is an example."""
 
     name = "coref"
     metric = "average_f1"
-    config_class: type[TaskConfig] = CorefConfig
-    averages = False  # every model keeps other spans
-    texts_per_example = 1
+    config_class = CorefConfig
     rows_are_examples = False
 
     def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:
         """Reads a file, or all files of a folder whose names end with `conll`, in alphabetical order."""
-        del training
         path, part = split_slice(source)
         files = [path]
         if path.is_dir():
@@ -98,12 +91,11 @@ class Coref(NoTfds):
         genres = Counter(document.genre for document in train if document.genre)
         return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
 
-    def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+    def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns the arrays of one document of N words; N is rounded up so that few sizes occur.
 
         These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
         """
-        del number, shape
         (document,) = examples
         size = _rounded(sum(map(len, document.sentences)))
         gold = np.zeros((1, size, labels["widest"]), np.int32)
@@ -120,14 +112,12 @@ class Coref(NoTfds):
 
     def module(self, config: CorefConfig, labels: Labels) -> nn.Module:
         """Returns the span-ranking model."""
-        del labels
         return Ranker(config.model)
 
     def decode(
-        self, predictions: dict[str, np.ndarray], examples: Sequence[Document], labels: Labels, config: CorefConfig
+        self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: CorefConfig
     ) -> list[Prediction]:
         """Returns the clusters of the document, without entities of one mention."""
-        del labels, config, examples
         found = {name: predictions[name][0].tolist() for name in ("starts", "ends", "antecedents", "kept")}
         return [clusters(**found)]
 
@@ -164,7 +154,6 @@ class Coref(NoTfds):
 
     def from_words(self, texts: Sequence[Text], labels: Labels) -> list[Document]:
         """Returns the text as a document of one speaker."""
-        del labels
         sentences = [sentence for sentence in texts[0] if sentence]
         speakers = [[NO_SPEAKER] * len(sentence) for sentence in sentences]
         return [Document("", "000", None, sentences, speakers, [])]
@@ -189,15 +178,38 @@ class Coref(NoTfds):
         return "\n".join(" ".join(next(rest) for _ in sentence) for sentence in example.sentences)
 
 
+def clusters(
+    starts: Sequence[int], ends: Sequence[int], antecedents: Sequence[int], kept: Sequence[bool]
+) -> Prediction:
+    """Returns the connected components of the links between spans; spans without a link are dropped.
+
+    Args:
+      starts: the first word of each kept span, in the order of (start, end); `ends` has the last, inclusive.
+      antecedents: the place of each span's antecedent, which is before its own place, or -1 for none.
+      kept: false for spans that only fill up the arrays.
+
+    Returns:
+      The clusters in the order of their first spans, each a sorted list of (start, end).
+    """
+    cluster_of: dict[int, list[Mention]] = {}
+    found: Prediction = []
+    for place, antecedent in enumerate(antecedents):
+        if not kept[place] or antecedent < 0:
+            continue
+        if antecedent not in cluster_of:
+            cluster_of[antecedent] = [(int(starts[antecedent]), int(ends[antecedent]))]
+            found.append(cluster_of[antecedent])
+        cluster_of[place] = cluster_of[antecedent]
+        cluster_of[place].append((int(starts[place]), int(ends[place])))
+    return sorted(map(sorted, found))
+
+
 def _rounded(words: int) -> int:
     """Returns the least of 32, 64, 128, … that is not smaller than the number of words.
 
     Windows of documents have any number of words, and compiling a program takes as long as dozens of training steps.
     """
-    size = _SMALLEST
-    while size < words:
-        size *= 2
-    return size
+    return max(_SMALLEST, 1 << (words - 1).bit_length())
 
 
 def _crosses(cluster: Sequence[Mention]) -> bool:

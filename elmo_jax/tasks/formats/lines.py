@@ -27,13 +27,7 @@ def error_at(path: Path, number: int, message: str) -> UserError:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Reads a text file line by line.
-
-    Args:
-      path: the file, decompressed by its suffix.
-
-    Yields:
-      Every line, blank ones too.
+    """Yields every line of a text file, blank ones too.
 
     Raises:
       UserError: the file cannot be read, is damaged, has bytes that are not UTF-8, or has a carriage return inside a
@@ -54,12 +48,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def read_json(path: Path, text: str, number: int) -> Any:
-    """Returns the value of a JSON text.
-
-    Args:
-      path: the file that the text is in, for errors.
-      text: the JSON text.
-      number: the number of the text's first line.
+    """Returns the value of a JSON text, whose first line is the line `number` of the file.
 
     Raises:
       UserError: it is not JSON, is nested too deeply, or has a number that is too long or half of a surrogate pair.
@@ -79,14 +68,7 @@ def read_json(path: Path, text: str, number: int) -> Any:
 
 
 def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[list[Line]]:
-    """Reads a text file as groups of consecutive lines.
-
-    Args:
-      path: the file, decompressed by its suffix.
-      separates: whether a line stands between two groups and belongs to neither.
-
-    Yields:
-      The lines between one separator and the next; never an empty list.
+    """Yields groups of consecutive lines, never an empty one; lines for which `separates` is true are between them.
 
     Raises:
       UserError: as `read_lines`.

@@ -5,16 +5,7 @@ from typing import Literal
 
 Escapes = Literal["map", "keep"]  # whether escapes are replaced by the characters that they stand for
 
-_WORDS = {
-    "-LRB-": "(",
-    "-RRB-": ")",
-    "-LSB-": "[",
-    "-RSB-": "]",
-    "-LCB-": "{",
-    "-RCB-": "}",
-    "``": '"',
-    "''": '"',
-}
+_WORDS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
 _BACKSLASH = re.compile(r"\\([/*])")
 
 

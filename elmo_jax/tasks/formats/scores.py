@@ -1,22 +1,18 @@
 """Computes scores that several tasks use, in percent."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The numbers of predicted, of gold and of correctly predicted things.
+    """The numbers of predicted, of gold and of correctly predicted things."""
 
-    Attributes:
-      correct: the number of predicted things that are gold.
-      predicted: the number of predicted things.
-      gold: the number of things in the gold annotation.
-    """
-
-    correct: int = 0
-    predicted: int = 0
-    gold: int = 0
+    correct: int = 0  # the number of predicted things that are gold
+    predicted: int = 0  # the number of predicted things
+    gold: int = 0  # the number of things in the gold annotation
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(self.correct + other.correct, self.predicted + other.predicted, self.gold + other.gold)
@@ -41,6 +37,34 @@ class Counts:
     def metrics(self) -> dict[str, float]:
         """Returns F1, precision and recall by name, F1 first."""
         return {"f1": self.f1, "precision": self.precision, "recall": self.recall}
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelScores:
+    """The counts of things that have a label, such as spans."""
+
+    overall: Counts
+    labels: dict[str, Counts]  # those of each label that is gold or predicted, in alphabetical order
+
+    def metrics(self, **others: float) -> dict[str, float]:
+        """Returns F1, precision and recall of all labels, the others, and `f1_x` of each label x."""
+        return {**self.overall.metrics(), **others, **{f"f1_{label}": c.f1 for label, c in self.labels.items()}}
+
+
+def score_labels(pairs: Iterable[tuple[set[Any], set[Any]]], ignored: str = "") -> LabelScores:
+    """Counts the things with a `label` that are equal.
+
+    Args:
+      pairs: the gold and the predicted things of each sentence.
+      ignored: a label that does not count overall.
+    """
+    counters: dict[str, Counter[str]] = {"correct": Counter(), "predicted": Counter(), "gold": Counter()}
+    for gold, predicted in pairs:
+        for name, things in (("correct", gold & predicted), ("predicted", predicted), ("gold", gold)):
+            counters[name].update(thing.label for thing in things)
+    names = sorted(counters["gold"].keys() | counters["predicted"].keys())
+    labels = {label: Counts(**{name: counter[label] for name, counter in counters.items()}) for label in names}
+    return LabelScores(sum((labels[label] for label in names if label != ignored), Counts()), labels)
 
 
 def percent(part: float, whole: float) -> float:

@@ -1,9 +1,9 @@
 """Reads the examples of a task from files or from a split of a TFDS dataset."""
 
-from __future__ import annotations
-
+import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
@@ -14,15 +14,12 @@ from elmo_jax.tasks.core.task import Task, repeated_id
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
 _ENOUGH_WORDS = 20  # of which no word makes up half, unless it is a placeholder that is not known
+SLICE = re.compile(r"(-?\d*):(-?\d*)")
+_SLICED = re.compile(rf"(.+)\[{SLICE.pattern}\]")
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     """Returns the examples of `data.train`, `data.dev` or `data.test`; an empty list if no source is given.
-
-    Args:
-      task: the task.
-      config: the experiment.
-      name: `train`, `dev` or `test`.
 
     Raises:
       UserError: as `read_source`; or two examples of dev or test have one id.
@@ -41,13 +38,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
 
 
 def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training: bool) -> list[Any]:
-    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`.
-
-    Args:
-      task: the task.
-      config: the experiment, whose `data` describes the format of the files.
-      source: the path or the name.
-      training: whether the examples are trained on; some tasks then read other examples from the same file.
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read`.
 
     Raises:
       UserError: the file or the dataset does not exist, the task cannot read it, it has no examples, or its words are
@@ -97,3 +88,15 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
         records = examples.__getitems__(list(range(len(examples))))
         found: list[Any] = task.from_tfds(source, features, records, config)
     return found
+
+
+def split_slice(source: str) -> tuple[Path, slice]:
+    """Divides `PATH[first:end]`, in which the slice means what it does in Python, into the path and the slice.
+
+    Without brackets, it is that of everything. A file whose own name ends with brackets is read whole.
+    """
+    match = _SLICED.fullmatch(source)
+    if not match or Path(source).exists():
+        return Path(source), slice(None)
+    first, end = (int(bound) if bound.strip("-") else None for bound in match.groups()[1:])
+    return Path(match[1]), slice(first, end)

@@ -59,12 +59,10 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Converts the tags of a file to BIO.
+    """Converts the tags of one sentence of a file to BIO.
 
-    Args:
-      tags: the tags of one sentence.
-      scheme: the notation of the tags. In "iob1", B may also open a span that follows no other one, as in AllenNLP. In
-        "bio", every span must start with B.
+    In the notation "iob1", B may also open a span that follows no other one, as in AllenNLP. In "bio", every span must
+    start with B.
 
     Raises:
       TagError: a tag is not one of the notation, or stands where the notation does not allow it.

@@ -3,8 +3,6 @@
 Shapes: B rows, N and M steps of the two texts, D features per step.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -13,15 +11,11 @@ _EPSILON = 1e-13  # AllenNLP's addend to the sum of a softmax, with which a row 
 
 
 def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the softmax over the last axis among the keys that exist; zeros if none exists.
+    """Returns the softmax of scores [..., M] among the keys whose mask is true; zeros if there is none.
 
     AllenNLP computes the softmax of `scores * mask`, multiplies it by the mask and normalises again. The result is the
     same unless all scores of a row are far below zero: then padding, whose scores are zero, takes all the weight. Here
     the highest score of an existing key is subtracted instead, so padding has no effect.
-
-    Args:
-      scores: [..., M].
-      mask: true for keys that exist; its shape broadcasts to that of `scores`.
     """
     mask = jnp.broadcast_to(mask, scores.shape)
     highest = lax.stop_gradient(jnp.max(scores, -1, keepdims=True, where=mask, initial=-jnp.inf))

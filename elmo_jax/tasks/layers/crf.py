@@ -5,8 +5,6 @@ Shapes: B rows, T words of the longest row, N tags. All masks are [B, T], true o
 The likelihood is over all sequences of tags; the transitions that a tag encoding forbids are excluded in decoding only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -43,42 +41,28 @@ _SAME_TYPE: dict[Encoding, _Rules] = {
 
 
 class Transitions(NamedTuple):
-    """The scores of a chain besides those of its tags.
+    """The scores of a chain besides those of its tags."""
 
-    Attributes:
-      between: [N, N], the score of tag j after tag i.
-      start: [N], the score of a row's first tag; None for zeros.
-      end: [N], the score of a row's last tag; None for zeros.
-    """
-
-    between: jax.Array
-    start: jax.Array | None = None
-    end: jax.Array | None = None
+    between: jax.Array  # [N, N], the score of tag j after tag i
+    start: jax.Array | None = None  # [N], the score of a row's first tag; None for zeros
+    end: jax.Array | None = None  # [N], the score of a row's last tag; None for zeros
 
 
 class Decoded(NamedTuple):
-    """The best sequences of tags.
+    """The best sequences of tags."""
 
-    Attributes:
-      tags: int32 [B, T], the tags, -1 past a row's end.
-      scores: [B], the scores of the sequences; zero for a row without words.
-    """
-
-    tags: jax.Array
-    scores: jax.Array
+    tags: jax.Array  # int32 [B, T], the tags, -1 past a row's end
+    scores: jax.Array  # [B], the scores of the sequences; zero for a row without words
 
 
 def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
-    """Returns the log-probabilities of the given sequences among all sequences of tags.
+    """Returns the log-probabilities [B] of the given sequences among all; zero for a row without words.
 
     Args:
       logits: [B, T, N].
       tags: int [B, T], arbitrary past a row's end.
       mask: [B, T].
       transitions: the scores of the chain.
-
-    Returns:
-      The log-probabilities [B]; zero for a row without words.
     """
     rows = path_scores(logits, tags, mask, transitions) - log_partition(logits, mask, transitions)
     return jnp.where(mask.any(1), rows, 0.0)
@@ -111,15 +95,12 @@ def log_partition(logits: jax.Array, mask: jax.Array, transitions: Transitions) 
 
 
 def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """Returns the sequences with the highest sums of scores.
+    """Returns the sequences with the highest sums of scores; of equal sums, the tag with the lower number wins.
 
     Args:
       scores: [B, T, N], the score of each tag at each word.
       mask: [B, T].
       transitions: the scores of the chain; minus infinity for forbidden transitions.
-
-    Returns:
-      The tags and the sums; of equal sums, the tag with the lower number wins.
     """
     number = scores.shape[-1]
     start = scores[:, 0] if transitions.start is None else transitions.start + scores[:, 0]  # [B, N]
@@ -146,11 +127,7 @@ def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions)
 
 
 def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray:
-    """Returns which tags may follow which in an encoding.
-
-    Args:
-      labels: the N tags, such as "O" and "B-PER", in the order of their numbers.
-      encoding: the notation of spans as tags.
+    """Returns which of the N labels may follow which in an encoding.
 
     Returns:
       Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
@@ -191,10 +168,6 @@ def constrained(transitions: Transitions, allowed: np.ndarray) -> Transitions:
 
 def bio_transitions(labels: Sequence[str], start_rule: StartRule = "enforced") -> Transitions:
     """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero.
-
-    Args:
-      labels: the N tags in the order of their numbers.
-      start_rule: whether a row's first tag may be I-x ("ignored") or not ("enforced").
 
     Raises:
       UserError: a label is not a BIO tag.
@@ -244,17 +217,11 @@ def _decode_as_allennlp(scores: jax.Array, mask: jax.Array, transitions: Transit
 
 
 class CRF(nn.Module):
-    """Declares the parameters of a CRF: `transitions` [N, N] and, with learned boundaries, `start` and `end` [N] each.
+    """The parameters of a CRF: `transitions` [N, N] and, with learned boundaries, `start` and `end` [N] each."""
 
-    Attributes:
-      labels: the N tags in the order of their numbers.
-      encoding: the notation of spans as tags.
-      boundaries: whether the first and the last tag of a row have their own scores.
-    """
-
-    labels: Sequence[str]
-    encoding: Encoding = "BIOUL"
-    boundaries: Boundaries = "none"
+    labels: Sequence[str]  # the N tags in the order of their numbers
+    encoding: Encoding = "BIOUL"  # the notation of spans as tags
+    boundaries: Boundaries = "none"  # whether the first and the last tag of a row have their own scores
 
     @nn.compact
     def __call__(self) -> Transitions:

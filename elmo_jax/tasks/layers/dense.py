@@ -3,8 +3,6 @@
 Shapes: D numbers of input, F features of the output.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import flax.linen as nn
@@ -33,13 +31,10 @@ class Dense(nn.Module):
     """Computes the product with a matrix plus a bias, in float32 at full precision.
 
     The parameters are `kernel` [D, F] and `bias` [F].
-
-    Attributes:
-      features: F.
-      initial: "torch" draws both parameters from U(±1/sqrt(D)); "xavier" has a Xavier-uniform kernel and a zero bias.
     """
 
-    features: int
+    features: int  # F
+    # "torch" draws both parameters from U(±1/sqrt(D)); "xavier" has a Xavier-uniform kernel and a zero bias
     initial: Initial = "torch"
 
     @nn.compact

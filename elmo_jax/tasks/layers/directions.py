@@ -6,33 +6,33 @@ The backward direction reads the steps in reverse order. Rows are padded at thei
 first, where its state must not change.
 """
 
-from __future__ import annotations
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+
+
+def run_both(step: Any, start: Any, read: jax.Array, mask: jax.Array) -> jax.Array:
+    """Runs both directions of a layer in one scan.
+
+    Args:
+      step: maps the state and, of one step, `read` [2, B, ...] and whether it is a word [2, B, 1] to the new state and
+        its output [2, B, H].
+      start: the state before the first step.
+      read: [T, 2, B, ...], what each direction reads, both in the order of the words.
+      mask: [B, T], true on words.
+
+    Returns:
+      The outputs of both directions next to each other, [B, T, 2H], zero at padding.
+    """
+    real = turn_backward(jnp.stack([mask.T, mask.T], axis=1)[..., None])
+    _, hidden = lax.scan(step, start, (turn_backward(read), real))
+    both = turn_backward(hidden)
+    outputs = jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)
+    return jnp.where(mask[..., None], outputs, 0.0)
 
 
 def turn_backward(x: jax.Array) -> jax.Array:
     """Returns `x` [T, 2, ...] with the backward direction's steps reversed; the function is its own inverse."""
     return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
-
-
-def real_steps(mask: jax.Array) -> jax.Array:
-    """Returns whether each direction reads a word, bool [T, 2, B, 1], in the order in which it reads.
-
-    Args:
-      mask: [B, T], true on words.
-    """
-    return turn_backward(jnp.stack([mask.T, mask.T], axis=1)[..., None])
-
-
-def side_by_side(hidden: jax.Array, mask: jax.Array) -> jax.Array:
-    """Concatenates the outputs of both directions to [B, T, 2H], zero at padding.
-
-    Args:
-      hidden: [T, 2, B, H], the outputs in the order in which each direction reads.
-      mask: [B, T], true on words.
-    """
-    both = turn_backward(hidden)
-    outputs = jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)
-    return jnp.where(mask[..., None], outputs, 0.0)

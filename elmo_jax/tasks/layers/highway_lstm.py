@@ -18,8 +18,7 @@ The state that is fed back is h' after the highway mix. Two programs have this l
 The module `highway_recurrence` has the recurrence and its backward pass.
 """
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -28,10 +27,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.layers.dropout import variational_mask
-from elmo_jax.tasks.layers.highway_recurrence import FORGET_BIAS, HighwaySettings, State, run, run_written
+from elmo_jax.model.dropout import variational_mask
+from elmo_jax.tasks.layers.highway_recurrence import FORGET_BIAS, Arrays, HighwaySettings, State, run_written
 from elmo_jax.tasks.layers.initial_values import block_orthogonal
-from elmo_jax.tasks.layers.lstm import Direction
 from elmo_jax.types import Tree
 
 Bias = Literal["all", "gates"]
@@ -44,34 +42,21 @@ def highway_stack(
     settings: HighwaySettings,
     dropout: jax.Array | None = None,
 ) -> tuple[jax.Array, list[State]]:
-    """Runs layers in alternating directions, the first one forward.
-
-    Args:
-      layers: the L parameter trees; see `highway_layer`.
-      inputs: [T, B, I].
-      mask: [T, B], true on words; rows are padded at their end.
-      settings: the settings of all layers.
-      dropout: [L, B, H], already scaled masks; None for no dropout.
+    """Runs the layers on [T, B, I] in alternating directions, the first one forward; `dropout` is [L, B, H].
 
     Returns:
-      The outputs [T, B, H], zero at padding, and each layer's state after the last step in its direction.
+      The outputs [T, B, H], and each layer's state after the last step in its direction; see `highway_layer`.
     """
     states = []
     for number, params in enumerate(layers):
-        direction: Direction = "backward" if number % 2 else "forward"
-        scale = None if dropout is None else dropout[number]
-        inputs, state = highway_layer(params, inputs, mask, settings, direction, scale)
+        own = dataclasses.replace(settings, direction="backward" if number % 2 else "forward")
+        inputs, state = highway_layer(params, inputs, mask, own, None if dropout is None else dropout[number])
         states.append(state)
     return inputs, states
 
 
 def highway_layer(
-    params: Tree,
-    inputs: jax.Array,
-    mask: jax.Array,
-    settings: HighwaySettings,
-    direction: Direction = "forward",
-    dropout: jax.Array | None = None,
+    params: Tree, inputs: jax.Array, mask: jax.Array, settings: HighwaySettings, dropout: jax.Array | None = None
 ) -> tuple[jax.Array, State]:
     """Runs one layer; a backward layer starts at the last word of each row.
 
@@ -81,7 +66,6 @@ def highway_layer(
       inputs: [T, B, I].
       mask: [T, B], true on words; rows are padded at their end.
       settings: the settings of the layer.
-      direction: the order of the steps.
       dropout: [B, H], an already scaled mask; None for no dropout.
 
     Returns:
@@ -93,26 +77,19 @@ def highway_layer(
     read = read + jnp.pad(bias, (0, read.shape[-1] - bias.shape[0]))
     carried = read[..., blocks:] if settings.carries_input else None  # [T, B, H]
     real = mask[..., None].astype(read.dtype)  # [T, B, 1]
-    recurrence = run_written if settings.backward_pass == "written" else run
-    return recurrence(read[..., :blocks], carried, params["recurrent"], real, dropout, settings, direction)
+    return run_written(Arrays(read[..., :blocks], carried, params["recurrent"], real, dropout), settings)
 
 
 class HighwayLayer(nn.Module):
     """Declares the parameters of one layer, for `highway_layer`.
 
     Every block of `kernel` and `recurrent` starts orthogonal.
-
-    Attributes:
-      inputs: I.
-      units: H.
-      settings: the settings of the layer.
-      bias: "all" if each block has a bias, or "gates" if k has none, as in AllenNLP's ELMo configs.
     """
 
-    inputs: int
-    units: int
-    settings: HighwaySettings
-    bias: Bias = "all"
+    inputs: int  # I
+    units: int  # H
+    settings: HighwaySettings  # the settings of the layer
+    bias: Bias = "all"  # "all" if each block has a bias, or "gates" if k has none, as in AllenNLP's ELMo configs
 
     @nn.compact
     def __call__(self) -> Tree:
@@ -134,42 +111,23 @@ class HighwayLayer(nn.Module):
 
 
 class HighwayLSTM(nn.Module):
-    """A stack of highway LSTM layers in alternating directions.
+    """A stack of highway LSTM layers in alternating directions."""
 
-    Attributes:
-      layers: L; the paper has 8.
-      units: H; the paper has 300.
-      settings: the settings of all layers.
-      bias: see `HighwayLayer`.
-      dropout: the rate of the recurrent dropout, with one mask per layer and row; it needs a `dropout` key unless the
-        call is deterministic.
-    """
-
-    layers: int = 8
-    units: int = 300
-    settings: HighwaySettings = HighwaySettings()
-    bias: Bias = "all"
+    layers: int = 8  # L; the paper has 8
+    units: int = 300  # H; the paper has 300
+    settings: HighwaySettings = HighwaySettings()  # the settings of all layers
+    bias: Bias = "all"  # see `HighwayLayer`
+    # the rate of the recurrent dropout, with one mask per layer and row; it needs a `dropout` key unless the
+    # call is deterministic
     dropout: float = 0.1
 
     @nn.compact
     def __call__(
-        self,
-        inputs: jax.Array,
-        mask: jax.Array,
-        *,
-        deterministic: bool = True,
-        dropout_masks: jax.Array | None = None,
+        self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True, dropout_masks: jax.Array | None = None
     ) -> jax.Array:
-        """Runs all layers.
+        """Maps [B, T, I] to [B, T, H], zero at padding; `mask` [B, T] is true on words, and padding is at the end.
 
-        Args:
-          inputs: [B, T, I].
-          mask: [B, T], true on words; rows are padded at their end.
-          deterministic: whether nothing is dropped.
-          dropout_masks: [L, B, H], already scaled masks that are used instead of random ones.
-
-        Returns:
-          The outputs [B, T, H], zero at padding.
+        The already scaled `dropout_masks` [L, B, H] are used instead of random ones.
         """
         sizes = [inputs.shape[-1]] + [self.units] * (self.layers - 1)
         params = [

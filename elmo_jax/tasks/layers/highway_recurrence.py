@@ -6,8 +6,6 @@ The equations are those of `highway_lstm`. The written backward pass keeps the g
 product after the reverse scan, while autodiff adds up a matrix of U's size at every step.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -34,18 +32,11 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HighwaySettings:
-    """The settings of a highway LSTM layer.
+    """The settings of a highway LSTM layer."""
 
-    Attributes:
-      form: the program whose layer this is; see `highway_lstm`.
-      highway: "gated", or "none" for a plain LSTM without the blocks r and k.
-      backward_pass: "written" for the one of this module, or "autodiff" for JAX's; their gradients are equal up to
-        rounding.
-    """
-
-    form: Form = "original"
-    highway: Literal["gated", "none"] = "gated"
-    backward_pass: Literal["written", "autodiff"] = "written"
+    form: Form = "original"  # the program whose layer this is; see `highway_lstm`
+    highway: Literal["gated", "none"] = "gated"  # "gated", or "none" for a plain LSTM without the blocks r and k
+    direction: Direction = "forward"  # the order of the steps
 
     @property
     def order(self) -> str:
@@ -59,41 +50,27 @@ class HighwaySettings:
         return self.highway == "gated"
 
 
-def run(
-    read: jax.Array,
-    carried: jax.Array | None,
-    recurrent: jax.Array,
-    real: jax.Array,
-    dropout: jax.Array | None,
-    settings: HighwaySettings,
-    direction: Direction,
-) -> tuple[jax.Array, State]:
-    """Runs one layer over all steps from a zero state; JAX's autodiff makes the backward pass.
+class Arrays(NamedTuple):
+    """The arrays that a recurrence reads."""
 
-    Args:
-      read: [T, B, 5H], the input's products with the kernel plus the bias, of the blocks that read the state.
-      carried: [T, B, H], those of the block k; None without a highway.
-      recurrent: [H, 5H], the matrix U.
-      real: [T, B, 1], 1 on words and 0 at padding.
-      dropout: [B, H], an already scaled mask; None for no dropout.
-      settings: the settings of the layer.
-      direction: the order of the steps.
+    read: jax.Array  # [T, B, 5H], the input's products with the kernel plus the bias, of the blocks that read the state
+    carried: jax.Array | None  # [T, B, H], those of the block k; None without a highway
+    recurrent: jax.Array  # [H, 5H], the matrix U
+    real: jax.Array  # [T, B, 1], 1 on words and 0 at padding
+    dropout: jax.Array | None  # [B, H], an already scaled mask; None for no dropout
+
+
+def run(arrays: Arrays, settings: HighwaySettings) -> tuple[jax.Array, State]:
+    """Runs one layer over all steps from a zero state; JAX's autodiff makes the backward pass.
 
     Returns:
       The outputs [T, B, H], zero at padding, and the state after the last step.
     """
-    return _run_forward(read, carried, recurrent, real, dropout, settings, direction)[0]
+    return _run_forward(arrays, settings)[0]
 
 
-def _run_forward(
-    read: jax.Array,
-    carried: jax.Array | None,
-    recurrent: jax.Array,
-    real: jax.Array,
-    dropout: jax.Array | None,
-    settings: HighwaySettings,
-    direction: Direction,
-) -> Any:
+def _run_forward(arrays: Arrays, settings: HighwaySettings) -> Any:
+    read, carried, recurrent, real, dropout = arrays
     fed, emitted = _places(dropout, settings)
     runtime_bias = FORGET_BIAS if settings.form == "original" else 0.0
 
@@ -114,15 +91,18 @@ def _run_forward(
         return new, (new, gates)
 
     zero = jnp.zeros((read.shape[1], recurrent.shape[0]), read.dtype)  # [B, H]
-    last, (states, gates) = lax.scan(step, State(zero, zero), (read, carried, real), reverse=direction == "backward")
-    return (states.hidden * real, last), (carried, recurrent, real, dropout, states, gates)
+    last, (states, gates) = lax.scan(
+        step, State(zero, zero), (read, carried, real), reverse=settings.direction == "backward"
+    )
+    return (states.hidden * real, last), (arrays, states, gates)
 
 
-def _run_backward(settings: HighwaySettings, direction: Direction, residuals: Any, gradients: Any) -> Any:
-    carried, recurrent, real, dropout, states, gates = residuals
+def _run_backward(settings: HighwaySettings, residuals: Any, gradients: Any) -> Any:
+    arrays, states, gates = residuals
+    _, carried, recurrent, real, dropout = arrays
     d_outputs, d_last = gradients
     fed, emitted = _places(dropout, settings)
-    before = State(*(_shifted(sequence, direction) for sequence in states))
+    before = State(*(_shifted(sequence, settings.direction) for sequence in states))
 
     def step(d_state: State, at: Any) -> tuple[State, Any]:
         d_output, g, cell, cell_before, k, word = at
@@ -143,13 +123,13 @@ def _run_backward(settings: HighwaySettings, direction: Direction, residuals: An
         return State(d_cell * g["f"] + stay.cell, d_before + stay.hidden), (d_z, d_k)
 
     at = (d_outputs, gates, states.cell, before.cell, carried, real)
-    _, (d_read, d_carried) = lax.scan(step, State(*d_last), at, reverse=direction == "forward")
+    _, (d_read, d_carried) = lax.scan(step, State(*d_last), at, reverse=settings.direction == "forward")
     d_recurrent = jnp.einsum("tbh,tbz->hz", before.hidden * fed, d_read, precision=lax.Precision.HIGHEST)
-    return d_read, d_carried, d_recurrent, None, None
+    return (arrays._replace(read=d_read, carried=d_carried, recurrent=d_recurrent, real=None, dropout=None),)
 
 
 # `run` with the written backward pass.
-run_written = partial(jax.custom_vjp, nondiff_argnums=(5, 6))(run)
+run_written = partial(jax.custom_vjp, nondiff_argnums=(1,))(run)
 run_written.defvjp(_run_forward, _run_backward)
 
 

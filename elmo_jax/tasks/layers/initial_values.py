@@ -1,7 +1,5 @@
 """Defines initializers that Flax does not have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +10,7 @@ import jax.numpy as jnp
 
 
 def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
-    """Returns an initializer of matrices [D, blocks * H] whose blocks [D, H] are independent orthogonal matrices.
-
-    Args:
-      blocks: the number of blocks, such as the gates of an LSTM.
-    """
+    """Returns an initializer of matrices [D, blocks * H] whose blocks [D, H] are independent orthogonal matrices."""
     orthogonal = nn.initializers.orthogonal()
 
     def initialize(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
@@ -31,13 +25,7 @@ def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
 
 
 def glorot_uniform(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-    """Returns Glorot-uniform values of a matrix or a vector; a vector of n has n inputs and n outputs (TensorFlow).
-
-    Args:
-      key: the random key.
-      shape: one or two sizes.
-      dtype: the type of the result.
-    """
+    """Returns Glorot-uniform values of a matrix or a vector; a vector of n has n inputs and n outputs (TensorFlow)."""
     inputs, outputs = (shape[0], shape[0]) if len(shape) == 1 else shape
     bound = math.sqrt(6 / (inputs + outputs))
     return jax.random.uniform(key, shape, dtype, -bound, bound)

@@ -8,8 +8,6 @@ along 4H is the one of that module: i, g, f, o (PyTorch's is i, f, g, o). The ro
 and then those of the state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,10 +15,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from elmo_jax.model.dropout import Dropout, DropoutKind
 from elmo_jax.model.lstm import FORGET_BIAS, InputProducts, LSTMSettings, State, projected_lstm
 from elmo_jax.model.precision import Precision
 from elmo_jax.tasks.layers.dense import Initial, uniform
-from elmo_jax.tasks.layers.dropout import Dropout, DropoutKind
 from elmo_jax.types import Tree
 
 Direction = Literal["forward", "backward"]
@@ -57,18 +55,13 @@ def lstm(params: Tree, inputs: jax.Array, mask: jax.Array, direction: Direction)
 
 
 class LSTM(nn.Module):
-    """One layer in one direction; declares the parameters of `lstm`.
+    """One layer in one direction; declares the parameters of `lstm`."""
 
-    Attributes:
-      size: H.
-      direction: the order in which the steps are read.
-      initial: "torch" draws all values from U(±1/sqrt(H)), and each bias as the sum of two of them, since PyTorch adds
-        two bias vectors. "xavier" has Xavier-uniform input weights, one orthogonal recurrent matrix for all four gates,
-        and biases of zero, except those of the forget gate, which are one.
-    """
-
-    size: int
-    direction: Direction = "forward"
+    size: int  # H
+    direction: Direction = "forward"  # the order in which the steps are read
+    # "torch" draws all values from U(±1/sqrt(H)), and each bias as the sum of two of them, since PyTorch adds
+    # two bias vectors. "xavier" has Xavier-uniform input weights, one orthogonal recurrent matrix for all four
+    # gates, and biases of zero, except those of the forget gate, which are one
     initial: Initial = "torch"
 
     @nn.compact
@@ -97,15 +90,10 @@ class LSTM(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """One layer in both directions, the `LSTM`s `forward` and `backward`.
+    """One layer in both directions, the `LSTM`s `forward` and `backward`."""
 
-    Attributes:
-      size: H.
-      initial: see `LSTM`.
-    """
-
-    size: int
-    initial: Initial = "torch"
+    size: int  # H
+    initial: Initial = "torch"  # see `LSTM`
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
@@ -116,19 +104,13 @@ class BiLSTM(nn.Module):
 
 
 class BiLSTMStack(nn.Module):
-    """A stack of layers in both directions, `layer_0` and so on, each of which reads both directions of the one below.
+    """A stack of layers in both directions, `layer_0` and so on, each reading both directions of the one below."""
 
-    Attributes:
-      sizes: H of each layer, the lowest first.
-      dropout: the fraction of the units dropped between two layers, but neither at the bottom nor at the top.
-      dropout_kind: the kind of that dropout.
-      initial: see `LSTM`.
-    """
-
-    sizes: Sequence[int]
+    sizes: Sequence[int]  # H of each layer, the lowest first
+    # the fraction of the units dropped between two layers, but neither at the bottom nor at the top
     dropout: float = 0.0
-    dropout_kind: DropoutKind = "plain"
-    initial: Initial = "torch"
+    dropout_kind: DropoutKind = "plain"  # the kind of that dropout
+    initial: Initial = "torch"  # see `LSTM`
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:

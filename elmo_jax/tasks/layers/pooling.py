@@ -3,15 +3,13 @@
 Shapes: B rows, T steps, D features per step. All masks are [B, T], true on steps that exist.
 """
 
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.tasks.layers.attention import masked_softmax
-from elmo_jax.tasks.layers.dense import Dense, Initial
+from elmo_jax.tasks.layers.dense import Dense
 
 _FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negative is for maxima
 
@@ -33,17 +31,11 @@ def masked_mean(vectors: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 class SelfAttentivePooling(nn.Module):
-    """Computes the sum over steps with weights that are the softmax of a learned linear function (Lin et al. 2017).
-
-    Attributes:
-      initial: see `Dense`.
-    """
-
-    initial: Initial = "torch"
+    """Computes the sum over steps with weights that are the softmax of a learned linear function (Lin et al. 2017)."""
 
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> jax.Array:
         """Maps [B, T, D] to the sums [B, D]; zero for a row without steps."""
-        scores = Dense(1, self.initial, name="score")(vectors)[..., 0]  # [B, T]
+        scores = Dense(1, name="score")(vectors)[..., 0]  # [B, T]
         weights = masked_softmax(scores, mask)
         return jnp.einsum("bt,btd->bd", weights, vectors, precision=lax.Precision.HIGHEST)

@@ -4,8 +4,6 @@ Shapes: B rows, T words of the longest row, D numbers of input per word, H units
 E numbers of the ELMo mix at the output, N tags.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -15,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.errors import UserError
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import CRF, allowed_transitions, constrained, log_likelihood, viterbi_decode
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.layers.lstm import BiLSTMStack
 
 
@@ -30,17 +28,14 @@ class NERModel:
     layers: tuple[int, ...] = setting(
         (200, 100), "The number of units per direction of each LSTM layer, lowest first.", least=1, most=2**20
     )
-    dropout: float = setting(
-        0.5,
-        "The fraction of the units dropped at the input of every LSTM layer; the paper does not state it.",
-        least=0,
-        below=1,
+    dropout: float = fraction(
+        0.5, "The fraction of the units dropped at the input of every LSTM layer; the paper does not state it."
     )
     dropout_kind: Literal["variational", "plain"] = setting(
         "variational", "Whether all words of a row share one dropout mask, or each has its own as in AllenNLP."
     )
-    output_dropout: float = setting(
-        0.0, "The fraction of the units dropped at the output of the top layer; AllenNLP has 0.5.", least=0, below=1
+    output_dropout: float = fraction(
+        0.0, "The fraction of the units dropped at the output of the top layer; AllenNLP has 0.5."
     )
     encoding: Literal["BIOUL", "BIO", "IOB1"] = setting("BIOUL", "The notation of spans as tags.")
     boundaries: Literal["none", "learned"] = setting(
@@ -57,28 +52,17 @@ ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)
 
 
 class Tagger(nn.Module):
-    """A tagger of biLSTM layers, a dense layer and a CRF; a second mix of ELMo is joined to the top layer's output.
+    """A tagger of biLSTM layers, a dense layer and a CRF; a second mix of ELMo is joined to the top layer's output."""
 
-    Attributes:
-      config: the sizes and the dropout.
-      labels: the N tags in the order of their numbers.
-    """
-
-    config: NERModel
-    labels: Sequence[str]
+    config: NERModel  # the sizes and the dropout
+    labels: Sequence[str]  # the N tags in the order of their numbers
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Scores and tags a batch.
+        """Computes minus the log-likelihood of the gold tags summed over the batch, and the best tags.
 
-        Args:
-          text: the words.
-          arrays: `tags` int [B, T], the gold tags, arbitrary past a row's end.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
-
-        Returns:
-          The loss, which is minus the log-likelihood of the gold tags summed over the batch, and the predictions:
-          `tags` int32 [B, T], the best tags that the encoding allows, -1 past a row's end.
+        `arrays` has `tags` int [B, T], the gold tags, arbitrary past a row's end. Predicted are `tags` int32 [B, T],
+        the best that the encoding allows, -1 past a row's end.
         """
         config, kind = self.config, self.config.dropout_kind
         inputs = Dropout(config.dropout, kind)(text.vectors, deterministic=deterministic)  # [B, T, D]

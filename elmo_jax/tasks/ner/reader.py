@@ -1,9 +1,9 @@
 """Reads files of named entities with one word per line: CoNLL-2003, WNUT-17, and others with BIO or IOB1 tags."""
 
-import dataclasses
 from pathlib import Path
 from typing import Literal
 
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.formats.lines import blocks, cells, error_at
 from elmo_jax.tasks.formats.tags import Scheme, TagError, to_bio
@@ -14,38 +14,22 @@ EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """A sentence with named entities.
-
-    Attributes:
-      tokens: the words.
-      tags: one tag per word, in BIO whatever the notation of the file.
-    """
-
-    tokens: list[str]
-    tags: list[str]
-
-
-def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[Example]:
+def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[TaggedSentence]:
     """Reads a file of columns, the first of which is the word and the last its tag.
 
     A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
 
     Args:
-      path: the file, decompressed by its suffix.
+      path: the file.
       scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17; see `tags`.
       empty_words: "error" to refuse a line whose word is empty, "skip" to leave it out of its sentence, and report
         the number of such lines.
-
-    Returns:
-      The sentences in the order of the file.
 
     Raises:
       UserError: the number of columns changes within the file, a word or a tag is missing, or the tags break the rules
         of `scheme`.
     """
-    examples: list[Example] = []
+    examples: list[TaggedSentence] = []
     columns = skipped = 0
     for block in blocks(path, _separates):
         rows = [cells(line.text) for line in block]
@@ -66,7 +50,7 @@ def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[
         kept = [(row[0], tag) for row, tag in zip(rows, tags, strict=True) if not is_blank(row[0])]
         skipped += len(rows) - len(kept)
         if kept:  # a span whose first word is left out begins at its next one
-            examples.append(Example([word for word, _ in kept], to_bio([tag for _, tag in kept], "iob1")))
+            examples.append(TaggedSentence([word for word, _ in kept], to_bio([tag for _, tag in kept], "iob1")))
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
 

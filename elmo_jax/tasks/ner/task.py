@@ -1,26 +1,21 @@
 """Implements named entity recognition as a task of the trainer."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
-import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.tagging import tag_ids, tag_rows, tagged_line
-from elmo_jax.tasks.core.task import Labels, Shape, Text
+from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
+from elmo_jax.tasks.core.task import Arrays, Labels, Records, Shape
 from elmo_jax.tasks.formats.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.metric import metric
 from elmo_jax.tasks.ner.model import NERModel, Tagger
-from elmo_jax.tasks.ner.reader import EmptyWords, Example, read
-
-Prediction = list[str]  # a BIO tag per word
+from elmo_jax.tasks.ner.reader import EmptyWords, read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,30 +34,23 @@ class NERDataConfig(TaskDataConfig):
 class NERConfig(TaskConfig):
     """An experiment on named entities."""
 
-    task: str = setting("ner", "The name of the task.")
     data: NERDataConfig = NERDataConfig()
     model: NERModel = NERModel()
 
 
-class NER:
-    """Named entity recognition; implements `Task`."""
+class NER(TaggingTask[TaggedSentence]):
+    """Named entity recognition; its examples and predictions have BIO tags."""
 
     name = "ner"
     metric = "f1"
-    config_class: type[TaskConfig] = NERConfig
-    averages = False  # the CRF decodes whole sentences
-    texts_per_example = 1
-    rows_are_examples = True
+    config_class = NERConfig
     tfds_features = ("tokens", "ner")
 
-    def read(self, source: str, config: NERConfig, training: bool) -> list[Example]:
+    def read(self, source: str, config: NERConfig, training: bool) -> list[TaggedSentence]:
         """Reads files with one word and its tag per line."""
-        del training
         return read(Path(source), config.data.scheme, config.data.empty_words)
 
-    def from_tfds(
-        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: NERConfig
-    ) -> list[Example]:
+    def from_tfds(self, source: str, features: Any, records: Records, config: NERConfig) -> list[TaggedSentence]:
         """Reads datasets in the form of `conll2003`."""
         names = features["ner"].feature.names
         found = []
@@ -74,65 +62,44 @@ class NER:
                     f"{source}, example {number}, word {error.position}: {error.reason}; set config.data.scheme, which"
                     f" is {config.data.scheme}, to the notation of the dataset"
                 ) from None
-            found.append(Example([token.decode() for token in record["tokens"]], tags))
+            found.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
         return found
 
-    def texts(self, example: Example) -> tuple[Text, ...]:
-        """Returns the words."""
-        return ([example.tokens],)
-
-    def labels(self, train: Sequence[Example], config: NERConfig) -> Labels:
+    def labels(self, train: Sequence[TaggedSentence], config: NERConfig) -> Labels:
         """Returns all tags, in the model's encoding, of the entity types in the training examples."""
         types = sorted({span.label for example in train for span in spans(example.tags)})
         marks = "BIUL" if config.model.encoding == "BIOUL" else "BI"
         tags = ["O", *(f"{mark}-{label}" for label in types for mark in marks)]
         return {"tags": tags, "encoding": config.model.encoding}
 
-    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+    def arrays(self, examples: Sequence[TaggedSentence], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `tags` int32 [B, T], in the model's encoding."""
-        gold = [_encoded(e.tags, labels["encoding"]) for e in examples]
-        return {"tags": tag_ids(gold, number, shape[0][1], labels["tags"])}
+        encoded = [TaggedSentence(e.tokens, _encoded(e.tags, labels["encoding"])) for e in examples]
+        return super().arrays(encoded, number, shape, labels)
 
     def module(self, config: NERConfig, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return Tagger(config.model, tuple(labels["tags"]))
 
     def decode(
-        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: NERConfig
-    ) -> list[Prediction]:
+        self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: NERConfig
+    ) -> list[Tags]:
         """Returns the best tags, in BIO."""
-        del config
-        found = tag_rows(predictions["tags"], [e.tokens for e in examples], labels["tags"])
+        found = super().decode(predictions, examples, labels, config)
         return [_decoded(tags, labels["encoding"]) for tags in found]
 
-    def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns the scores of conlleval: F1 over all types first."""
         return metric([example.tags for example in examples], predictions)
 
-    def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-        """Returns lines for `conlleval -d '\\t'`: the word, the gold tag if there is one, and the predicted tag."""
-        return "".join(tagged_line(e.tokens, e.tags, p) for e, p in zip(examples, predictions, strict=True))
+    def as_json(self, example: TaggedSentence, prediction: Tags) -> dict[str, Any]:
+        """Returns `tokens`, `tags` and `entities`, which have a `type`."""
+        entities = spans_as_json("type", example.tokens, spans(prediction))
+        return {**super().as_json(example, prediction), "entities": entities}
 
-    def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
-        """Returns the sentence without tags."""
-        del labels
-        return [Example(texts[0], [])]
-
-    def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Returns `tokens`, `tags` and `entities`; an entity consists of the words `start` to before `end`."""
-        entities = [
-            {"type": label, "text": " ".join(example.tokens[start : end + 1]), "start": start, "end": end + 1}
-            for label, start, end in spans(prediction)
-        ]
-        return {"tokens": example.tokens, "tags": prediction, "entities": entities}
-
-    def show(self, example: Example, prediction: Prediction) -> str:
+    def show(self, example: TaggedSentence, prediction: Tags) -> str:
         """Returns the sentence with its entities in brackets, as in `[PER Ada Lovelace] wrote …`."""
-        words = list(example.tokens)
-        for label, start, end in spans(prediction):
-            words[start] = f"[{label} {words[start]}"
-            words[end] += "]"
-        return " ".join(words)
+        return in_brackets(example.tokens, spans(prediction))
 
 
 def _encoded(tags: Sequence[str], encoding: str) -> list[str]:

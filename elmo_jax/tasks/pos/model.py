@@ -4,8 +4,6 @@ Shapes: B rows, T words of the longest row, D numbers of input per word, W numbe
 both directions of the top layer, E numbers of the ELMo mix at the output, N tags.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
@@ -14,10 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.errors import UserError
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.layers.lstm import BiLSTMStack
 
 
@@ -28,11 +26,8 @@ class POSModel:
     layers: tuple[int, ...] = setting(
         (100,), "The number of units per direction of each LSTM layer, lowest first.", least=1, most=2**20
     )
-    dropout: float = setting(
-        0.5,
-        "The fraction of units dropped in word vectors and at each LSTM layer's output; ELMo has `elmo.dropout`.",
-        least=0,
-        below=1,
+    dropout: float = fraction(
+        0.5, "The fraction of units dropped in word vectors and at each LSTM layer's output; ELMo has `elmo.dropout`."
     )
 
     def check(self, where: str = "config") -> None:
@@ -42,27 +37,16 @@ class POSModel:
 
 
 class SoftmaxTagger(nn.Module):
-    """A tagger of biLSTM layers and a softmax; a second mix of ELMo is joined to the output of the top layer.
+    """A tagger of biLSTM layers and a softmax; a second mix of ELMo is joined to the output of the top layer."""
 
-    Attributes:
-      config: the sizes and the dropout.
-      tags: N.
-    """
-
-    config: POSModel
-    tags: int
+    config: POSModel  # the sizes and the dropout
+    tags: int  # N
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Computes the loss and the probabilities of a batch.
+        """Computes the mean cross-entropy over the words, and `probabilities` [B, T, N].
 
-        Args:
-          text: the words.
-          arrays: `tags` int [B, T], the gold tags, arbitrary past the end of a row.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
-
-        Returns:
-          The loss, which is the mean cross-entropy over the words, and the predictions: `probabilities` [B, T, N].
+        `arrays` has `tags` int [B, T], the gold tags, arbitrary past the end of a row.
         """
         drop = Dropout(self.config.dropout)
         inputs = text.vectors  # [B, T, D]

@@ -1,10 +1,10 @@
 """Reads sentences with one part-of-speech tag per word: CoNLL-U, and the `.pos` files of the Penn Treebank."""
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Literal
 
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.formats.lines import Line, blocks, error_at, read_lines
 from elmo_jax.tasks.formats.penn import without_backslashes
 from elmo_jax.words import is_blank, split_words
@@ -19,31 +19,11 @@ _STORY = re.compile(r"={10,}\s*")
 _CLOSERS = frozenset(["''/''", ")/)"])
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """A sentence with parts of speech.
-
-    Attributes:
-      tokens: the words.
-      tags: one tag per word.
-    """
-
-    tokens: list[str]
-    tags: list[str]
-
-
-def read_conllu(path: Path, column: Column) -> list[Example]:
-    """Reads a CoNLL-U file (Universal Dependencies, version 2).
+def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
+    """Reads a CoNLL-U file (Universal Dependencies, version 2), with the tags of one of its columns.
 
     Words are syntactic words: the words of a multiword token are read instead of the token, and empty nodes are left
     out.
-
-    Args:
-      path: the file, decompressed by its suffix.
-      column: the column of the tags.
-
-    Returns:
-      The sentences in the order of the file.
 
     Raises:
       UserError: a line does not have ten columns, words are not numbered 1, 2, …, or a word has no tag.
@@ -70,34 +50,28 @@ def read_conllu(path: Path, column: Column) -> list[Example]:
             tokens.append(row[1])
             tags.append(tag)
         if tokens:
-            examples.append(Example(tokens, tags))
+            examples.append(TaggedSentence(tokens, tags))
     return examples
 
 
-def read_penn(path: Path) -> list[Example]:
-    """Reads a `.pos` file of the Penn Treebank.
+def read_penn(path: Path) -> list[TaggedSentence]:
+    r"""Reads a `.pos` file of the Penn Treebank.
 
-    Words are written `word/TAG`, with `\\/` and `\\*` for literal `/` and `*`. The marks `[` and `]` around noun
+    Words are written `word/TAG`, with `\/` and `\*` for literal `/` and `*`. The marks `[` and `]` around noun
     phrases are ignored. Of alternative tags (`NN|JJ`), the first one is taken. Sentences are separated by blank lines
     and stories by lines of `=`, but a blank line does not end a sentence after a line that ends with `]`, nor before a
     closing quote or bracket.
 
-    Args:
-      path: the file, decompressed by its suffix.
-
-    Returns:
-      The sentences in the order of the file.
-
     Raises:
       UserError: a word has no tag.
     """
-    examples: list[Example] = []
+    examples: list[TaggedSentence] = []
     sentence: list[tuple[str, str]] = []
     blank = False  # whether a blank line that may end the sentence is before this one
 
     def finish() -> None:
         if sentence:
-            examples.append(Example([word for word, _ in sentence], [tag for _, tag in sentence]))
+            examples.append(TaggedSentence([word for word, _ in sentence], [tag for _, tag in sentence]))
             sentence.clear()
 
     last = ""  # the end of the last line that is not blank

@@ -4,8 +4,6 @@ Shapes: B pairs, N words of the longest premise, M words of the longest hypothes
 input per word, H encoder units of both directions, E numbers of the ELMo mix at the output, A = H + E.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
@@ -14,12 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.config import WIDEST
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.attention import attend, dot_product_scores, masked_softmax
-from elmo_jax.tasks.layers.classify import mean_cross_entropy
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.tasks.layers.losses import mean_cross_entropy
 from elmo_jax.tasks.layers.lstm import BiLSTM
 from elmo_jax.tasks.layers.pooling import masked_max, masked_mean
 
@@ -34,14 +32,12 @@ class SNLIModel:
     projection: int = setting(300, "The number of units of the dense layer after the attention.", least=1, most=WIDEST)
     composition: int = setting(300, "The number of units per direction of the composition layer.", least=1, most=WIDEST)
     output: int = setting(300, "The number of units of the dense layer after the pooling.", least=1, most=WIDEST)
-    dropout: float = setting(
+    dropout: float = fraction(
         0.5,
         "The fraction of units dropped at the input of both LSTMs, with one mask per row, and around the output layer.",
-        least=0,
-        below=1,
     )
-    attention_dropout: float = setting(
-        0.5, "The fraction of units dropped after the attention; the baseline without ELMo has 0.", least=0, below=1
+    attention_dropout: float = fraction(
+        0.5, "The fraction of units dropped after the attention; the baseline without ELMo has 0."
     )
     matrix_penalty: float = setting(
         1e-4,
@@ -56,14 +52,10 @@ class ESIM(nn.Module):
 
     The encoder, the projection and the composition are shared by both texts. A second mix of ELMo is joined to the
     encoder's output, before the attention.
-
-    Attributes:
-      config: the sizes and the dropout.
-      classes: the number of classes.
     """
 
-    config: SNLIModel
-    classes: int = CLASSES
+    config: SNLIModel  # the sizes and the dropout
+    classes: int = CLASSES  # the number of classes
 
     def setup(self) -> None:
         """Declares the layers; both texts share those before the pooling."""
@@ -80,17 +72,10 @@ class ESIM(nn.Module):
     def __call__(
         self, premise: Embedded, hypothesis: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True
     ) -> TaskOutput:
-        """Classifies a batch of pairs.
+        """Computes the loss and `probabilities` [B, classes]; `arrays` has `label` int [B].
 
-        Args:
-          premise: the words of the premises; a pair without words only fills up the batch.
-          hypothesis: the words of the hypotheses.
-          arrays: `label` int [B], the gold labels.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
-
-        Returns:
-          The loss, which is the mean cross-entropy over the pairs with words plus, unless deterministic, the penalty of
-          the matrices; and the predictions: `label` int32 [B] and `probabilities` [B, classes].
+        The loss is the mean cross-entropy over the pairs with words, since the others only fill up the batch, plus,
+        unless deterministic, the penalty of the matrices.
         """
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
@@ -110,8 +95,7 @@ class ESIM(nn.Module):
         loss = mean_cross_entropy(logits, arrays["label"], real)
         if not deterministic and self.config.matrix_penalty:
             loss += self.config.matrix_penalty * self._squares()
-        predictions = {"label": logits.argmax(-1).astype(jnp.int32), "probabilities": jax.nn.softmax(logits)}
-        return TaskOutput(loss, predictions)
+        return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})
 
     def _encode(self, text: Embedded, deterministic: bool) -> jax.Array:
         """Returns the words in their context, [B, T, A]."""

@@ -1,19 +1,22 @@
 """Reads pairs of sentences with an entailment label: the files of SNLI, and others in the same layouts."""
 
 import csv
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from elmo_jax.data.prepare.text import raw_sentences
+from elmo_jax.tasks.core.classification import ClassifiedTexts
+from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.formats.lines import Line, error_at, read_json, read_lines
 from elmo_jax.tasks.formats.penn import unescape
 from elmo_jax.words import is_blank, split_words
 
 LABELS = ("entailment", "neutral", "contradiction")
-_NO_LABEL = "-"  # the annotators of the pair did not agree
+_NO_LABEL = "-"
+WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
+_PARALLEL = "labels."  # labels.dev next to s1.dev and s2.dev, the layout of e-SNLI and InferSent
 
 Quoting = Literal["none", "csv"]
 
@@ -21,42 +24,21 @@ _LABEL, _PREMISE, _HYPOTHESIS = "gold_label", "sentence1", "sentence2"
 _PREMISE_PARSE, _HYPOTHESIS_PARSE = "sentence1_binary_parse", "sentence2_binary_parse"
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """A pair of sentences with a label.
-
-    Attributes:
-      premise: the words of the first sentence.
-      hypothesis: the words of the second sentence.
-      label: one of `LABELS`; empty if the pair is not annotated.
-    """
-
-    premise: list[str]
-    hypothesis: list[str]
-    label: str
+def read(path: Path, quoting: Quoting) -> list[ClassifiedTexts]:
+    """Reads JSON lines (`.jsonl`), `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
+    if ".jsonl" in map(str.lower, path.suffixes):
+        return read_jsonl(path)
+    if path.name.startswith(_PARALLEL):
+        part = path.name.removeprefix(_PARALLEL)
+        return read_parallel(path, path.with_name(f"s1.{part}"), path.with_name(f"s2.{part}"))
+    return read_tab(path, quoting)
 
 
-@dataclasses.dataclass(frozen=True)
-class Pairs:
-    """The contents of a file.
-
-    Attributes:
-      examples: the pairs with a label, in the order of the file.
-      without_label: the number of pairs that were left out because their label is `-`.
-    """
-
-    examples: list[Example]
-    without_label: int
-
-
-def read_jsonl(path: Path) -> Pairs:
+def read_jsonl(path: Path) -> list[ClassifiedTexts]:
     """Reads a file of JSON objects, one per line, as SNLI was published.
 
     The words are the leaves of `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with
     bracket names and quotes as `penn.unescape` maps them.
-
-    Args:
-      path: the file, decompressed by its suffix.
 
     Raises:
       UserError: a line is not a JSON object in which these two fields and `gold_label` are strings, a label is unknown,
@@ -77,7 +59,7 @@ def read_jsonl(path: Path) -> Pairs:
     return _pairs(path, rows, _leaves)
 
 
-def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
+def read_tab(path: Path, quoting: Quoting = "none") -> list[ClassifiedTexts]:
     """Reads a file with one pair per line and columns separated by tabs.
 
     Without a header line, the columns are label, premise and hypothesis. A header line names the columns: `gold_label`,
@@ -87,7 +69,7 @@ def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
     quotes and dashes have been replaced by plain ones (`data.prepare.text.raw_sentences`).
 
     Args:
-      path: the file, decompressed by its suffix.
+      path: the file.
       quoting: "csv" if cells may be in double quotes, with double quotes inside them doubled, as spreadsheets and
         pandas write them.
 
@@ -119,15 +101,10 @@ def read_tab(path: Path, quoting: Quoting = "none") -> Pairs:
     )
 
 
-def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
+def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> list[ClassifiedTexts]:
     """Reads three files whose lines of the same number belong together, the layout of SNLI in e-SNLI and InferSent.
 
-    Words are separated by spaces; bracket names and quotes are mapped by `penn.unescape`.
-
-    Args:
-      labels: a file with one label per line, decompressed by its suffix.
-      premises: a file with one tokenized sentence per line.
-      hypotheses: another such file.
+    Each line has a label or a tokenized sentence, whose bracket names and quotes are mapped by `penn.unescape`.
 
     Raises:
       UserError: one file has fewer lines than another, a label is unknown, or a sentence has no words.
@@ -142,7 +119,9 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> Pairs:
     return _pairs(labels, rows, _tokens)
 
 
-def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callable[[str], list[str]]) -> Pairs:
+def _pairs(
+    path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callable[[str], list[str]]
+) -> list[ClassifiedTexts]:
     """Makes examples from rows, each with its line number, label, premise and hypothesis."""
     split = functools.cache(split)  # most premises of SNLI occur three times
     examples = []
@@ -153,11 +132,12 @@ def _pairs(path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callabl
             continue
         if label not in LABELS:
             raise error_at(path, number, f"expected a label of {', '.join(LABELS)} or '-', found {label!r}")
-        example = Example(split(premise), split(hypothesis), label)
-        if not example.premise or not example.hypothesis:
-            raise error_at(path, number, f"the {'hypothesis' if example.premise else 'premise'} has no words")
-        examples.append(example)
-    return Pairs(examples, without_label)
+        texts = (split(premise), split(hypothesis))
+        if not all(texts):
+            raise error_at(path, number, f"the {'hypothesis' if texts[0] else 'premise'} has no words")
+        examples.append(ClassifiedTexts(texts, label))
+    report(path, {WITHOUT_LABEL: without_label})
+    return examples
 
 
 def _tokens(sentence: str) -> list[str]:

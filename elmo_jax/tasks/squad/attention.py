@@ -5,8 +5,6 @@ Shapes: B rows, T words of the context, J words of the question, D features per 
 Scores are trilinear, `u . x + v . y + (w * x) . y + b` (Seo et al. 2017); no array [B, T, J, D] is made.
 """
 
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -23,15 +21,7 @@ class Trilinear(nn.Module):
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
-        """Scores all pairs.
-
-        Args:
-          first: [B, T, D].
-          second: [B, J, D].
-
-        Returns:
-          The scores [B, T, J].
-        """
+        """Maps [B, T, D] and [B, J, D] to the scores of all pairs, [B, T, J]."""
         size = first.shape[-1]
         of_first = self.param("first", glorot_uniform, (size,))
         of_second = self.param("second", glorot_uniform, (size,))
@@ -50,13 +40,7 @@ class BiDAFAttention(nn.Module):
     def __call__(
         self, context: jax.Array, question: jax.Array, context_mask: jax.Array, question_mask: jax.Array
     ) -> jax.Array:
-        """Attends in both directions.
-
-        Args:
-          context: [B, T, D].
-          question: [B, J, D].
-          context_mask: [B, T], true on words.
-          question_mask: [B, J], true on words.
+        """Attends from the context [B, T, D] to the question [B, J, D] and back.
 
         Returns:
           [c; q; c * q; c * s], [B, T, 4D]: c are the words of the context, q is what each of them attends to in the
@@ -75,15 +59,7 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """Attends to the other words of the same row.
-
-        Args:
-          inputs: [B, T, D].
-          mask: [B, T], true on words.
-
-        Returns:
-          [a; y; a * y], [B, T, 3D]: the attended vectors a and the inputs y.
-        """
+        """Maps the inputs y [B, T, D] to [a; y; a * y], [B, T, 3D], where a are the attended vectors."""
         null = self.param("null", nn.initializers.constant(NULL_START), ())
         scores = Trilinear(name="scores")(inputs, inputs)  # [B, T, T]
         other = ~jnp.eye(inputs.shape[1], dtype=bool)
@@ -94,13 +70,9 @@ class SelfAttention(nn.Module):
 
 
 def softmax_with_null(scores: jax.Array, null: jax.Array) -> jax.Array:
-    """Returns the softmax over the last axis of `scores` and one more score, without the weight of the latter.
+    """Returns the softmax over the last axis of `scores` [..., N] and one more score, `null` [], without its weight.
 
     The weights therefore add up to less than 1.
-
-    Args:
-      scores: [..., N].
-      null: [], the additional score.
     """
     largest = lax.stop_gradient(jnp.maximum(scores.max(-1, keepdims=True), null))
     exponentials = jnp.exp(scores - largest)

@@ -10,14 +10,12 @@ The reset gate is applied after the product with U:
 A row's state does not change at padding, so its outputs do not depend on the padding.
 """
 
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.layers.directions import real_steps, side_by_side, turn_backward
+from elmo_jax.tasks.layers.directions import run_both
 from elmo_jax.types import Tree
 
 
@@ -33,8 +31,7 @@ def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.A
     Returns:
       [B, T, 2H], zero at padding.
     """
-    read = jnp.einsum("btd,edz->tebz", inputs, params["kernel"], precision=lax.Precision.HIGHEST)
-    read = turn_backward(read + params["bias"][:, None])  # [T, 2, B, 3H]
+    read = jnp.einsum("btd,edz->tebz", inputs, params["kernel"], precision=lax.Precision.HIGHEST)  # [T, 2, B, 3H]
     units = params["recurrent"].shape[1]
 
     def step(hidden: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -46,30 +43,17 @@ def bidirectional_gru(params: Tree, inputs: jax.Array, mask: jax.Array) -> jax.A
         return new, new
 
     start = jnp.zeros((2, inputs.shape[0], units), read.dtype)
-    _, hidden = lax.scan(step, start, (read, real_steps(mask)))
-    return side_by_side(hidden, mask)
+    return run_both(step, start, read + params["bias"][:, None], mask)
 
 
 class BiGRU(nn.Module):
-    """A bidirectional GRU; weights start truncated normal with standard deviation 0.05, biases at zero (original).
+    """A bidirectional GRU; weights start truncated normal with standard deviation 0.05, biases at zero (original)."""
 
-    Attributes:
-      units: H.
-    """
-
-    units: int
+    units: int  # H
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """Runs `bidirectional_gru`.
-
-        Args:
-          inputs: [B, T, D].
-          mask: [B, T], true on words.
-
-        Returns:
-          [B, T, 2H], zero at padding.
-        """
+        """Maps [B, T, D] to [B, T, 2H], zero at padding; see `bidirectional_gru`."""
         normal, zeros = nn.initializers.truncated_normal(0.05), nn.initializers.zeros_init()
         params = {
             "kernel": self.param("kernel", normal, (2, inputs.shape[-1], 3 * self.units)),

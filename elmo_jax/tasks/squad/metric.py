@@ -38,14 +38,11 @@ def f1(predicted: str, answers: Sequence[str]) -> float:
 
 
 def metric(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """Scores answers.
+    """Returns the means of `f1` and `exact_match` over questions, in percent.
 
     Args:
       gold: the texts of the gold answers to each question, at least one per question.
       predicted: the text of the predicted answer to each question.
-
-    Returns:
-      The means of `f1` and `exact_match` over questions, in percent.
 
     Raises:
       ValueError: the numbers of questions differ, or a question has no gold answer.

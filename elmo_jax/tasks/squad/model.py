@@ -4,8 +4,6 @@ Shapes: B questions with their contexts, T words of the context, J words of the 
 E numbers of the ELMo mix at the output, H units per direction.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import flax.linen as nn
@@ -13,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dropout import Dropout
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 from elmo_jax.tasks.squad.gru import BiGRU
 
@@ -25,35 +23,25 @@ class SquadModel:
     """The settings of the model without words, characters and ELMo; defaults are those of document-qa's ELMo script."""
 
     units: int = setting(90, "The number of units per direction of every GRU.", least=1)
-    dropout: float = setting(
-        0.2, "The fraction of features dropped in training, with one mask for all words of a row.", least=0, below=1
+    dropout: float = fraction(
+        0.2, "The fraction of features dropped in training, with one mask for all words of a row."
     )
     longest_answer: int = setting(17, "The largest number of words of a predicted answer.", least=1)
 
 
-class Squad(nn.Module):
-    """Finds the words of the context that answer the question.
+class SpanFinder(nn.Module):
+    """Finds the words of the context that answer the question."""
 
-    Attributes:
-      config: the settings of the model.
-    """
-
-    config: SquadModel
+    config: SquadModel  # the settings of the model
 
     @nn.compact
     def __call__(
-        self, context: Embedded, question: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True
+        self, question: Embedded, context: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True
     ) -> TaskOutput:
-        """Scores each word of the context as the first and as the last word of the answer.
+        """Computes the loss, and the probabilities `start` and `end` [B, T] of the answer's first and last word.
 
-        Args:
-          context: the words of the contexts; `output` is joined to the output of the first GRU.
-          question: the words of the questions; `output` is None if and only if that of the context is.
-          arrays: `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
-
-        Returns:
-          The loss and the predictions: `start_logits` and `end_logits` [B, T], -1e29 at padding.
+        `arrays` has `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive. The
+        probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at padding.
         """
         units, mask = self.config.units, context.mask
         encoder = BiGRU(units, name="encoder")
@@ -66,7 +54,9 @@ class Squad(nn.Module):
         last = BiGRU(units, name="end")(jnp.concatenate([hidden, first], axis=-1), mask)
         start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
         end = jnp.where(mask, self._dense(1, "end_logits")(last)[..., 0], MASKED)
-        return TaskOutput(answer_loss(start, end, arrays["answers"], mask), {"start_logits": start, "end_logits": end})
+        self.sow("intermediates", "logits", (start, end))
+        loss = answer_loss(start, end, arrays["answers"], mask)
+        return TaskOutput(loss, {"start": jax.nn.softmax(start), "end": jax.nn.softmax(end)})
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
         """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""
@@ -93,8 +83,7 @@ def answer_loss(start: jax.Array, end: jax.Array, answers: jax.Array, mask: jax.
     """Returns the mean cross-entropy of the first words plus that of the last words over rows that have words.
 
     Args:
-      start: [B, T], the logits of the first word.
-      end: [B, T], the logits of the last word.
+      start: [B, T], the logits of the first word; `end` has those of the last.
       answers: int32 [B, 2], the first and the last words of the gold answers.
       mask: [B, T], true on words.
     """

@@ -7,29 +7,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core.task import repeated_id
+from elmo_jax.tasks.core.task import repeated_id, report
 from elmo_jax.tasks.formats.lines import read_json, read_lines
-from elmo_jax.tasks.formats.slices import SLICE, split_slice
+from elmo_jax.tasks.formats.sources import SLICE, split_slice
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
 
 Missing = Literal["error", "skip"]  # what happens to a question without an answer, or whose answer is elsewhere
+
+_MOVED = "first answers that are not at their answer_start, and are looked for nearby"
+_MISSING = "questions left out, since they have no answer, or their first one is not in the paragraph"
+_WIDER = "first answers that begin or end inside a word, and are trained on as whole words"
 
 _SELECTED = re.compile(r"(?P<path>.+)\[(?P<others>not )?(?P<titles>[^\[\]]*)\]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-    """A paragraph that questions are about.
+    """A paragraph that questions are about."""
 
-    Attributes:
-      title: the title of the article.
-      text: the text as in the file.
-      tokens: the words and their positions in the text.
-    """
-
-    title: str
-    text: str
-    tokens: Tokens
+    title: str  # the title of the article
+    text: str  # the text as in the file
+    tokens: Tokens  # the words and their positions in the text
 
     def answer(self, first: int, last: int) -> str:
         """Returns the text from the start of the word `first` to the end of the word `last`."""
@@ -38,61 +36,27 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A question about a paragraph.
+    """A question about a paragraph."""
 
-    Attributes:
-      id: the name of the question in the file, by which the official script finds a prediction.
-      paragraph: the paragraph, which several questions share.
-      tokens: the words of the question.
-      answers: the texts of the gold answers.
-      span: the first and the last word of the first gold answer in the paragraph.
-    """
-
-    id: str
-    paragraph: Paragraph
-    tokens: list[str]
-    answers: list[str]
-    span: tuple[int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Questions:
-    """The contents of a file.
-
-    Attributes:
-      examples: the questions, in the order of the file.
-      moved: the number of first answers that are elsewhere in the paragraph than the file says.
-      missing: the number of questions left out because they have no answer, or their first one is not in the paragraph.
-      wider: the number of first answers that begin or end inside a word, so that their spans have more text.
-    """
-
-    examples: list[Example]
-    moved: int
-    missing: int
-    wider: int
+    id: str  # the name of the question in the file, by which the official script finds a prediction
+    paragraph: Paragraph  # the paragraph, which several questions share
+    tokens: list[str]  # the words of the question
+    answers: list[str]  # the texts of the gold answers
+    span: tuple[int, int]  # the first and the last word of the first gold answer in the paragraph
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The articles of a file that are read.
+    """The articles of a file that are read."""
 
-    Attributes:
-      titles: the titles of the articles.
-      others: whether all articles but those are read.
-    """
-
-    titles: tuple[str, ...]
-    others: bool = False
+    titles: tuple[str, ...]  # the titles of the articles
+    others: bool = False  # whether all articles but those are read
 
 
 def split_selection(source: str) -> tuple[Path, slice | Selection]:
     """Divides `FILE[first:end]`, `FILE[Title;Title]` or `FILE[not Title;Title]` into the path and the articles.
 
-    Args:
-      source: the path with or without articles in brackets. A file whose own name ends with brackets is found as well.
-
-    Returns:
-      The path, and the articles; all of them where there are no brackets.
+    Without brackets, these are all. A file whose own name ends with brackets is read whole.
     """
     match = _SELECTED.fullmatch(source)
     if not match or Path(source).exists() or SLICE.fullmatch(match["titles"]):
@@ -101,13 +65,8 @@ def split_selection(source: str) -> tuple[Path, slice | Selection]:
     return Path(match["path"]), Selection(titles, bool(match["others"]))
 
 
-def read(path: Path, missing: Missing = "error", part: slice | Selection = slice(None)) -> Questions:
-    """Reads a file of questions in the JSON of SQuAD 1.1; see `questions`.
-
-    Args:
-      path: the file, decompressed by its suffix.
-      missing: what to do about a question without an answer, or whose first answer is nowhere in its paragraph.
-      part: the articles that are read, by their places or by their titles.
+def read(path: Path, missing: Missing = "error", part: slice | Selection = slice(None)) -> list[Example]:
+    """Reads a file of questions in the JSON of SQuAD 1.1; see `questions`. The articles are chosen by place or title.
 
     Raises:
       UserError: the file is not JSON, it has no article of a title, or as `questions`.
@@ -125,7 +84,7 @@ def read(path: Path, missing: Missing = "error", part: slice | Selection = slice
     return questions(path, [articles[number] for number in numbers], missing, numbers)
 
 
-def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> Questions:
+def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> list[Example]:
     """Returns the questions of articles in the form of SQuAD 1.1.
 
     The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
@@ -143,7 +102,7 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
       UserError: a field is missing or has another type, a question has no words, two questions have one id; or, with
         "error", a question has no answer, or a first answer is empty or not in its paragraph.
     """
-    counts = {"moved": 0, "missing": 0, "wider": 0}
+    counts = dict.fromkeys((_MOVED, _MISSING, _WIDER), 0)
     examples = []
     for a, article in zip(numbers, articles, strict=True):
         where = f"data[{a}]"
@@ -158,7 +117,8 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
     twice = repeated_id(examples)
     if twice is not None:
         raise UserError(f"{path}: two questions have the id {twice!r}; each needs its own, by which answers are found")
-    return Questions(examples, **counts)
+    report(path, counts)
+    return examples
 
 
 def _example(
@@ -182,10 +142,10 @@ def _example(
         if missing == "error":
             problem = problem or f"the question {name!r} has no answers"
             raise UserError(f"{path}, {where}: {problem}; config.data.missing=skip leaves such questions out")
-        counts["missing"] += 1
+        counts[_MISSING] += 1
         return None
-    counts["wider"] += about.answer(*span) != first
-    counts["moved"] += start != stated
+    counts[_WIDER] += about.answer(*span) != first
+    counts[_MOVED] += start != stated
     return Example(name, about, tokens, texts, span)
 
 

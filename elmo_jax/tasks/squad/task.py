@@ -1,7 +1,5 @@
 """Implements question answering as a task of the trainer: the answer to a question is a span of a paragraph."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -9,37 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
-import jax
 import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
-from elmo_jax.tasks.core.task import Labels, Shape, Text, report
-from elmo_jax.tasks.squad.decode import most_probable_span
+from elmo_jax.tasks.core.task import Arrays, Labels, Records, Shape, Task, Text
 from elmo_jax.tasks.squad.metric import metric
-from elmo_jax.tasks.squad.model import Squad as SpanModel
-from elmo_jax.tasks.squad.model import SquadModel
-from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, Questions, questions, read, split_selection
+from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
 from elmo_jax.tasks.squad.tokenizer import tokenise
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A predicted answer.
+    """A predicted answer."""
 
-    Attributes:
-      text: the text of the answer as in the paragraph.
-      start: the position of the first character in the paragraph.
-      end: the position after the last character.
-      probability: the probability of the first word times that of the last word.
-    """
-
-    text: str
-    start: int
-    end: int
-    probability: float
+    text: str  # the text of the answer as in the paragraph
+    start: int  # the position of the first character in the paragraph
+    end: int  # the position after the last character
+    probability: float  # the probability of the first word times that of the last word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,80 +47,48 @@ class SquadDataConfig(TaskDataConfig):
 class SquadConfig(TaskConfig):
     """An experiment on question answering."""
 
-    task: str = setting("squad", "The name of the task.")
     data: SquadDataConfig = SquadDataConfig()
     model: SquadModel = SquadModel()
 
 
-class Answers(nn.Module):
-    """Adapts the model to the trainer: the question comes first, and the predictions are probabilities.
-
-    Probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at padding.
-    """
-
-    config: SquadModel
-
-    @nn.compact
-    def __call__(
-        self, question: Embedded, context: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True
-    ) -> TaskOutput:
-        """Returns the loss, and the probabilities `start` and `end` [B, T] of the answer's first and last word."""
-        model = SpanModel(self.config, name="model")
-        loss, found = model(context, question, arrays, deterministic=deterministic)
-        return TaskOutput(loss, {side: jax.nn.softmax(found[f"{side}_logits"]) for side in ("start", "end")})
-
-
-class Squad:
-    """Question answering on paragraphs; implements `Task`."""
+class Squad(Task[Example, Prediction]):
+    """Question answering on paragraphs."""
 
     name = "squad"
     metric = "f1"
-    config_class: type[TaskConfig] = SquadConfig
+    config_class = SquadConfig
     averages = True
     texts_per_example = 2
-    rows_are_examples = True
     tfds_features = ("id", "title", "context", "question", "answers")
 
     def read(self, source: str, config: SquadConfig, training: bool) -> list[Example]:
         """Reads a file in the JSON of SQuAD 1.1, or some of its articles; see `SquadDataConfig`."""
-        del training
         path, part = split_selection(source)
-        return _reported(source, read(path, config.data.missing, part))
+        return read(path, config.data.missing, part)
 
-    def from_tfds(
-        self, source: str, features: Mapping[str, Any], records: Sequence[Mapping[str, Any]], config: SquadConfig
-    ) -> list[Example]:
+    def from_tfds(self, source: str, features: Any, records: Records, config: SquadConfig) -> list[Example]:
         """Reads datasets in the form of `squad`."""
-        del features
         articles = [_article(record) for record in records]
-        return _reported(source, questions(Path(source), articles, config.data.missing, range(len(articles))))
+        return questions(Path(source), articles, config.data.missing, range(len(articles)))
 
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the words of the question and those of the paragraph."""
         return ([example.tokens], [example.paragraph.tokens.words])
 
-    def labels(self, train: Sequence[Example], config: SquadConfig) -> Labels:
-        """Returns an empty dict, since answers are positions in the paragraph."""
-        del train, config
-        return {}
-
-    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer."""
-        del shape, labels
         found = np.zeros((number, 2), np.int32)
         found[: len(examples)] = [example.span for example in examples]
         return {"answers": found}
 
     def module(self, config: SquadConfig, labels: Labels) -> nn.Module:
         """Returns the model."""
-        del labels
-        return Answers(config.model)
+        return SpanFinder(config.model)
 
     def decode(
-        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: SquadConfig
+        self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: SquadConfig
     ) -> list[Prediction]:
         """Returns the text of the most probable span of every paragraph."""
-        del labels
         found = []
         for example, start, end in zip(examples, predictions["start"], predictions["end"], strict=False):
             tokens = example.paragraph.tokens
@@ -157,7 +112,6 @@ class Squad:
 
         Both are split into words again, since the model was trained on finer words, which end at hyphens and slashes.
         """
-        del labels
         question, text = (" ".join(words) for words in texts)
         asked, tokens = tokenise(question).words, tokenise(text)
         if not asked or not tokens.words:
@@ -182,13 +136,27 @@ class Squad:
         return f"{' '.join(example.tokens)} {prediction.text} ({prediction.probability:.0%})\n  {marked}"
 
 
-def _reported(source: str, found: Questions) -> list[Example]:
-    """Returns the questions, and reports how many answers are moved, missing or wider than in the file."""
-    moved = "first answers that are not at their answer_start, and are looked for nearby"
-    missing = "questions left out, since they have no answer, or their first one is not in the paragraph"
-    wider = "first answers that begin or end inside a word, and are trained on as whole words"
-    report(source, {moved: found.moved, missing: found.missing, wider: found.wider})
-    return found.examples
+def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[int, int, float]:
+    """Returns the span with the largest product of the probabilities of its first and its last word.
+
+    Of equal products, the shortest span wins, and of equally short ones the first.
+
+    Args:
+      start: [T], the probability of each word to be the first of the answer.
+      end: [T], the probability of each word to be the last of the answer.
+      longest: the number of words of the longest span, at least 1.
+
+    Returns:
+      The first and the last word, both inclusive, and the product; it is taken in float64, where it cannot underflow.
+    """
+    start, end = start.astype(np.float64), end.astype(np.float64)
+    found = (0, 0, -1.0)
+    for extra in range(min(longest, len(start))):
+        products = start[: len(start) - extra] * end[extra:]
+        first = int(products.argmax())
+        if products[first] > found[2]:
+            found = (first, first + extra, float(products[first]))
+    return found
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,17 +25,11 @@ _DOUBLE_QUOTES = frozenset(["``", "''", "“", "”"])
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The words of a text.
+    """The words of a text."""
 
-    Attributes:
-      words: the words, in which double quotes of every kind are `"`.
-      starts: the position of each word's first character in the text, counted in code points.
-      ends: the position after each word's last character.
-    """
-
-    words: list[str]
-    starts: list[int]
-    ends: list[int]
+    words: list[str]  # the words, in which double quotes of every kind are `"`
+    starts: list[int]  # the position of each word's first character in the text, counted in code points
+    ends: list[int]  # the position after each word's last character
 
     def overlapping(self, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and the last word with a character from `start` to before `end`; None if there is none."""
@@ -44,12 +38,9 @@ class Tokens:
 
 
 def tokenise(text: str) -> Tokens:
-    """Splits English text into words.
+    """Splits English text of any number of sentences into words.
 
     Sentences are found first, since a full stop is split off only at their ends: "Mr." and "U.S." stay whole elsewhere.
-
-    Args:
-      text: a text of any number of sentences.
     """
     starts: list[int] = []
     ends: list[int] = []

@@ -4,8 +4,6 @@ Shapes: B sentences, one per predicate, T words, D numbers of input per word, F 
 units, E numbers of the ELMo mix at the output, N tags.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
@@ -14,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.settings import setting
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
 from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
@@ -28,9 +26,7 @@ class SRLModel:
     flag_dim: int = setting(100, "The dimension of the embedding of the predicate flag.", least=1)
     layers: int = setting(8, "The number of highway LSTM layers; even ones run forward, odd ones backward.", least=1)
     units: int = setting(300, "The number of units per layer.", least=1)
-    dropout: float = setting(
-        0.1, "The fraction of units dropped in training, with one mask per layer and sentence.", least=0, below=1
-    )
+    dropout: float = fraction(0.1, "The fraction of units dropped in training, with one mask per layer and sentence.")
     form: Literal["original", "allennlp"] = setting(
         "original", "Whether dropout acts on a layer's output, as in deep_srl, or only on the state that is fed back."
     )
@@ -50,28 +46,17 @@ class SRLModel:
 
 
 class SRL(nn.Module):
-    """Tags the arguments of one predicate per row.
+    """Tags the arguments of one predicate per row."""
 
-    Attributes:
-      config: the settings of the model.
-      tags: the BIO tags in the order of their ids.
-    """
-
-    config: SRLModel
-    tags: tuple[str, ...]
+    config: SRLModel  # the settings of the model
+    tags: tuple[str, ...]  # the BIO tags in the order of their ids
 
     @nn.compact
     def __call__(self, sentence: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Scores the tags of every word and compares them with the gold ones.
+        """Computes the loss, `log_probabilities` [B, T, N], and the best `tags` int32 [B, T], -1 at padding.
 
-        Args:
-          sentence: the words; `output` is joined to the output of the last layer.
-          arrays: `flags` int32 [B, T], 1 for the predicate; `tags` int32 [B, T], the gold tags, arbitrary at padding.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
-
-        Returns:
-          The loss and the predictions: `log_probabilities` [B, T, N], and `tags` int32 [B, T], the best sequences that
-          the rules of BIO allow, -1 at padding.
+        `arrays` has `flags` int32 [B, T], 1 for the predicate, and `tags` int32 [B, T], the gold tags, arbitrary at
+        padding.
         """
         config = self.config
         flags = nn.Embed(2, config.flag_dim, embedding_init=nn.initializers.glorot_uniform(), name="flag")
@@ -82,10 +67,7 @@ class SRL(nn.Module):
         if sentence.output is not None:
             hidden = jnp.concatenate([hidden, sentence.output], axis=-1)  # [B, T, H + E]
         dense = nn.Dense(
-            len(self.tags),
-            kernel_init=nn.initializers.orthogonal(),
-            precision=lax.Precision.HIGHEST,
-            name="output",
+            len(self.tags), kernel_init=nn.initializers.orthogonal(), precision=lax.Precision.HIGHEST, name="output"
         )
         log_probabilities = jax.nn.log_softmax(dense(hidden))  # [B, T, N]
         loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask, config.loss)
@@ -103,11 +85,13 @@ def tagging_loss(
 ) -> jax.Array:
     """Returns the cross-entropy of a batch, averaged over the sentences that have words.
 
+    A sentence's loss is the mean or the sum over its tokens.
+
     Args:
       log_probabilities: [B, T, N].
       tags: int32 [B, T], the gold tags.
       mask: [B, T], true on words.
-      form: whether the loss of a sentence is the mean or the sum over its tokens.
+      form: "token_mean" or "token_sum".
     """
     chosen = jnp.take_along_axis(log_probabilities, jnp.where(mask, tags, 0)[..., None], axis=-1)[..., 0]  # [B, T]
     losses = -jnp.where(mask, chosen, 0.0).sum(-1)  # [B]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.formats.lines import Line, blocks, cells, error_at, read_lines
 from elmo_jax.tasks.formats.tags import TagError, brackets_to_bio, to_bio
 from elmo_jax.words import is_blank, split_words
@@ -21,50 +23,27 @@ _DIVIDER = "|||"
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
+class Example(TaggedSentence):
     """A predicate in its sentence.
 
-    Attributes:
-      sentence: the number of the sentence in the file, from 0, which its predicates share.
-      tokens: the words of the sentence.
-      predicate: the position of the predicate, from 0; for a predicate of several words, that of the first.
-      tags: one tag per word, in BIO: B-V for the predicate, such as B-ARG0 for arguments, and B-C-x for a continuation
-        of the argument x.
-      predicates: the positions of all predicates of the sentence, which may have more than there are examples of it;
-        empty for text without annotation.
+    The tags are in BIO: B-V for the predicate, such as B-ARG0 for arguments, and B-C-x for a continuation of the
+    argument x.
     """
 
-    sentence: int
-    tokens: list[str]
-    predicate: int
-    tags: list[str]
+    sentence: int  # the number of the sentence in the file, from 0, which its predicates share
+    predicate: int  # the position of the predicate, from 0; for a predicate of several words, that of the first
+    # the positions of all predicates of the sentence, which may have more than there are examples of it; empty
+    # for text without annotation
     predicates: tuple[int, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Propositions:
-    """The contents of a file.
-
-    Attributes:
-      examples: the predicates, in the order of the file.
-      sentences: the number of sentences of the file.
-      without_predicate: the number of sentences that were left out because they have no predicate, as in deep_srl.
-      columns_without_predicate: the number of columns of arguments that were left out because they mark no predicate.
-    """
-
-    examples: list[Example]
-    sentences: int
-    without_predicate: int
-    columns_without_predicate: int
-
-
-def read_columns(path: Path, layout: Layout) -> Propositions:
+def read_columns(path: Path, layout: Layout) -> list[Example]:
     """Reads a file with one word per line and one column of brackets per predicate.
 
     A predicate is a word with `(V` in a column of arguments. The column of lemmas is ignored.
 
     Args:
-      path: the file, decompressed by its suffix.
+      path: the file.
       layout: "conll2012" has eleven columns before those of the arguments and one, coreference, after them; "propbank"
         (the files that PropBank releases as `gold_conll`) has eight before them and none after them.
 
@@ -86,23 +65,27 @@ def read_columns(path: Path, layout: Layout) -> Propositions:
                 message = f"column {column + 1}: {error.reason}"
                 raise error_at(path, block[error.position].number, message) from None
             if "B-V" in tags:
-                found.append(Example(sentences, tokens, tags.index("B-V"), tags))
+                found.append(Example(tokens, tags, sentences, tags.index("B-V")))
             else:
                 columns_without += 1
         examples += _of_one_sentence(found)
         sentences += 1
         without += not found
-    return Propositions(examples, sentences, without, columns_without)
+    report(
+        path,
+        {
+            "sentences left out, since they have no predicate": without,  # as in deep_srl
+            "columns of arguments left out, since they mark no predicate": columns_without,
+        },
+    )
+    return examples
 
 
-def read_bio(path: Path) -> Propositions:
+def read_bio(path: Path) -> list[Example]:
     """Reads a file with one predicate per line: its position, the words, `|||` and their tags, separated by spaces.
 
     Positions are counted from 0. A line belongs to the sentence of the line before if it has the same words and a later
     predicate.
-
-    Args:
-      path: the file, decompressed by its suffix.
 
     Raises:
       UserError: a line has another layout, its numbers of words and tags differ, the tags are not BIO, or the tag of
@@ -119,7 +102,7 @@ def read_bio(path: Path) -> Propositions:
             example = dataclasses.replace(example, sentence=last.sentence + (not same))
         examples.append(example)
     groups = [list(group) for _, group in itertools.groupby(examples, lambda example: example.sentence)]
-    return Propositions([example for group in groups for example in _of_one_sentence(group)], len(groups), 0, 0)
+    return [example for group in groups for example in _of_one_sentence(group)]
 
 
 def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
@@ -142,7 +125,7 @@ def _bio_example(path: Path, line: Line) -> Example:
         found = repr(tags[predicate]) if predicate < len(tokens) else f"only {len(tokens)} words"
         raise error_at(path, line.number, f"expected the tag 'B-V' at position {predicate}, found {found}")
     try:
-        return Example(0, tokens, predicate, to_bio(tags, "bio"))
+        return Example(tokens, to_bio(tags, "bio"), 0, predicate)
     except TagError as error:
         raise error_at(path, line.number, f"tag {error.position}: {error.reason}") from None
 

@@ -1,7 +1,5 @@
 """Implements semantic role labelling as a task of the trainer, with one example per predicate."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter
@@ -14,15 +12,13 @@ import numpy as np
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.tagging import tag_ids, tag_rows, tag_set
-from elmo_jax.tasks.core.task import Labels, NoTfds, Shape, Text, report
+from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as_json
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape
 from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import metric, proposition_lines
 from elmo_jax.tasks.srl.model import SRL as Tagger
 from elmo_jax.tasks.srl.model import SRLModel
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
-
-Prediction = list[str]  # a BIO tag per word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,34 +35,21 @@ class SRLDataConfig(TaskDataConfig):
 class SRLConfig(TaskConfig):
     """An experiment on semantic roles."""
 
-    task: str = setting("srl", "The name of the task.")
     data: SRLDataConfig = SRLDataConfig()
     model: SRLModel = SRLModel()
 
 
-class SRL(NoTfds):
-    """Semantic role labelling of given predicates; implements `Task`."""
+class SRL(TaggingTask[Example]):
+    """Semantic role labelling of given predicates, whose frames are BIO tags."""
 
     name = "srl"
     metric = "f1"
-    config_class: type[TaskConfig] = SRLConfig
-    averages = False  # decoding finds whole sequences
-    texts_per_example = 1
-    rows_are_examples = True
+    config_class = SRLConfig
 
     def read(self, source: str, config: SRLConfig, training: bool) -> list[Example]:
         """Reads the predicates of a file; sentences without a predicate give no example."""
-        del training
         path, layout = Path(source), config.data.format
-        found = read_bio(path) if layout == "bio" else read_columns(path, layout)
-        columns = "columns of arguments left out, since they mark no predicate"
-        left_out = {"sentences left out, since they have no predicate": found.without_predicate}
-        report(source, left_out | {columns: found.columns_without_predicate})
-        return found.examples
-
-    def texts(self, example: Example) -> tuple[Text, ...]:
-        """Returns the words of the sentence."""
-        return ([example.tokens],)
+        return read_bio(path) if layout == "bio" else read_columns(path, layout)
 
     def labels(self, train: Sequence[Example], config: SRLConfig) -> Labels:
         """Returns the tags of the training examples, and the words that are predicates in a text without annotation.
@@ -74,7 +57,6 @@ class SRL(NoTfds):
         Those are the words, in lower case, that are predicates in at least half of their occurrences in the training
         sentences, since most words that can be predicates are common nouns and auxiliaries at other times.
         """
-        del config
         words: Counter[str] = Counter()
         predicates: Counter[str] = Counter()
         # The examples may be a share of the file's, which does not have all predicates of a sentence.
@@ -83,31 +65,23 @@ class SRL(NoTfds):
             words.update(word.lower() for word in sentence.tokens)
             predicates.update(sentence.tokens[place].lower() for place in sentence.predicates)
         known = sorted(word for word, number in predicates.items() if 2 * number >= words[word])
-        return {"tags": sorted({"O", *tag_set(example.tags for example in train)}), "predicates": known}
+        return {"tags": sorted({"O", *super().labels(train, config)["tags"]}), "predicates": known}
 
-    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> dict[str, np.ndarray]:
+    def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `flags` int32 [B, T], 1 on the predicate, and `tags` int32 [B, T]."""
-        length = shape[0][1]
-        flags = np.zeros((number, length), np.int32)
+        flags = np.zeros((number, shape[0][1]), np.int32)
         flags[np.arange(len(examples)), [example.predicate for example in examples]] = 1
-        return {"flags": flags, "tags": tag_ids([e.tags for e in examples], number, length, labels["tags"])}
+        return {"flags": flags, **super().arrays(examples, number, shape, labels)}
 
     def module(self, config: SRLConfig, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return Tagger(config.model, tuple(labels["tags"]))
 
-    def decode(
-        self, predictions: dict[str, np.ndarray], examples: Sequence[Example], labels: Labels, config: SRLConfig
-    ) -> list[Prediction]:
-        """Returns the best sequence of BIO tags of every predicate."""
-        del config
-        return tag_rows(predictions["tags"], [e.tokens for e in examples], labels["tags"])
-
-    def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[Example], predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns the scores of srl-eval: F1 over all labels other than V first."""
         return metric([example.tags for example in examples], predictions)
 
-    def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
+    def write(self, examples: Sequence[Example], predictions: Sequence[Tags]) -> str:
         """Returns the predicted frames in the columns of brackets that srl-eval reads, without gold annotation.
 
         The first column has the predicates as words, and sentences without a predicate are left out. srl-eval compares
@@ -126,26 +100,19 @@ class SRL(NoTfds):
         The predicates are the words that `labels` lists as such. A sentence without any gives no example.
         """
         known = set(labels["predicates"])
-        return [Example(0, texts[0], place, []) for place, word in enumerate(texts[0]) if word.lower() in known]
+        return [Example(texts[0], [], 0, place) for place, word in enumerate(texts[0]) if word.lower() in known]
 
-    def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
+    def as_json(self, example: Example, prediction: Tags) -> dict[str, Any]:
         """Returns `tokens`, `predicate` (its position), `tags` and `arguments` (words `start` to before `end`).
 
         The predicate itself is among the arguments, with the role V.
         """
-        arguments = [
-            {"role": label, "text": " ".join(example.tokens[start : end + 1]), "start": start, "end": end + 1}
-            for label, start, end in spans(prediction)
-        ]
+        arguments = spans_as_json("role", example.tokens, spans(prediction))
         return {"tokens": example.tokens, "predicate": example.predicate, "tags": prediction, "arguments": arguments}
 
-    def show(self, example: Example, prediction: Prediction) -> str:
+    def show(self, example: Example, prediction: Tags) -> str:
         """Returns the predicate and its frame in brackets, as in `chased: [ARG0 The cat] [V chased] [ARG1 mice] .`."""
-        words = list(example.tokens)
-        for label, start, end in spans(prediction):
-            words[start] = f"[{label} {words[start]}"
-            words[end] += "]"
-        return f"{example.tokens[example.predicate]}: {' '.join(words)}"
+        return f"{example.tokens[example.predicate]}: {in_brackets(example.tokens, spans(prediction))}"
 
 
 def _sentences(examples: Sequence[Example]) -> Iterator[list[Example]]:

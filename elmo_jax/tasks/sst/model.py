@@ -4,10 +4,8 @@ Shapes: B rows, T words of the longest row, D numbers of input per word, X encod
 integrator units of both directions, E numbers of the ELMo mix at the output, P = Z + E pooled numbers per word.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import flax.linen as nn
@@ -16,14 +14,13 @@ import jax.numpy as jnp
 
 from elmo_jax.config import WIDEST
 from elmo_jax.errors import UserError
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.attention import attend, dot_product_scores, masked_softmax
-from elmo_jax.tasks.layers.classify import mean_cross_entropy
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.dropout import Dropout
+from elmo_jax.tasks.layers.losses import mean_cross_entropy
 from elmo_jax.tasks.layers.lstm import BiLSTM
-from elmo_jax.tasks.layers.maxout import Maxout
 from elmo_jax.tasks.layers.pooling import SelfAttentivePooling, masked_max, masked_mean, masked_min
 
 CLASSES = 5
@@ -33,25 +30,21 @@ CLASSES = 5
 class SSTModel:
     """The sizes and the dropout of the BCN; the output layers are the paper's, all other defaults AllenNLP's."""
 
-    input_dropout: float = setting(
-        0.5, "The fraction of the input's units dropped; AllenNLP has 0.5 with ELMo and 0.25 without.", least=0, below=1
+    input_dropout: float = fraction(
+        0.5, "The fraction of the input's units dropped; AllenNLP has 0.5 with ELMo and 0.25 without."
     )
     pre_encoder: int = setting(300, "The number of units of the lowest dense layer.", least=1, most=WIDEST)
-    pre_encoder_dropout: float = setting(
-        0.25, "The fraction of the lowest dense layer's units dropped.", least=0, below=1
-    )
+    pre_encoder_dropout: float = fraction(0.25, "The fraction of the lowest dense layer's units dropped.")
     encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=WIDEST)
     integrator: int = setting(300, "The number of units per direction of the integrator.", least=1, most=WIDEST)
-    pooled_dropout: float = setting(0.1, "The fraction of the pooled units dropped.", least=0, below=1)
+    pooled_dropout: float = fraction(0.1, "The fraction of the pooled units dropped.")
     output: Literal["feedforward", "maxout"] = setting(
         "feedforward", "The layers after the pooling: dense layers with ReLU as in the paper, or maxout as in AllenNLP."
     )
     output_layers: tuple[int, ...] = setting(
         (1200, 600), "The number of units of each output layer below that of the classes.", least=1, most=WIDEST
     )
-    output_dropout: tuple[float, ...] = setting(
-        (0.2, 0.3), "The fraction of units dropped in each output layer.", least=0, below=1
-    )
+    output_dropout: tuple[float, ...] = fraction((0.2, 0.3), "The fraction of units dropped in each output layer.")
     maxout_pool: int = setting(4, "The number of linear functions per unit of a maxout layer.", least=1, most=1000)
 
     def check(self, where: str = "config") -> None:
@@ -63,31 +56,40 @@ class SSTModel:
             )
 
 
+class Maxout(nn.Module):
+    """Layers whose units are maxima of K linear functions (Goodfellow et al. 2013), with dropout after every layer.
+
+    The parameters are `dense_i` with `kernel` [D, F * K], in which the K functions of a unit are adjacent.
+    """
+
+    sizes: Sequence[int]  # F of each layer
+    dropouts: Sequence[float]  # the fraction of the outputs that is dropped, for each layer
+    pool: int = 4  # K
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, *, deterministic: bool = True) -> jax.Array:
+        """Maps [..., D] to [..., F] of the last layer."""
+        for i, (size, dropout) in enumerate(zip(self.sizes, self.dropouts, strict=True)):
+            pieces = Dense(size * self.pool, name=f"dense_{i}")(inputs)
+            inputs = pieces.reshape(*pieces.shape[:-1], size, self.pool).max(-1)  # [..., F]
+            inputs = Dropout(dropout)(inputs, deterministic=deterministic)
+        return inputs
+
+
 class BCN(nn.Module):
     """A classifier of an encoder, attention of the sentence on itself, an integrator, four poolings and output layers.
 
     A second mix of ELMo is joined to the integrator's output, before the pooling.
-
-    Attributes:
-      config: the sizes and the dropout.
-      classes: the number of classes.
     """
 
-    config: SSTModel
-    classes: int = CLASSES
+    config: SSTModel  # the sizes and the dropout
+    classes: int = CLASSES  # the number of classes
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Classifies a batch.
+        """Computes the mean cross-entropy over the rows with words, and `probabilities` [B, classes].
 
-        Args:
-          text: the words; a row without words only fills up the batch.
-          arrays: `label` int [B], the gold labels.
-          deterministic: whether nothing is dropped; otherwise a `dropout` key is needed.
-
-        Returns:
-          The loss, which is the mean cross-entropy over the rows with words, and the predictions: `label` int32 [B] and
-          `probabilities` [B, classes].
+        `arrays` has `label` int [B]. A row without words only fills up the batch.
         """
         config, mask = self.config, text.mask
         inputs = Dropout(config.input_dropout)(text.vectors, deterministic=deterministic)  # [B, T, D]
@@ -110,8 +112,8 @@ class BCN(nn.Module):
         vectors = Dropout(config.pooled_dropout)(vectors, deterministic=deterministic)
         logits = self._output(vectors, deterministic)  # [B, classes]
         self.sow("intermediates", "logits", logits)
-        predictions = {"label": logits.argmax(-1).astype(jnp.int32), "probabilities": jax.nn.softmax(logits)}
-        return TaskOutput(mean_cross_entropy(logits, arrays["label"], mask.any(1)), predictions)
+        loss = mean_cross_entropy(logits, arrays["label"], mask.any(1))
+        return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})
 
     def _output(self, vectors: jax.Array, deterministic: bool) -> jax.Array:
         """Maps the pooled vectors [B, 4P] to logits [B, classes]."""

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.formats.lines import Line, error_at, read_lines
 from elmo_jax.tasks.formats.penn import Escapes, unescape
 from elmo_jax.words import is_blank
@@ -17,36 +18,21 @@ _DIGITS = ("0", "1", "2", "3", "4")
 _PIECE = re.compile(r"[()]|[^ \t()]+")
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """A phrase with a sentiment.
-
-    Attributes:
-      tokens: the words.
-      label: the sentiment, 0 to 4, whose names are in `LABELS`; -1 if the phrase is not annotated.
-    """
-
-    tokens: list[str]
-    label: int
-
-
-def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[Example]:
+def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[ClassifiedTexts]:
     """Reads a file of trees, one per line, such as `(3 (2 It) (4 (2 is) (4 good)))`.
 
     Args:
-      path: the file, decompressed by its suffix.
+      path: the file.
       phrases: "all" for training, "sentences" for the dev and test sets.
-      escapes: whether escapes such as `-LRB-` and `\\/` are replaced by the characters that they stand for; see
-        `penn.unescape`.
+      escapes: whether escapes such as `-LRB-` are replaced by their characters; see `penn.unescape`.
 
     Returns:
-      The phrases of each tree, from the whole tree to its leaves and from left to right. A phrase that occurs twice is
-      returned twice.
+      The phrases of each tree, also equal ones, from the whole tree to its leaves and from left to right.
 
     Raises:
       UserError: a line is not a tree, or a label is not 0 to 4.
     """
-    examples: list[Example] = []
+    examples: list[ClassifiedTexts] = []
     for line in read_lines(path):
         if is_blank(line.text):
             continue
@@ -65,7 +51,7 @@ class _Node:
     is_leaf: bool = False
 
 
-def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[Example]:
+def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[ClassifiedTexts]:
     """Returns the subtrees of a line's tree in the order of their opening brackets."""
     leaves: list[str] = []
     nodes: list[_Node] = []
@@ -89,17 +75,13 @@ def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[Example]:
             inside[-1].is_leaf = True
     if inside:
         raise error_at(path, line.number, f"the line ends inside the tree, with {len(inside)} brackets not closed")
-    return [Example(leaves[node.start : node.end], node.label) for node in nodes]
+    return [ClassifiedTexts((leaves[node.start : node.end],), LABELS[node.label]) for node in nodes]
 
 
 def _problem(node: _Node | None, piece: str, nodes: int, leaves: int) -> str:
     """Returns what was expected instead of a piece of the line; empty if the piece is allowed there.
 
-    Args:
-      node: the innermost tree that is not closed yet.
-      piece: a bracket, a label or a word.
-      nodes: the number of trees opened so far.
-      leaves: the number of words read so far.
+    The node is the innermost tree that is not closed yet; `nodes` trees were opened and `leaves` words read so far.
     """
     if node is None:
         if nodes:

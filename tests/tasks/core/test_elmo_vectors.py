@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from elmo_jax.config import LSTMConfig, ModelConfig
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.tasks.core import elmo_vectors
-from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig, WordVectorsConfig
-from elmo_jax.tasks.core.elmo_vectors import Layers, make
-from elmo_jax.tasks.core.inputs import ElmoMix, Inputs, InputSettings, TextEncoder
-from elmo_jax.tasks.core.vocabulary import Vocabulary
+from elmo_jax.tasks.core.config import ElmoConfig, TaskConfig, WordVectorsConfig
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
+from elmo_jax.tasks.core.inputs import Inputs, TextEncoder
+from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
+from elmo_jax.tasks.registry import task_of
 from tests.analysis.texts import tiny_bilm
 
 SENTENCES = [("the", "old", "boat"), ("fish",), ("a", "boat", "sinks")]
@@ -55,16 +59,17 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     bilm = tiny_bilm()
     elmo = ElmoConfig(dtype=dtype, dropout=0.0)
     config = TaskConfig(word_vectors=WordVectorsConfig(dim=0), elmo=elmo)
-    vocabulary = Vocabulary([], [], config.word_vectors)
-    module = Inputs(InputSettings(0, 0, False, 0, CharactersConfig(), bilm.config, elmo))
-    files = Layers([make(tmp_path, bilm, SENTENCES, dtype)])
-    variables = module.init(
-        jax.random.key(0), TextEncoder(config, vocabulary, bilm, files)(SENTENCES, 3, 4), deterministic=True
-    )
-    variables = {**variables, "constants": {"bilm": frozen_tree(bilm)}}
+    table = WordTable(np.zeros((2, 0), np.float32), np.zeros(2, bool), 0.0, None)
+    vocabulary, mesh = Vocabulary([], [], config.word_vectors), make_mesh(jax.devices()[:1])
+    setup = TaskSetup(task_of("pos"), config, {}, vocabulary, table, bilm, mesh)
+    module = Inputs(config, bilm.config)
+    files = StoredLayers([make(tmp_path, bilm, SENTENCES, dtype)])
+    first = TextEncoder(setup, files)(SENTENCES, 3, 4)
+    variables = module.init(jax.random.key(0), first, deterministic=True)
+    variables = {"params": variables["params"], "constants": {"bilm": frozen_tree(bilm)}}
     vectors = []
     for layers in (files, None):  # read from the file, and computed
-        text = TextEncoder(config, vocabulary, bilm, layers, embeds=layers is None)(SENTENCES, 3, 4)
+        text = TextEncoder(setup, layers, embeds=layers is None)(SENTENCES, 3, 4)
         vectors.append(jax.jit(functools.partial(module.apply, deterministic=True))(variables, text)[0].vectors)
     difference = np.abs(vectors[0] - vectors[1])
     assert np.median(difference) < 1e-7  # a number that is rounded the other way is off by more
@@ -74,9 +79,12 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
 @pytest.mark.parametrize(("choice", "layer"), [("token", 0), ("1", 1), ("2", 2), ("top", 3)])
 def test_one_layer_alone(choice: str, layer: int) -> None:
     """Three LSTM layers; the first layer has its vectors twice, of which the token layer is one."""
-    layers = np.random.default_rng(0).normal(size=(2, 4, 5, 6)).astype(np.float32)
+    stored = np.random.default_rng(0).normal(size=(2, 5, 3 + 3 * 6)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [3]])
-    mix = ElmoMix(ElmoConfig(layers=choice, dropout=0.0))
-    (mixed, squares), _ = mix.init_with_output(jax.random.key(0), layers, mask, deterministic=True)
-    assert_allclose(mixed, (layers[:, layer] * mask[..., None])[..., : 3 if choice == "token" else 6], rtol=1e-6)
-    assert squares == 0
+    bilm = ModelConfig(lstm=LSTMConfig(layers=3, projection=3))
+    module = Inputs(TaskConfig(elmo=ElmoConfig(layers=choice, dropout=0.0)), bilm)
+    text = {"mask": mask, "layers": stored}
+    (embedded, penalty), _ = module.init_with_output(jax.random.key(0), text, deterministic=True)
+    expected = elmo_vectors.unpacked(stored, 3)[:, layer] * mask[..., None]
+    assert_allclose(embedded.vectors, expected[..., : 3 if choice == "token" else 6], rtol=1e-6)
+    assert penalty == 0

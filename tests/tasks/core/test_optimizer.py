@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.core.config import TaskOptimizerConfig, TaskTrainConfig
-from elmo_jax.tasks.core.evaluations import History
 from elmo_jax.tasks.core.optimizer import averaged, learning_rate, make_optimizer, weight_penalty
+from elmo_jax.tasks.core.trainer import Evaluations
 
 
 def rates(steps: range, total: int, **settings: object) -> list[float]:
@@ -58,9 +58,9 @@ def test_the_evaluation_before_training_is_not_in_the_history() -> None:
         {"step": 20, "dev/f1": 32.0},
         {"step": 30, "dev/f1": 32.0},
     ]
-    history = History.of(records, "dev/f1")
-    assert history == History((10, 20, 30), (31.0, 32.0, 32.0)) and history.best == 20
-    assert History.of(records[:2], "dev/f1").best is None
+    evaluations = Evaluations.of(records, "dev/f1")
+    assert evaluations == Evaluations((10, 20, 30), (31.0, 32.0, 32.0)) and evaluations.best == 20
+    assert Evaluations.of(records[:2], "dev/f1").best is None
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_the_evaluation_before_training_is_not_in_the_history() -> None:
     [((), False), ((5.0,), False), ((5.0, 5.0), False), ((5.0, 5.0, 4.0), True), ((5.0, 4.0, 6.0, 5.0), False)],
 )
 def test_patience_counts_evaluations_that_are_not_better(metrics: tuple[float, ...], enough: bool) -> None:
-    history = History(tuple(range(1, len(metrics) + 1)), metrics)
-    assert history.is_enough(TaskTrainConfig(patience=2)) is enough
-    assert not history.is_enough(TaskTrainConfig(patience=0))
+    evaluations = Evaluations(tuple(range(1, len(metrics) + 1)), metrics)
+    assert evaluations.are_enough(TaskTrainConfig(patience=2)) is enough
+    assert not evaluations.are_enough(TaskTrainConfig(patience=0))
 
 
 def updates(config: TaskOptimizerConfig, gradients: list[list[float]]) -> list[np.ndarray]:

@@ -21,7 +21,7 @@ from elmo_jax.runs.folder import covered_by_seal, open_workdir, read_config_file
 from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.run import TaskRun, train_task, training_share
-from elmo_jax.tasks.core.trainer import Training
+from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.tagging import curve, overrides, train, write_problem
 
@@ -222,12 +222,12 @@ def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path) -> None:
 
 def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From step 10 on the loss is maximised, so that the evaluations at steps 15 and 20 are worse."""
-    rate = Training._rate
+    rate = Trainer._rate
 
-    def reversed_later(self: Training[Any, Any], step: int, history: Any) -> float:
+    def reversed_later(self: Trainer[Any, Any], step: int, history: Any) -> float:
         return rate(self, step, history) * (1 if step < 10 else -3)
 
-    monkeypatch.setattr(Training, "_rate", reversed_later)
+    monkeypatch.setattr(Trainer, "_rate", reversed_later)
     found = train(folder, tmp_path, "train.evaluate_every=5")["seeds"][0]
     accuracies = dict(zip(curve(tmp_path, "step"), curve(tmp_path, "dev/accuracy"), strict=True))
     assert accuracies[20] < accuracies[10] - 10
@@ -242,18 +242,18 @@ def test_stopped_between_evaluations_none_is_lost(
 ) -> None:
     settings = ("train.evaluate_every=3", "train.epochs=2")
     whole = train(folder, tmp_path / "whole", *settings)
-    rate, stops = Training._rate, [3, 5, 6]  # a signal arrives within the step before the one of each number
+    rate, stops = Trainer._rate, [3, 5, 6]  # a signal arrives within the step before the one of each number
     signals = [signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU]
     monkeypatch.setattr("elmo_jax.runs.signals.SAME_SECONDS", 60.0)
 
-    def with_signal(self: Training[Any, Any], step: int, history: Any) -> float:
+    def with_signal(self: Trainer[Any, Any], step: int, history: Any) -> float:
         if stops and step == stops[0] - 1:
             stops.pop(0)
             for _ in range(2):  # a launcher may forward what the terminal has sent already
                 signal.raise_signal(signals[0])
         return rate(self, step, history)
 
-    monkeypatch.setattr(Training, "_rate", with_signal)
+    monkeypatch.setattr(Trainer, "_rate", with_signal)
     config = task_config(with_overrides(default_config("pos"), overrides(folder, *settings)))
     launches, ended = 0, None
     while not isinstance(ended, Finished):
@@ -264,7 +264,6 @@ def test_stopped_between_evaluations_none_is_lost(
     assert launches == 4 and not stops
     for name in ("step", "dev/accuracy", "train/loss", "train/words"):
         assert curve(tmp_path / "stopped", name) == curve(tmp_path / "whole", name)
-    assert (tmp_path / "stopped" / "seed_0" / "stopped.json").exists()
     assert read_result(epath.Path(tmp_path / "stopped")) == ended.result
     warnings = [line for line in capfd.readouterr().err.splitlines() if "curve.png: not written (IsADirectory" in line]
     assert len(warnings) == 1
@@ -338,17 +337,3 @@ def test_a_damaged_file_of_a_run_is_named(run: Path, tmp_path: Path, name: str, 
     with pytest.raises(UserError, match=f"{name}: (damaged|missing)") as error:
         elmo_jax.load_task(copy)
     assert "\n" not in str(error.value)
-
-
-def test_damaged_predictions_of_a_seed_are_named(folder: Path, run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
-    seeds = [int(path.name[5:]) for path in copy.glob("seed_*")]
-    settings = (f"bilm={folder / 'bilm'}", *WITH_ELMO, f"seeds={tuple(seeds)}")
-    for content in (b"PK\x03\x04", None):
-        path = copy / f"seed_{seeds[0]}" / "dev.npz"
-        path.write_bytes(content) if content is not None else path.unlink()
-        with pytest.raises(UserError, match="dev.npz: (damaged|missing).*delete .*result.json and run"):
-            train(folder, copy, *settings)
-    (copy / f"seed_{seeds[0]}" / "result.json").unlink()
-    assert train(folder, copy, *settings)["dev"]["n"] == len(seeds)

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.model_types import Embedded
-from elmo_jax.tasks.coref.decode import clusters
 from elmo_jax.tasks.coref.mentions import Words, head_weights, span_vectors
 from elmo_jax.tasks.coref.metric import evaluate
 from elmo_jax.tasks.coref.model import Coref, CorefModel
 from elmo_jax.tasks.coref.ranking import antecedent_places, distance_bucket
 from elmo_jax.tasks.coref.spans import Kept, keep_spans
+from elmo_jax.tasks.coref.task import clusters
 from tests.tasks.coref.from_originals import e2e_words, from_allennlp, from_e2e
 from tests.tasks.oracle_cases import each_case
 

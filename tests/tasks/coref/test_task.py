@@ -2,16 +2,19 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict
-from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskTrainConfig
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.vocabulary import Vocabulary
+from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.coref.reader import Document, read
 from elmo_jax.tasks.coref.task import TASK, CorefConfig
 
@@ -76,9 +79,11 @@ def test_a_window_has_the_mentions_inside_it():
 
 def test_windows_of_training_documents_are_drawn_anew_in_every_epoch():
     long = dataclasses.replace(DOCUMENT, sentences=SENTENCES * 4, speakers=SPEAKERS * 4)
-    config = TaskConfig()
-    encoder = TextEncoder(config, Vocabulary(sorted(sum(SENTENCES, [])), [], config.word_vectors), None, None)
-    data = TaskData(TASK, [long], LABELS, encoder, 1, 1, 1, max_sentences=3)
+    config = TaskConfig(train=TaskTrainConfig(batch_size=1, max_sentences=3, shapes=1))
+    vocabulary = Vocabulary(sorted(sum(SENTENCES, [])), [], config.word_vectors)
+    table = WordTable(np.zeros((vocabulary.word_rows, 2), np.float32), np.zeros(1, bool), 1.0, None)
+    setup = TaskSetup(TASK, config, LABELS, vocabulary, table, None, make_mesh(jax.devices()[:1]))
+    data = TaskData(setup, TextEncoder(setup), [long], use="training")
     (batch,) = data.epoch(np.random.default_rng(0))
     assert batch.shape == ((3, 8),)
 
@@ -88,7 +93,7 @@ def test_windows_of_training_documents_are_drawn_anew_in_every_epoch():
     drawn = [words((0, epoch)) for epoch in range(8)]
     assert drawn == [words((0, epoch)) for epoch in range(8)] != [words((1, epoch)) for epoch in range(8)]
     assert len({str(window) for window in drawn}) == 3  # that the document repeats after three sentences
-    whole = TaskData(TASK, [long], LABELS, encoder, 1, 1, 1)
+    whole = TaskData(setup, TextEncoder(setup), [long])
     assert whole.arrays(whole.epoch(None)[0], (0, 0)).texts[0]["words"].shape == (12, 8)
 
 

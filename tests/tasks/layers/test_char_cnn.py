@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from elmo_jax.tasks.core.config import CharactersConfig
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from tests.tasks import weights
 from tests.tasks.oracle_cases import read_case
@@ -24,11 +25,11 @@ def oracle(case):
 
 def encode(params, ids, max_characters, variant):
     (characters, size), (width, _, number) = params["embedding"].shape, params["filter_0_kernel"].shape
-    model = CharCNN(characters, size, ((width, number),), max_characters, variant)
+    model = CharCNN(characters, CharactersConfig(size, ((width, number),), max_characters, variant=variant))
     return np.asarray(jax.jit(model.apply)({"params": params}, ids))
 
 
-@pytest.mark.parametrize("variant", ["independent", "allennlp"])
+@pytest.mark.parametrize("variant", ["masked", "allennlp"])
 def test_both_variants_are_the_oracle_where_no_bias_is_positive(variant):
     params, ids, expected = oracle("bias_not_positive")
     weights.close(encode(params, ids, ids.shape[-1], variant), expected)
@@ -37,7 +38,7 @@ def test_both_variants_are_the_oracle_where_no_bias_is_positive(variant):
 def test_the_allennlp_variant_is_the_oracle_where_biases_are_positive():
     params, ids, expected = oracle("bias_positive")
     weights.close(encode(params, ids, ids.shape[-1], "allennlp"), expected)
-    assert np.abs(encode(params, ids, ids.shape[-1], "independent") - expected).max() > 0.1
+    assert np.abs(encode(params, ids, ids.shape[-1], "masked") - expected).max() > 0.1
 
 
 @pytest.mark.parametrize("case", ["bias_not_positive", "bias_positive"])
@@ -47,19 +48,19 @@ def test_a_word_does_not_depend_on_its_batch(case):
     random = np.random.default_rng(0)
     lengths = np.array([0, 1, 2, 4, 6])
     ids = np.where(np.arange(6) < lengths[:, None], random.integers(1, 11, (5, 6)), 0)
-    batch = encode(params, ids, 9, "independent")
+    batch = encode(params, ids, 9, "masked")
     assert not batch[0].any() and batch[1:].any()
     for columns in (1, 4, 9):
         wider = np.zeros((5, columns), int)
         rows = lengths <= columns
         wider[rows, : min(columns, 6)] = ids[rows, :columns]
-        assert_allclose(encode(params, wider, 9, "independent")[rows], batch[rows], atol=1e-6)
+        assert_allclose(encode(params, wider, 9, "masked")[rows], batch[rows], atol=1e-6)
     if case == "bias_positive":
         assert np.abs(encode(params, ids, 9, "allennlp") - encode(params, ids[:, :4], 9, "allennlp"))[1:4].max() > 0.1
 
 
 def test_filters_of_several_widths_and_their_number():
-    model = CharCNN(30, 16, ((3, 128), (5, 7)))
+    model = CharCNN(30, CharactersConfig(16, ((3, 128), (5, 7))))
     ids = np.array([[[3, 4, 5, 0], [6, 0, 0, 0]]])
     variables = jax.jit(model.init)(jax.random.key(0), ids)
     params = variables["params"]
@@ -72,12 +73,12 @@ def test_filters_of_several_widths_and_their_number():
 
 
 def test_sizes_that_do_not_go_together_are_refused():
-    with pytest.raises(ValueError, match="max_characters is 4"):
-        CharCNN(9, max_characters=4).init(jax.random.key(0), np.ones((1, 5), int))
+    with pytest.raises(ValueError, match="words have 5 characters, more than 4"):
+        CharCNN(9, CharactersConfig(filters=((3, 2),), max_characters=4)).init(jax.random.key(0), np.ones((1, 5), int))
 
 
 def test_dropout_acts_on_the_characters_below_the_filters_in_training_only():
-    model = CharCNN(30, 8, ((2, 5),), initial="narrow", dropout=0.5)
+    model = CharCNN(30, CharactersConfig(8, ((2, 5),), initial="narrow", dropout=0.5))
     ids = np.arange(1, 25).reshape(6, 4)
     variables = jax.jit(model.init)(jax.random.key(0), ids)
     embedding = np.abs(variables["params"]["embedding"])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from elmo_jax.tasks.layers.dropout import Dropout, variational_mask
+from elmo_jax.model.dropout import Dropout, variational_mask
 
 ROWS, STEPS, FEATURES = 3, 5, 40
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers.classify import mean_cross_entropy
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.maxout import Maxout
+from elmo_jax.tasks.layers.losses import mean_cross_entropy
+from elmo_jax.tasks.sst.model import Maxout
 
 
 def test_maxout_is_the_maximum_of_linear_functions():

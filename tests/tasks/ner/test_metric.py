@@ -1,7 +1,7 @@
 import pytest
 
 from elmo_jax.tasks.formats.tags import TagError, bioul_to_bio, to_bioul
-from elmo_jax.tasks.ner.metric import evaluate, metric, report
+from elmo_jax.tasks.ner.metric import evaluate, metric
 from tests.tasks.format_cases import names, oracle
 
 pytestmark = pytest.mark.quick
@@ -18,22 +18,34 @@ def gold_and_predicted(case):
 
 @CONLLEVAL
 def test_report_is_what_conlleval_prints(case):
-    assert report(evaluate(*gold_and_predicted(case))) == case["expect"]["lines"]
+    gold, predicted = gold_and_predicted(case)
+    scores, words = evaluate(gold, predicted), sum(map(len, gold))
+    overall, accuracy = scores.overall, metric(gold, predicted)["accuracy"]
+    assert case["expect"]["lines"] == [
+        f"processed {words} tokens with {overall.gold} phrases; "
+        f"found: {overall.predicted} phrases; correct: {overall.correct}.",
+        f"accuracy: {accuracy:6.2f}%; {printed(overall)}",
+        *(f"{label:>17}: {printed(counts)}  {counts.predicted}" for label, counts in scores.labels.items()),
+    ]
+
+
+def printed(counts):
+    return f"precision: {counts.precision:6.2f}%; recall: {counts.recall:6.2f}%; FB1: {counts.f1:6.2f}"
 
 
 @CONLLEVAL
 def test_counts_and_percentages_of_conlleval(case):
     expect = case["expect"]
     scores = evaluate(*gold_and_predicted(case))
-    counted = (scores.tokens, scores.overall.gold, scores.overall.predicted, scores.overall.correct)
-    assert counted == (expect["tokens"], expect["gold"], expect["predicted"], expect["correct"])
+    counted = (scores.overall.gold, scores.overall.predicted, scores.overall.correct)
+    assert counted == (expect["gold"], expect["predicted"], expect["correct"])
     found = metric(*gold_and_predicted(case))
     assert list(found)[0] == "f1"
     for name in ("accuracy", "precision", "recall", "f1"):
         assert round(found[name], 2) == expect[name]
-    assert list(scores.types) == list(expect["types"])
+    assert list(scores.labels) == list(expect["types"])
     for label, of_type in expect["types"].items():
-        counts = scores.types[label]
+        counts = scores.labels[label]
         assert round(found[f"f1_{label}"], 2) == of_type["f1"]
         assert (round(counts.precision, 2), round(counts.recall, 2)) == (of_type["precision"], of_type["recall"])
         assert counts.predicted == of_type["predicted"]
@@ -43,7 +55,7 @@ def test_counts_and_percentages_of_conlleval(case):
 def test_bioul_scores_as_the_tags_it_was_made_of(case):
     gold, predicted = ([to_bioul(tags, "iob1") for tags in side] for side in gold_and_predicted(case))
     found = evaluate([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
-    assert found.types == evaluate(*gold_and_predicted(case)).types
+    assert found.labels == evaluate(*gold_and_predicted(case)).labels
 
 
 @pytest.mark.parametrize("case", SPAN_F1, ids=lambda case: case["name"])
@@ -58,7 +70,7 @@ def test_span_f1_of_allennlp(case):
     scores = evaluate(gold, predicted)
     for name, value in case["expect"].items():
         kind, _, label = name.rpartition("-")
-        counts = scores.overall if label == "overall" else scores.types[label]
+        counts = scores.overall if label == "overall" else scores.labels[label]
         assert getattr(counts, kind.split("-")[0]) == pytest.approx(100 * value, abs=1e-9)
 
 
@@ -66,4 +78,4 @@ def test_lengths_must_agree():
     with pytest.raises(ValueError):
         evaluate([["O"]], [["O"], ["O"]])
     with pytest.raises(ValueError):
-        evaluate([["O", "O"]], [["O"]])
+        metric([["O", "O"]], [["O"]])

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
+from elmo_jax.tasks.core.config import CharactersConfig
 from elmo_jax.tasks.core.model_types import Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.layers.crf import allowed_transitions
@@ -50,7 +51,7 @@ def test_is_the_oracle(case):
     variant = "allennlp" if case.name == "bias_positive" else "independent"
     tagger, char_cnn, table = imported(case)
     given = case["input"]
-    encoder = CharCNN(11, 3, ((3, 4),), given["token_characters"].shape[-1], variant)
+    encoder = CharCNN(11, CharactersConfig(3, ((3, 4),), given["token_characters"].shape[-1], variant=variant))
     characters = jax.jit(encoder.apply)({"params": char_cnn}, given["token_characters"])
     embedded = np.concatenate([characters, table[given["tokens"]]], -1)
     weights.close(embedded, case["output"]["embedded"])

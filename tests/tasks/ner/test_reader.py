@@ -1,6 +1,7 @@
 import pytest
 
-from elmo_jax.tasks.ner.reader import Example, read
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.ner.reader import read
 from tests.tasks.format_cases import message, write
 
 CONLL2003 = """\
@@ -21,8 +22,8 @@ He PRP I-NP O
 
 def test_conll2003_in_iob1(tmp_path):
     assert read(write(tmp_path, CONLL2003), "iob1") == [
-        Example(["Rome", "Rome", ",", "New", "York", "won"], ["B-LOC", "B-LOC", "O", "B-PER", "I-PER", "O"]),
-        Example(["He"], ["O"]),
+        TaggedSentence(["Rome", "Rome", ",", "New", "York", "won"], ["B-LOC", "B-LOC", "O", "B-PER", "I-PER", "O"]),
+        TaggedSentence(["He"], ["O"]),
     ]
 
 
@@ -34,8 +35,8 @@ def test_a_document_line_ends_a_sentence(tmp_path):
 def test_two_columns_in_bio(tmp_path):
     path = write(tmp_path, "Empire\tB-location\nState\tI-location\n\t\nso\tO\n '\tO\n")  # WNUT-17 has lines of a tab
     assert read(path, "bio") == [
-        Example(["Empire", "State"], ["B-location", "I-location"]),
-        Example(["so", " '"], ["O", "O"]),
+        TaggedSentence(["Empire", "State"], ["B-location", "I-location"]),
+        TaggedSentence(["so", " '"], ["O", "O"]),
     ]
 
 
@@ -70,7 +71,7 @@ def test_lines_that_are_no_words(tmp_path, line, expected):
 @pytest.mark.parametrize(("scheme", "single", "last"), [("bioul", "U", "L"), ("bioes", "S", "E")])
 def test_tags_of_single_and_last_words(tmp_path, scheme, single, last):
     path = write(tmp_path, f"a\tB-PER\nb\tI-PER\nc\t{last}-PER\nd\tO\ne\t{single}-LOC\n")
-    assert read(path, scheme) == [Example(list("abcde"), ["B-PER", "I-PER", "I-PER", "O", "B-LOC"])]
+    assert read(path, scheme) == [TaggedSentence(list("abcde"), ["B-PER", "I-PER", "I-PER", "O", "B-LOC"])]
     path = write(tmp_path, f"a\tB-PER\nb\t{single}-PER\n")
     assert message(read, path, scheme) == f"line 2: '{single}-PER' cannot stand after 'B-PER'"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.layers.crf import Transitions, allowed_transitions, constrained, viterbi_decode
 from elmo_jax.tasks.ner.model import NERModel
-from elmo_jax.tasks.ner.reader import Example
 from elmo_jax.tasks.ner.task import TASK, NERConfig, NERDataConfig
 
 GOLD = (
@@ -20,7 +20,7 @@ GOLD = (
     ["B-PER"],
     ["O", "O", "B-LOC", "I-LOC", "I-LOC"],
 )
-EXAMPLES = [Example([f"w{i}" for i in range(len(tags))], list(tags)) for tags in GOLD]
+EXAMPLES = [TaggedSentence([f"w{i}" for i in range(len(tags))], list(tags)) for tags in GOLD]
 
 
 @pytest.mark.parametrize("encoding", ["BIOUL", "BIO", "IOB1"])

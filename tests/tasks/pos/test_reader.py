@@ -2,7 +2,8 @@ import lzma
 
 import pytest
 
-from elmo_jax.tasks.pos.reader import Example, read_conllu, read_penn
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.pos.reader import read_conllu, read_penn
 from tests.tasks.format_cases import message, write
 
 pytestmark = pytest.mark.quick
@@ -28,12 +29,12 @@ def test_conllu_has_syntactic_words_without_empty_nodes(tmp_path):
     path = write(tmp_path, CONLLU)
     words = [["We", "do", "n't", "go", "."], ["#", "a b"]]
     assert read_conllu(path, "upos") == [
-        Example(words[0], ["PRON", "AUX", "PART", "VERB", "PUNCT"]),
-        Example(words[1], ["SYM", "X"]),
+        TaggedSentence(words[0], ["PRON", "AUX", "PART", "VERB", "PUNCT"]),
+        TaggedSentence(words[1], ["SYM", "X"]),
     ]
     assert read_conllu(path, "xpos") == [
-        Example(words[0], ["PRP", "VBP", "RB", "VB", "."]),
-        Example(words[1], ["NN", "FW"]),
+        TaggedSentence(words[0], ["PRP", "VBP", "RB", "VB", "."]),
+        TaggedSentence(words[1], ["NN", "FW"]),
     ]
 
 

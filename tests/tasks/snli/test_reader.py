@@ -3,7 +3,8 @@ import json
 import pytest
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.snli.reader import Example, read_jsonl, read_parallel, read_tab
+from elmo_jax.tasks.core.classification import ClassifiedTexts
+from elmo_jax.tasks.snli.reader import read_jsonl, read_parallel, read_tab
 from tests.tasks.format_cases import message, write
 
 RECORDS = [
@@ -18,14 +19,14 @@ RECORDS = [
 ]
 
 
-def test_json_lines_have_the_leaves_of_the_parses(tmp_path):
+def test_json_lines_have_the_leaves_of_the_parses(tmp_path, capsys):
     path = write(tmp_path, "".join(json.dumps(record) + "\n" for record in RECORDS))
     found = read_jsonl(path)
-    assert found.examples == [
-        Example(["A", "man", "(", "old", ")"], ["He", "says", '"', "hi", '"'], "neutral"),
-        Example(["It", "ran"], ["Yes"], "entailment"),
+    assert found == [
+        ClassifiedTexts((["A", "man", "(", "old", ")"], ["He", "says", '"', "hi", '"']), "neutral"),
+        ClassifiedTexts((["It", "ran"], ["Yes"]), "entailment"),
     ]
-    assert found.without_label == 1
+    assert capsys.readouterr().err.endswith("did not agree on a label: 1\n")
 
 
 @pytest.mark.parametrize(
@@ -52,34 +53,34 @@ def test_lines_that_are_not_json_objects(tmp_path):
     assert "line 1: expected a JSON object whose 'gold_label'" in message(read_jsonl, write(tmp_path, "[]"))
 
 
-def test_tab_file_without_header(tmp_path):
+def test_tab_file_without_header(tmp_path, capsys):
     path = write(tmp_path, 'neutral\tIt isn’t.\tA "dog"--old.\n\n-\ta\tb\ncontradiction\tHe won. It rained.\tNo\n')
     found = read_tab(path)
-    assert found.examples == [
-        Example(["It", "isn", "'t", "."], ["A", '"', "dog", '"', "--", "old", "."], "neutral"),
-        Example(["He", "won", ".", "It", "rained", "."], ["No"], "contradiction"),
+    assert found == [
+        ClassifiedTexts((["It", "isn", "'t", "."], ["A", '"', "dog", '"', "--", "old", "."]), "neutral"),
+        ClassifiedTexts((["He", "won", ".", "It", "rained", "."], ["No"]), "contradiction"),
     ]
-    assert found.without_label == 1
+    assert capsys.readouterr().err.endswith("did not agree on a label: 1\n")
 
 
 def test_tab_file_with_header(tmp_path):
     path = write(tmp_path, "sentence1\tsentence2\tgold_label\nIt ran.\tYes\tneutral\n")
-    assert read_tab(path).examples == [Example(["It", "ran", "."], ["Yes"], "neutral")]
+    assert read_tab(path) == [ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral")]
 
 
 def test_tab_file_of_snli_has_parses(tmp_path):
     header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1\tsentence2\n"
     path = write(tmp_path, header + "neutral\t( It ran )\tYes\tx\ty\n")
-    assert read_tab(path).examples == [Example(["It", "ran"], ["Yes"], "neutral")]
+    assert read_tab(path) == [ClassifiedTexts((["It", "ran"], ["Yes"]), "neutral")]
 
 
 def test_quoted_cells(tmp_path):
     path = write(tmp_path, 'sentence1\tsentence2\tgold_label\n"The ""big"" one"\tYes\tneutral\n')
-    assert read_tab(path, "csv").examples[0].premise == ["The", '"', "big", '"', "one"]
-    assert read_tab(path).examples[0].premise.count('"') == 6
+    assert read_tab(path, "csv")[0].texts[0] == ["The", '"', "big", '"', "one"]
+    assert read_tab(path)[0].texts[0].count('"') == 6
     unclosed = write(tmp_path, 'neutral\t"a\tb\n')
     assert message(read_tab, unclosed, "csv").startswith("line 1: not a line of quoted columns (")
-    assert read_tab(unclosed).examples[0].hypothesis == ["b"]
+    assert read_tab(unclosed)[0].texts[1] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -103,19 +104,19 @@ def parallel(tmp_path, labels, premises, hypotheses):
     return [write(tmp_path, text, name) for name, text in texts.items()]
 
 
-def test_parallel_files(tmp_path):
+def test_parallel_files(tmp_path, capsys):
     paths = parallel(tmp_path, "neutral\n-\nentailment\n", "A cat . \nx\n-LRB- so\n", "`` It ''\nx\nYes\n")
     found = read_parallel(*paths)
-    assert found.examples == [
-        Example(["A", "cat", "."], ['"', "It", '"'], "neutral"),
-        Example(["(", "so"], ["Yes"], "entailment"),
+    assert found == [
+        ClassifiedTexts((["A", "cat", "."], ['"', "It", '"']), "neutral"),
+        ClassifiedTexts((["(", "so"], ["Yes"]), "entailment"),
     ]
-    assert found.without_label == 1
+    assert capsys.readouterr().err.endswith("did not agree on a label: 1\n")
 
 
 def test_parallel_files_keep_round_brackets(tmp_path):
-    (example,) = read_parallel(*parallel(tmp_path, "neutral\n", "A man ( old )\n", "( He -RRB-\n")).examples
-    assert (example.premise, example.hypothesis) == (["A", "man", "(", "old", ")"], ["(", "He", ")"])
+    (example,) = read_parallel(*parallel(tmp_path, "neutral\n", "A man ( old )\n", "( He -RRB-\n"))
+    assert example.texts == (["A", "man", "(", "old", ")"], ["(", "He", ")"])
 
 
 def test_parallel_files_that_do_not_agree(tmp_path):

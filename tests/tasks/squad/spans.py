@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from elmo_jax.tasks.squad.decode import most_probable_span
+from elmo_jax.tasks.squad.task import most_probable_span
 
 
 def spans_of_scores(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[list[tuple[int, int]], list[float]]:

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.model_types import Embedded
-from elmo_jax.tasks.squad.model import Squad, SquadModel
+from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from tests.tasks import checks
 from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad import from_document_qa
@@ -56,7 +56,7 @@ def check_steps_logits_loss_gradients_and_spans(case):
         masks[side] = np.arange(given[side].shape[1]) < given[f"{side}_length"][:, None]
         elmo[side] = mixes(case, side, masks[side]) if case.name == "both" else None
     params = from_document_qa.squad(case["param"])
-    model = Squad(SquadModel(units=params["start"]["recurrent"].shape[1]))
+    model = SpanFinder(SquadModel(units=params["start"]["recurrent"].shape[1]))
 
     def text(side, words):
         if elmo[side] is None:
@@ -68,8 +68,8 @@ def check_steps_logits_loss_gradients_and_spans(case):
         def loss(context, question):
             output, kept = model.apply(
                 {"params": params},
-                text("context", context),
                 text("question", question),
+                text("context", context),
                 {"answers": given["answer"]},
                 capture_intermediates=True,
                 mutable=["intermediates"],
@@ -81,15 +81,15 @@ def check_steps_logits_loss_gradients_and_spans(case):
     (loss, (predictions, kept)), (d_context, d_question) = run(params, given["context"], given["question"])
     close = partial(assert_allclose, rtol=0, atol=1e-5)
     mask = masks["context"]
-    outputs = {name: layer["__call__"] for name, layer in kept.items() if name != "__call__"}
+    outputs = {name: layer["__call__"] for name, layer in kept.items() if isinstance(layer, dict)}
     joined, residual = (np.maximum(outputs[name][0], 0) for name in ("joined", "self_joined"))
     outputs |= {"joined": [joined], "self_joined": [residual], "residual": [joined + residual]}
     for key, value in case["step"].items():
         name, call, real = ("encoder", 1, masks["question"]) if key[:2] == "01" else (STEPS[key[:2]], 0, mask)
         close(np.asarray(outputs[name][call])[real], value[real])
-    for side in ("start_logits", "end_logits"):
-        assert_allclose(predictions[side], expected[side], rtol=1e-5, atol=1e-5)
-        close(jax.nn.softmax(predictions[side]), expected[side.replace("logits", "probs")])
+    for side, logits in zip(("start", "end"), kept["logits"][0], strict=True):
+        assert_allclose(logits, expected[f"{side}_logits"], rtol=1e-5, atol=1e-5)
+        close(predictions[side], expected[f"{side}_probs"])
     close(loss, expected["loss"])
     close(d_context, case["grad_input"]["context"])
     close(d_question, case["grad_input"]["question"])
@@ -105,14 +105,14 @@ def check_steps_logits_loss_gradients_and_spans(case):
 def small():
     """Returns a model with ELMo at both places, its parameters, and a batch."""
     rng = np.random.default_rng(3)
-    model = Squad(SquadModel(units=3, dropout=0.3))
+    model = SpanFinder(SquadModel(units=3, dropout=0.3))
 
     def text(lengths):
         mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
         vectors = rng.normal(size=(*mask.shape, 4)).astype(np.float32)
         return Embedded(vectors, mask, (rng.normal(size=(*mask.shape, 5)) * mask[..., None]).astype(np.float32))
 
-    batch = (text([9, 4, 6]), text([3, 5, 2]), {"answers": np.array([[2, 3], [0, 3], [5, 5]])})
+    batch = (text([3, 5, 2]), text([9, 4, 6]), {"answers": np.array([[2, 3], [0, 3], [5, 5]])})
     params = jax.jit(model.init)(jax.random.key(0), *batch)["params"]
     return model, jax.tree.map(np.asarray, params), batch
 
@@ -130,15 +130,14 @@ def test_rows_do_not_depend_on_padding_or_on_each_other():
     for key in predictions:
         assert_allclose(permuted[key], np.asarray(predictions[key])[pick], rtol=1e-6, atol=1e-6)
     # The second row is without the padding of the others, beside a row without words that only fills up the batch.
-    context, question, arrays = jax.tree.map(lambda x: np.concatenate([x[1:2], np.zeros_like(x[1:2])]), batch)
+    question, context, arrays = jax.tree.map(lambda x: np.concatenate([x[1:2], np.zeros_like(x[1:2])]), batch)
     context, question = jax.tree.map(lambda x: x[:, :4], context), jax.tree.map(lambda x: x[:, :5], question)
-    loss, alone = run(model, params, (context, question, arrays))
+    loss, alone = run(model, params, (question, context, arrays))
     for key, value in alone.items():
         whole = np.asarray(predictions[key])[1]
         assert_allclose(value[0], whole[:4] if whole.size > 2 else whole, atol=1e-6)
-    start, end = (alone[f"{side}_logits"][0] for side in ("start", "end"))
     first, last = batch[2]["answers"][1]
-    expected = np.log(np.exp(start).sum()) - start[first] + np.log(np.exp(end).sum()) - end[last]
+    expected = -np.log(alone["start"][0][first]) - np.log(alone["end"][0][last])
     assert_allclose(loss, expected, rtol=1e-5)
 
 
@@ -159,8 +158,8 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
 
 
 def test_dropout_acts_in_training_only():
-    model, _, (context, question, arrays) = small()
-    checks.dropout_acts_in_training_only(model, ((context, question), arrays))
+    model, _, (question, context, arrays) = small()
+    checks.dropout_acts_in_training_only(model, ((question, context), arrays))
 
 
 @pytest.mark.parametrize(("inputs", "elmo", "millions"), [(400, 0, 1.03), (1424, 1024, 2.32)])
@@ -169,5 +168,5 @@ def test_parameters_of_the_paper(inputs, elmo, millions):
     output = jnp.zeros((1, 2, elmo)) if elmo else None
     text = Embedded(jnp.zeros((1, 2, inputs)), jnp.ones((1, 2), bool), output)
     arrays = {"answers": jnp.zeros((1, 2), int)}
-    shapes = jax.eval_shape(Squad(SquadModel()).init, jax.random.key(0), text, text, arrays)["params"]
+    shapes = jax.eval_shape(SpanFinder(SquadModel()).init, jax.random.key(0), text, text, arrays)["params"]
     assert round(sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e6, 2) == millions

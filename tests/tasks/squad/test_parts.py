@@ -10,10 +10,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.model.scalar_mix import ScalarMix
+from elmo_jax.tasks.core.config import CharactersConfig
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_null
-from elmo_jax.tasks.squad.decode import most_probable_span
 from elmo_jax.tasks.squad.gru import bidirectional_gru
+from elmo_jax.tasks.squad.task import most_probable_span
 from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad.from_document_qa import gru
 from tests.tasks.squad.spans import spans_of_scores
@@ -31,7 +32,8 @@ class Convolution(CharCNN):
 def test_char_cnn(case):
     kernel, bias = case["param"]["conv1d/filters"][0], case["param"]["conv1d/bias"]
     vectors, length = case["input"]["characters"], case["input"]["word_length"]
-    model = Convolution(1, vectors.shape[-1], filters=((len(kernel), len(bias)),), max_characters=vectors.shape[2])
+    filters = ((len(kernel), len(bias)),)
+    model = Convolution(1, CharactersConfig(vectors.shape[-1], filters, max_characters=vectors.shape[2]))
     found = jax.jit(model.apply)({"params": {"filter_0_kernel": kernel, "filter_0_bias": bias}}, vectors, length)
     assert_allclose(found, case["output"]["words"], rtol=0, atol=1e-5)
 

@@ -25,9 +25,9 @@ def read_json(tmp_path, value, **options):
     return read(write(tmp_path, json.dumps(value, ensure_ascii=False, indent=1), "a.json"), **options)
 
 
-def test_questions(tmp_path):
+def test_questions(tmp_path, capsys):
     found = read_json(tmp_path, squad(question(answers=[("John's dog", 11), ("Rex", 32)]), question("“It”?", name="r")))
-    first, second = found.examples
+    first, second = found
     assert (first.id, second.id) == ("q", "r")
     assert first.tokens == ["Who", "ran", "?"] and second.tokens == ['"', "It", '"', "?"]
     assert first.answers == ["John's dog", "Rex"]
@@ -35,13 +35,14 @@ def test_questions(tmp_path):
     assert first.paragraph.tokens.words == "😀 In 1990 , John ' s dog ( Rex ) saw Rex . Rex ran .".split()
     assert first.span == (4, 7) and first.paragraph.answer(*first.span) == "John's dog"
     assert second.span == (9, 9)
-    assert (found.moved, found.missing, found.wider) == (0, 0, 0)
+    assert not capsys.readouterr().err
 
 
-def test_an_answer_inside_a_word_has_the_whole_word(tmp_path):
+def test_an_answer_inside_a_word_has_the_whole_word(tmp_path, capsys):
     found = read_json(tmp_path, squad(question(answers=[("99", 6)]), question(answers=[(" Rex ", 22)], name="r")))
-    example, _ = found.examples
-    assert found.wider == 1 and example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
+    example, _ = found
+    assert capsys.readouterr().err.endswith("as whole words: 1\n")
+    assert example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
 
 
 def test_an_id_that_two_questions_have_is_named(tmp_path):
@@ -49,7 +50,7 @@ def test_an_id_that_two_questions_have_is_named(tmp_path):
     expected = "a.json: two questions have the id 'q'; each needs its own, by which answers are found"
     with pytest.raises(UserError, match=expected):
         read(path)
-    assert len(read_json(tmp_path, squad(question(name=""), question(name=""))).examples) == 2
+    assert len(read_json(tmp_path, squad(question(name=""), question(name="")))) == 2
     other = write(tmp_path, json.dumps(squad(question())), "b.json")
     once = write(tmp_path, json.dumps(squad(question())), "c.json")
     config = SquadConfig(data=SquadDataConfig(train=f"{other},{once}", dev=f"{other},{once}"))
@@ -59,7 +60,7 @@ def test_an_id_that_two_questions_have_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", " "])
-def test_an_empty_answer_and_none_are_no_training_target(tmp_path, text):
+def test_an_empty_answer_and_none_are_no_training_target(tmp_path, capsys, text):
     value = squad(question(answers=[(text, 23), ("Rex", 23)]), question(name="r"))
     path = write(tmp_path, json.dumps(value), "a.json")
     with pytest.raises(
@@ -69,17 +70,18 @@ def test_an_empty_answer_and_none_are_no_training_target(tmp_path, text):
         read(path)
     value["data"][0]["paragraphs"][0]["qas"].append(question(answers=(), name="s") | {"is_impossible": True})
     found = read_json(tmp_path, value, missing="skip")
-    assert [example.id for example in found.examples] == ["r"] and found.missing == 2
+    assert [example.id for example in found] == ["r"]
+    assert capsys.readouterr().err.endswith("not in the paragraph: 2\n")
 
 
 @pytest.mark.parametrize(
     ("stated", "start"), [(23, 23), (0, 23), (27, 23), (28, 32), (34, 32), (35, 37), (99, 37), (-9, 23)]
 )
-def test_the_nearest_occurrence_is_taken(tmp_path, stated, start):
+def test_the_nearest_occurrence_is_taken(tmp_path, capsys, stated, start):
     found = read_json(tmp_path, squad(question(answers=[("Rex", stated)])))
-    (example,) = found.examples
+    (example,) = found
     assert example.paragraph.tokens.starts[example.span[0]] == start
-    assert found.moved == (stated != start)
+    assert ("looked for nearby: 1\n" in capsys.readouterr().err) == (stated != start)
 
 
 def test_of_two_equally_near_occurrences_the_first_is_taken():
@@ -88,7 +90,7 @@ def test_of_two_equally_near_occurrences_the_first_is_taken():
     assert nearest("abc", "d", 0) is None
 
 
-def test_an_answer_that_is_not_in_the_paragraph(tmp_path):
+def test_an_answer_that_is_not_in_the_paragraph(tmp_path, capsys):
     value = squad(
         question(answers=[("Max", 0), ("Rex", 23)]), question(name="r"), question(answers=[(" ", 3)], name="s")
     )
@@ -98,7 +100,8 @@ def test_an_answer_that_is_not_in_the_paragraph(tmp_path):
     advice = "config.data.missing=skip leaves such questions out"
     assert str(error.value) == f"{place}: the answer 'Max' to question 'q' is not in its paragraph; {advice}"
     found = read_json(tmp_path, value, missing="skip")
-    assert [example.id for example in found.examples] == ["r"] and found.missing == 2
+    assert [example.id for example in found] == ["r"]
+    assert capsys.readouterr().err.endswith("not in the paragraph: 2\n")
 
 
 @pytest.mark.parametrize(

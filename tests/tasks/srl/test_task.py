@@ -6,10 +6,10 @@ from elmo_jax.tasks.srl.task import TASK, SRLConfig
 CAT = "The cat chased the mouse .".split()
 CHASED = ["B-ARG0", "I-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"]
 TRAIN = [
-    Example(0, CAT, 2, CHASED, (2,)),
-    Example(1, "Dogs like to chase cats like this".split(), 1, ["B-ARG0", "B-V", *["O"] * 5], (1, 3)),
-    Example(1, "Dogs like to chase cats like this".split(), 3, ["O", "O", "O", "B-V", "B-ARG1", "O", "O"], (1, 3)),
-    Example(2, "It looks like rain , like snow".split(), 1, ["B-ARG1", "B-V", *["O"] * 5], (1,)),
+    Example(CAT, CHASED, 0, 2, (2,)),
+    Example("Dogs like to chase cats like this".split(), ["B-ARG0", "B-V", *["O"] * 5], 1, 1, (1, 3)),
+    Example("Dogs like to chase cats like this".split(), ["O", "O", "O", "B-V", "B-ARG1", "O", "O"], 1, 3, (1, 3)),
+    Example("It looks like rain , like snow".split(), ["B-ARG1", "B-V", *["O"] * 5], 2, 1, (1,)),
 ]
 
 

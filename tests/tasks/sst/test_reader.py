@@ -1,7 +1,8 @@
 import pytest
 
+from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.sst.reader import Example, read
+from elmo_jax.tasks.sst.reader import LABELS, read
 from elmo_jax.tasks.sst.task import TASK, SSTConfig, SSTDataConfig
 from tests.tasks.format_cases import message, write
 
@@ -9,13 +10,13 @@ TREES = "(3 (2 It) (4 (4 (2 's) (3 good)) (2 .)))\n\n(1 (2 -LRB-) (1 (0 bad\\/sa
 
 
 def phrases(examples):
-    return [(example.label, " ".join(example.tokens)) for example in examples]
+    return [(LABELS.index(example.label), " ".join(example.texts[0])) for example in examples]
 
 
 def test_sentences(tmp_path):
     assert read(write(tmp_path, TREES), "sentences") == [
-        Example(["It", "'s", "good", "."], 3),
-        Example(["(", "bad/sad", ")"], 1),
+        ClassifiedTexts((["It", "'s", "good", "."],), LABELS[3]),
+        ClassifiedTexts((["(", "bad/sad", ")"],), LABELS[1]),
     ]
 
 
@@ -41,7 +42,7 @@ def test_short_phrases_are_left_out_with_their_number_but_no_sentences(tmp_path,
 
     def trained_on(phrases):
         config = SSTConfig(data=SSTDataConfig(train=str(path), phrases=phrases, shortest=3))
-        return [" ".join(example.tokens) for example in read_part(TASK, config, "train")]
+        return [" ".join(example.texts[0]) for example in read_part(TASK, config, "train")]
 
     assert trained_on("sentences") == ["It 's good .", "( bad/sad )", "Dull ."] and not capsys.readouterr().err
     assert trained_on("all") == ["It 's good .", "'s good .", "( bad/sad )"]
@@ -50,7 +51,7 @@ def test_short_phrases_are_left_out_with_their_number_but_no_sentences(tmp_path,
 
 def test_escapes_may_be_kept(tmp_path):
     path = write(tmp_path, TREES)
-    assert read(path, "sentences", escapes="keep")[1].tokens == ["-LRB-", "bad\\/sad", "-RRB-"]
+    assert read(path, "sentences", escapes="keep")[1].texts[0] == ["-LRB-", "bad\\/sad", "-RRB-"]
 
 
 def test_repeated_phrases_are_kept(tmp_path):
@@ -63,13 +64,13 @@ def test_a_tree_of_one_word_and_trees_of_three_branches(tmp_path):
 
 
 def test_a_word_may_hold_a_no_break_space(tmp_path):
-    assert read(write(tmp_path, "(2 8\u00a01\\/2)"), "all")[0].tokens == ["8\u00a01/2"]
+    assert read(write(tmp_path, "(2 8\u00a01\\/2)"), "all")[0].texts[0] == ["8\u00a01/2"]
 
 
 def test_a_deep_tree(tmp_path):
     depth = 3000
     found = read(write(tmp_path, "(2 " * depth + "a" + ")" * depth), "all")
-    assert found == [Example(["a"], 2)] * depth
+    assert found == [ClassifiedTexts((["a"],), LABELS[2])] * depth
 
 
 @pytest.mark.parametrize(

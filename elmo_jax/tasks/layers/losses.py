@@ -1,24 +1,19 @@
-"""Computes the loss of models that give a text one class.
+"""The losses of the task models.
 
-Shapes: B rows, C classes.
+Shapes: B rows, T words of the longest row, C classes.
 """
-
-from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
 
 def mean_cross_entropy(logits: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
-    """Returns the mean cross-entropy over the rows that exist.
+    """Returns the mean cross-entropy [] over the rows that exist; zero for a batch without such rows.
 
     Args:
       logits: [B, C].
       labels: int [B], arbitrary in the other rows.
       real: [B], true for rows that exist; the others only fill up the batch.
-
-    Returns:
-      The loss []; zero for a batch without rows.
     """
     # The other rows are zeroed before the softmax, so that even NaN in them does not reach a gradient.
     logits = jnp.where(real[:, None], logits, 0.0)

@@ -1,0 +1,51 @@
+"""A new task of tagging or classification takes under 120 lines: two complete ones, which are trained here."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.tasks.core import vocabulary
+from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
+from elmo_jax.tasks.core.data import TaskData, predict
+from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.program import TaskProgram
+from elmo_jax.tasks.core.setup import TaskSetup, rows_of
+from tests.tasks.core.new_tasks import chunks, questions
+
+CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nOld JJ B-NP\ndogs NNS I-NP\nrun VBP B-VP\n"
+QUESTIONS = "NUM:date When did Ada live ?\nHUM:ind Who was Ada ?\nLOC:city Where is Rome ?\n"
+WRITTEN = {
+    "chunks": "He\tB-NP\tB-NP\nruns\tB-VP\tB-VP\n.\tO\tO\n\nOld\tB-NP\tB-NP\ndogs\tI-NP\tI-NP\nrun\tB-VP\tB-VP\n\n",
+    "questions": "NUM\tNUM\tWhen did Ada live ?\nHUM\tHUM\tWho was Ada ?\nLOC\tLOC\tWhere is Rome ?\n",
+}
+SHOWN = {"chunks": "He/B-NP runs/B-VP ./O", "questions": "NUM ("}
+
+
+@pytest.mark.parametrize(("module", "text"), [(chunks, CHUNKS), (questions, QUESTIONS)])
+def test_a_new_task_is_short_and_learns(module: Any, text: str, tmp_path: Any) -> None:
+    assert len(inspect.getsource(module).splitlines()) < 120
+    task: Any = module.TASK
+    (tmp_path / "train").write_text(text)
+    settings = {"word_vectors": WordVectorsConfig(dim=7), "train": TaskTrainConfig(batch_size=3, shapes=1)}
+    config = task.config_class(**settings, model=dataclasses.replace(task.config_class().model, units=9))
+    examples = task.read(str(tmp_path / "train"), config, True)
+    words, table = vocabulary.build(rows_of(task, examples), [], config.word_vectors, config.characters)
+    setup = TaskSetup(task, config, task.labels(examples, config), words, table, None, make_mesh(jax.devices()[:1]))
+    program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples)
+    (batch,) = data.epoch(None)
+    arrays = program.place(data.arrays(batch))
+    state = program.first_state(0, arrays)
+    for _ in range(60):
+        state = program.train_step(state, arrays, {}, jnp.float32(0.05), jnp.uint32(0))
+    predictions = predict(setup, program, [(state.params, {})], data)
+    assert task.score(examples, predictions) == {"accuracy": 100.0}
+    assert task.write(examples, predictions) == WRITTEN[task.name]
+    assert task.show(examples[0], predictions[0]).startswith(SHOWN[task.name])
+    (asked,) = task.from_words([["Ada", "runs"]], setup.labels)
+    assert task.texts(asked) == ([["Ada", "runs"]],)
+    assert task.as_json(asked, predictions[0])["tokens"] == ["Ada", "runs"]
