@@ -15,8 +15,8 @@ import pytest
 from etils import epath
 
 import elmo_jax
+from tests.distributed.pods import prepared
 from tests.end_to_end.commands import Commands, stopped_when, wait
-from tests.manual.slurm import prepare
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def _make_bucket(url: str) -> None:
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """Returns commands in a folder with a corpus and a small experiment."""
-    return prepare(tmp_path_factory.mktemp("bucket"))
+    return prepared(tmp_path_factory.mktemp("bucket"))
 
 
 def test_stopped_and_resumed(commands: Commands, run: epath.Path) -> None:
