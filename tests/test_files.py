@@ -4,6 +4,7 @@ import errno
 import importlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -158,8 +159,9 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     config = task_config(with_overrides(default_config("pos"), ["--config.elmo.cache=~/cache", "--config.bilm=x"]))
     made = []
     monkeypatch.setattr("elmo_jax.tasks.core.elmo_vectors.make", lambda folder, *_: made.append(folder))
-    monkeypatch.setattr("elmo_jax.tasks.core.setup.Layers", list)
-    layers_of(task_of("pos"), config, object(), {"train": [1], "dev": [], "test": []}, tmp_path)
+    monkeypatch.setattr("elmo_jax.tasks.core.setup.StoredLayers", list)
+    setup = SimpleNamespace(task=task_of("pos"), config=config, bilm=object())
+    layers_of(setup, {"train": [1], "dev": [], "test": []}, tmp_path)
     assert made == [tmp_path / "cache"]
     calls = {
         "corpus": lambda path: Corpus.open(path),

@@ -70,11 +70,11 @@ def test_readers(tmp_path):
     tags = " ".join(["B-V", *["O"] * (len(WORDS) - 1)])
     frames = tmp_path / "frames.txt"
     frames.write_text(f"0 {LINE} ||| {tags}\n", encoding="utf-8", newline="\n")
-    assert read_bio(frames).examples[0].tokens == WORDS
+    assert read_bio(frames)[0].tokens == WORDS
     for name, line in (("labels", "neutral"), ("s1", LINE), ("s2", LINE)):
         (tmp_path / name).write_text(f"{line}\n", encoding="utf-8", newline="\n")
-    (pair,) = read_parallel(*(tmp_path / name for name in ("labels", "s1", "s2"))).examples
-    assert pair.premise == pair.hypothesis == WORDS
+    (pair,) = read_parallel(*(tmp_path / name for name in ("labels", "s1", "s2")))
+    assert pair.texts == (WORDS, WORDS)
 
 
 def test_a_carriage_return_inside_a_line_is_refused_where_lines_have_words(bilm, tmp_path):
