@@ -52,7 +52,7 @@ class Tagger(nn.Module):
 
 
 class Chunks(TaggingTask[TaggedSentence]):
-    """Chunking."""
+    """Finds noun phrases and other chunks of words; a tag is that of a word in its chunk."""
 
     name = "chunks"
     config_class = ChunkConfig
