@@ -32,7 +32,6 @@ LONGEST = (
     "end_to_end/test_evaluate_export.py",
     "end_to_end/test_readme.py",
     "data/prepare/test_prepare_interrupted.py",
-    "aot/test_cache.py",
     "checkpoints/test_manager_failures.py",
 )
 

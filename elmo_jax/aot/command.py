@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 from elmo_jax.aot.chips import CHIPS
@@ -62,7 +61,6 @@ def compile_for(
     vocabulary_size: int | None,
     word_types: int | None,
     defaults: tuple[int, int],
-    kept: Path | None = None,
 ) -> Report | TooLarge:
     """Compiles the training step of an experiment.
 
@@ -73,7 +71,6 @@ def compile_for(
       vocabulary_size: the words of the softmax; None for those of the corpus.
       word_types: the words of the lexicon; None for those of the corpus.
       defaults: both sizes, if neither the arguments nor a corpus determine them.
-      kept: the folder in which compiled programs are kept and looked up; None always compiles.
 
     Raises:
       UserError: the topology does not exist, its compiler is not installed, or the number of its devices does not
@@ -88,7 +85,7 @@ def compile_for(
     check_negatives(config, vocabulary_size)
 
     def compile_with(config: Config) -> Compiled:
-        return compile_step(config, target, vocabulary_size, word_types, kept)
+        return compile_step(config, target, vocabulary_size, word_types)
 
     try:
         return Report(title, config, target, vocabulary_size, word_types, compile_with(config))

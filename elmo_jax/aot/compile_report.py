@@ -7,7 +7,7 @@ import functools
 import math
 from typing import Any
 
-from elmo_jax.aot.cost import Assume, Cost, Count, cost_of, once
+from elmo_jax.aot.cost import Cost, Count, cost_of, once
 from elmo_jax.aot.hlo import Instruction, parse
 from elmo_jax.aot.step import Compiled, Target
 from elmo_jax.config import Config
@@ -23,55 +23,9 @@ _TYPICAL_POSITIONS = 16.0  # of 50 positions, for chunks of 1,024 of these words
 _WHY = "as in English text"
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """An estimate of a step's time, from the program and the chip's published rates; nothing is run.
-
-    Attributes:
-      compute: the seconds per step that the matrix products alone would take.
-      memory: the seconds per step that the traffic of the main memory alone would take.
-      exchange: the seconds per step that the exchanges between devices alone would take.
-      tokens: the tokens per step of all chips.
-      model_flops: the operations per step of all chips, as `throughput.Work` counts them.
-      peak: the bf16 operations per second of all chips.
-    """
-
-    compute: float
-    memory: float
-    exchange: float
-    tokens: int
-    model_flops: float
-    peak: float
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """The seconds of each part by its name."""
-        return {"matrix products": self.compute, "main memory": self.memory, "exchange": self.exchange}
-
-    @property
-    def limited_by(self) -> str:
-        """The name of the part that takes longest."""
-        return max(self.limits, key=self.limits.__getitem__)
-
-    @property
-    def seconds(self) -> float:
-        """The seconds per step: those of the longest part, as if the others were hidden behind it."""
-        return max(self.limits.values())
-
-    @property
-    def tokens_per_second(self) -> float:
-        """The tokens per second of all chips; each token of the text counts once."""
-        return self.tokens / self.seconds
-
-    @property
-    def flop_utilisation(self) -> float:
-        """The model's operations, divided by what the matrix units could do in that time."""
-        return self.model_flops / (self.seconds * self.peak)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the estimate for `--json`."""
-        derived = ("seconds", "limited_by", "tokens_per_second", "flop_utilisation")
-        return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
+# The times of an estimate, each as if the others were hidden behind it: their keys and names.
+_TIMES = {"compute": "matrix products", "memory": "main memory", "exchange": "exchange"}
+_PASSES = 6  # bf16 products that a product of full float32 precision takes on a TPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +68,23 @@ class Report:
     @functools.cached_property
     def cost(self) -> Cost:
         """The work of a step on one device."""
-        room = min(2 * self.config.train.unroll_steps * self.rows, self.word_types)
-        chunk = preferred_encoder_chunk(make_mesh(self.target.devices))
-        return cost_of(parse(self.compiled.text), _assumed_work(self.distinct_words, self.positions, room, chunk))
+        return cost_of(parse(self.compiled.text), self.assume)
+
+    def assume(self, instruction: Instruction) -> Count:
+        """Assumes how often something runs that depends on the batch.
+
+        The token encoder skips chunks without words and positions without characters. The exchange of softmax rows has
+        further rounds only for batches that hardly ever occur.
+        """
+        if FURTHER_ROUNDS in instruction.op_name:
+            return Count(0.0, "of rounds that hardly any batch needs, counted as none")
+        if "token_encoder" not in instruction.op_name:
+            return once(instruction)
+        if instruction.opcode == "while":
+            return Count(self.positions, _WHY)
+        room = min(2 * self.config.train.unroll_steps * self.rows, self.word_types)  # the most distinct words
+        chunk = min(preferred_encoder_chunk(make_mesh(self.target.devices)), room)
+        return Count(min(1.0, math.ceil(self.distinct_words / chunk) / math.ceil(room / chunk)), _WHY)
 
     @property
     def sent(self) -> float:
@@ -124,25 +92,46 @@ class Report:
         return sum(exchange.times * exchange.sent for exchange in self.cost.collectives)
 
     @property
-    def estimate(self) -> Estimate | None:
-        """The estimate of a step's time; None if no rates of the device are published."""
+    def model_flops(self) -> float:
+        """The operations of the model per step on all devices, as `throughput.Work` counts them."""
+        work = Work(self.config, self.vocabulary_size, self.positions)
+        return work.operations(self.config.train.tokens_per_step, self.distinct_words * len(self.target.devices))
+
+    @property
+    def passes(self) -> int:
+        """The number of bf16 products that a matrix product takes."""
+        return _PASSES if self.config.train.precision == "float32" else 1
+
+    @property
+    def estimate(self) -> dict[str, Any] | None:
+        """The estimate of a step's time in seconds; None if no rates of the device are published. Nothing is run.
+
+        `seconds` is the longest of the times that the matrix products, the traffic of the main memory and the exchanges
+        would take alone. `peak` is the bf16 operations per second of all chips.
+        """
         chip, devices = self.target.chip, len(self.target.devices)
         if chip is None:
             return None
-        tokens = self.config.train.tokens_per_step
-        work = Work(self.config, self.vocabulary_size, self.positions)
-        return Estimate(
-            compute=self.cost.bf16_flops / chip.flops,
-            memory=self.cost.bytes / chip.memory_rate,
-            exchange=self.sent / chip.link_rate,
-            tokens=tokens,
-            model_flops=work.operations(tokens, self.distinct_words * devices),
-            peak=chip.flops * devices,
-        )
+        times = {
+            "compute": self.passes * self.model_flops / devices / chip.flops,
+            "memory": self.cost.bytes / chip.memory_rate,
+            "exchange": self.sent / chip.link_rate,
+        }
+        longest = max(times, key=times.__getitem__)
+        seconds, tokens, peak = times[longest], self.config.train.tokens_per_step, chip.flops * devices
+        return times | {
+            "seconds": seconds,
+            "limited_by": _TIMES[longest],
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds,
+            "model_flops": self.model_flops,
+            "peak": peak,
+            "flop_utilisation": self.model_flops / (seconds * peak),
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the report for `--json`, in bytes, seconds and operations."""
-        chip, estimate, memory = self.target.chip, self.estimate, self.compiled.memory
+        chip, memory = self.target.chip, self.compiled.memory
         return {
             "experiment": self.title,
             "topology": self.target.topology,
@@ -153,7 +142,6 @@ class Report:
             "vocabulary_size": self.vocabulary_size,
             "word_types": self.word_types,
             "compile_seconds": self.compiled.seconds,
-            "compiled_before": self.compiled.kept,
             "fits": True,
             "memory": {**memory, "total": sum(memory.values()), "usable": chip.usable if chip else None},
             "collectives": [
@@ -169,21 +157,19 @@ class Report:
                 for exchange in self.cost.collectives
             ],
             "loops": [{"op_name": name, "turns": turns, "known": why} for name, turns, why in self.cost.loops],
-            "program_flops": self.cost.flops,
-            "bf16_flops": self.cost.bf16_flops,
+            "model_flops": self.model_flops,
             "main_memory_bytes": self.cost.bytes,
             "sent_bytes": self.sent,
             "assumed": {"distinct": self.distinct_words, "positions": self.positions, "why": _WHY},
-            "estimate": estimate and estimate.as_dict(),
+            "estimate": self.estimate,
         }
 
     def describe(self) -> str:
         """Returns the report as tables for the terminal."""
-        when = " by an earlier command" if self.compiled.kept else ""
         head = (
             f"{self.title} on {self.target.topology}: {len(self.target.devices)} devices, {self.rows} rows each,"
             f" {self.config.train.precision}, {self.vocabulary_size:,} words in the softmax"
-            f" (compiled in {self.compiled.seconds:.0f} s{when})"
+            f" (compiled in {self.compiled.seconds:.0f} s)"
         )
         return "\n\n".join([head, self._memory(), self._exchanges(), self._estimate(), self._assumed()])
 
@@ -207,28 +193,28 @@ class Report:
         return "\n".join([*lines, f"  {'in all':<22}{'':>12}{self.sent / 1e6:>20,.2f}"])
 
     def _estimate(self) -> str:
-        cost, estimate, chip = self.cost, self.estimate, self.target.chip
-        passes = f" ({cost.bf16_flops / cost.flops:.1f} bf16 passes)" if cost.flops else ""
+        estimate, chip, devices = self.estimate, self.target.chip, len(self.target.devices)
+        passes = f" ({self.passes} bf16 passes)" if self.passes > 1 else ""
         amounts = {
-            "matrix products": f"{cost.flops / 1e12:.2f} TFLOP{passes}",
-            "main memory": f"{cost.bytes / 1e9:.1f} GB",
+            "compute": f"{self.model_flops / devices / 1e12:.2f} TFLOP{passes}",
+            "memory": f"{self.cost.bytes / 1e9:.1f} GB",
             "exchange": f"{self.sent / 1e9:.2f} GB",
         }
         if estimate is None or chip is None:
             lines = ["work of a step on a device (no rates are published for it, so there is no estimate of its time)"]
-            return "\n".join([*lines, *(f"  {name:<18}{amount}" for name, amount in amounts.items())])
+            return "\n".join([*lines, *(f"  {_TIMES[key]:<18}{amount}" for key, amount in amounts.items())])
         bytes_per_second = (f"{rate / 1e9:.0f} GB/s" for rate in (chip.memory_rate, chip.link_rate))
         rates = (f"{chip.flops / 1e12:.0f} TFLOP/s", *bytes_per_second)
         lines = ["estimate of a step, from the program and the chip's published rates; nothing was run"]
-        for (name, amount), rate in zip(amounts.items(), rates, strict=True):
-            lines.append(f"  {name:<18}{amount:<32}at {rate:<14}{estimate.limits[name] * 1e3:>8.2f} ms")
-        each = estimate.tokens_per_second / len(self.target.devices)
+        for (key, amount), rate in zip(amounts.items(), rates, strict=True):
+            lines.append(f"  {_TIMES[key]:<18}{amount:<32}at {rate:<14}{estimate[key] * 1e3:>8.2f} ms")
+        speed = estimate["tokens_per_second"]
         return "\n".join(
             [
                 *lines,
-                f"  estimated step: {estimate.seconds * 1e3:.2f} ms, limited by: {estimate.limited_by}",
-                f"  estimated tokens/s: {estimate.tokens_per_second:,.0f} ({each:,.0f} per chip)",
-                f"  estimated FLOP utilisation: {estimate.flop_utilisation:.0%} of the chips' bf16 rate",
+                f"  estimated step: {estimate['seconds'] * 1e3:.2f} ms, limited by: {estimate['limited_by']}",
+                f"  estimated tokens/s: {speed:,.0f} ({speed / devices:,.0f} per chip)",
+                f"  estimated FLOP utilisation: {estimate['flop_utilisation']:.0%} of the chips' bf16 rate",
             ]
         )
 
@@ -245,29 +231,3 @@ class Report:
 
 def _short(op_name: str) -> str:
     return op_name.split("shard_map/")[-1]
-
-
-def _assumed_work(distinct: int, positions: float, room: int, chunk: int) -> Assume:
-    """Returns the assumptions about work that depends on the batch.
-
-    The token encoder skips chunks without words and positions without characters. The exchange of softmax rows has
-    further rounds only for batches that hardly ever occur.
-
-    Args:
-      distinct: the distinct words of a device's batch.
-      positions: the positions that the filters are applied to.
-      room: the number of distinct words that a device's batch can have.
-      chunk: the number of words that are encoded at a time.
-    """
-    chunk = min(chunk, room)
-
-    def assume(instruction: Instruction) -> Count:
-        if FURTHER_ROUNDS in instruction.op_name:
-            return Count(0.0, "of rounds that hardly any batch needs, counted as none")
-        if "token_encoder" not in instruction.op_name:
-            return once(instruction)
-        if instruction.opcode == "while":
-            return Count(positions, _WHY)
-        return Count(min(1.0, math.ceil(distinct / chunk) / math.ceil(room / chunk)), _WHY)
-
-    return assume

@@ -1,9 +1,4 @@
-"""Counts what a compiled program does per step: matrix products, traffic of the main memory, and exchanges.
-
-Loop bodies count as often as they run. Matrix products (`dot` and `convolution`, including fused ones) are counted
-exactly. The arithmetic of other instructions is not counted, since it runs in parallel to the matrix units, but their
-traffic is.
-"""
+"""Counts the exchanges and the main memory traffic of a compiled program; loop bodies count as often as they run."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 
 from elmo_jax.aot.hlo import Computation, Instruction, Program
-from elmo_jax.aot.products import bf16_passes, product_flops
 from elmo_jax.aot.traffic import traffic
 
 COLLECTIVES = (
@@ -46,15 +40,11 @@ class Cost:
     """The sums over one step of one chip.
 
     Attributes:
-      flops: the operations of matrix products.
-      bf16_flops: the operations of the bf16 products that they take.
       bytes: the bytes read from and written to the main memory.
       collectives: the exchanges.
       loops: for each loop its name, the number of iterations in all, and how this number is known.
     """
 
-    flops: float = 0.0
-    bf16_flops: float = 0.0
     bytes: float = 0.0
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     loops: list[tuple[str, float, str]] = dataclasses.field(default_factory=list)
@@ -85,16 +75,11 @@ def cost_of(program: Program, assume: Assume = once) -> Cost:
         returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
     """
     cost = Cost()
-    for where, instruction, times, loops in _runs(program, program.entry, assume):
+    for where, instruction, times, loops in runs(program, program.entry, assume):
         if instruction.opcode == "while":
             cost.loops.append((_name(instruction), times, _turns(program, instruction, assume).why))
-        for inner, fused in _inside(program, where, instruction):
-            kind = fused.opcode.removesuffix("-start")
-            if kind in ("dot", "convolution"):
-                flops = times * product_flops(inner, fused)
-                cost.flops += flops
-                cost.bf16_flops += flops * bf16_passes(inner, fused)
-            elif kind in COLLECTIVES and not _continues(inner, fused):
+        for inner, fused in with_fused(program, where, instruction):
+            if fused.opcode.removesuffix("-start") in COLLECTIVES and not _continues(inner, fused):
                 cost.collectives.append(_collective(program, inner, fused, times, loops))
         cost.bytes += times * traffic(program, where, instruction)
     return cost
@@ -103,7 +88,7 @@ def cost_of(program: Program, assume: Assume = once) -> Cost:
 Run = tuple[Computation, Instruction, float, tuple[str, ...]]
 
 
-def _runs(
+def runs(
     program: Program, where: Computation, assume: Assume, times: float = 1.0, loops: tuple[str, ...] = ()
 ) -> Iterator[Run]:
     """Yields each instruction with its computation, how often it runs, and its loops; of a loop, all its iterations."""
@@ -112,7 +97,7 @@ def _runs(
             turns = times * _turns(program, instruction, assume).times
             yield where, instruction, turns, loops
             body = program.computations[instruction.called("body")]
-            yield from _runs(program, body, assume, turns, (*loops, _name(instruction)))
+            yield from runs(program, body, assume, turns, (*loops, _name(instruction)))
         elif instruction.opcode == "conditional":
             # The branch with the most traffic is taken as often as assumed, and the others in equal shares of the rest.
             branches = [program.computations[name] for name in instruction.branches]
@@ -120,10 +105,10 @@ def _runs(
             share = assume(instruction).times
             for branch in branches:
                 taken = share if branch is costly else (1 - share) / (len(branches) - 1)
-                yield from _runs(program, branch, assume, times * taken, loops)
+                yield from runs(program, branch, assume, times * taken, loops)
         elif instruction.opcode in ("call", "async-start"):
             called = instruction.called("to_apply") or instruction.called("calls")
-            yield from _runs(program, program.computations[called], assume, times, loops)
+            yield from runs(program, program.computations[called], assume, times, loops)
         else:
             yield where, instruction, times, loops
 
@@ -149,17 +134,16 @@ def _name(loop: Instruction) -> str:
 
 
 def _bytes(program: Program, where: Computation) -> float:
-    """Returns the traffic of a computation alone."""
-    return sum(times * traffic(program, inner, run) for inner, run, times, _ in _runs(program, where, once))
+    return sum(times * traffic(program, inner, run) for inner, run, times, _ in runs(program, where, once))
 
 
-def _inside(program: Program, where: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
+def with_fused(program: Program, where: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
     """Returns the instruction and those that are fused in it, each with its computation."""
     found = [(where, instruction)]
     if instruction.opcode == "fusion":
         inner = program.computations[instruction.called("calls")]
         for fused in inner.instructions.values():
-            found += _inside(program, inner, fused)
+            found += with_fused(program, inner, fused)
     return found
 
 

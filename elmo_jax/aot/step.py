@@ -10,7 +10,6 @@ import importlib.util
 import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +18,6 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from elmo_jax.aot import cache
 from elmo_jax.aot.chips import Chip, find_slice
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
@@ -50,13 +48,11 @@ class Compiled:
       text: the text of the program.
       memory: the bytes that it needs on one device: each part of its arguments, its temporaries and the program.
       seconds: the time that the compilation took.
-      kept: whether the program was compiled by an earlier command.
     """
 
     text: str
     memory: dict[str, int]
     seconds: float
-    kept: bool = False
 
 
 class DoesNotFit(Exception):
@@ -122,9 +118,7 @@ def step_shapes(
     return state, batch, shape(word_types, config.model.char_cnn.max_characters, dtype=jnp.int16)
 
 
-def compile_step(
-    config: Config, target: Target, vocabulary_size: int, word_types: int, kept: Path | None = None
-) -> Compiled:
+def compile_step(config: Config, target: Target, vocabulary_size: int, word_types: int) -> Compiled:
     """Compiles the training step, and shows on stderr what it is doing.
 
     Args:
@@ -132,7 +126,6 @@ def compile_step(
       target: the devices that the step would run on.
       vocabulary_size: V, the words of the softmax.
       word_types: the words of the lexicon, whose spellings every device holds.
-      kept: the folder in which results are kept and looked up; None always compiles.
 
     Raises:
       UserError: the number of devices does not divide the number of rows.
@@ -147,18 +140,6 @@ def compile_step(
     parts = _parts(state, batch, spellings, mesh, placement)
     with elapsed("tracing the step"):
         lowered = map_step(step, state, mesh).lower(state, batch, spellings)
-        key = cache.key_of(lowered, target.topology)
-    found = cache.read(kept, key) if kept else None
-    result = found or _compile(lowered, target)
-    if kept and not found:
-        cache.write(kept, key, result)
-    if result.refusal:
-        raise _too_large(result.refusal, parts)
-    return Compiled(result.text, _memory(result.memory, parts), result.seconds, kept=found is not None)
-
-
-def _compile(lowered: jax.stages.Lowered, target: Target) -> cache.Result:
-    """Returns the result of a compilation, which may be that the step does not fit."""
     began = time.perf_counter()
     try:
         with elapsed(f"compiling it for {target.topology}, which takes minutes for a large model"):
@@ -166,10 +147,8 @@ def _compile(lowered: jax.stages.Lowered, target: Target) -> cache.Result:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return cache.Result("", {}, time.perf_counter() - began, refusal=str(error))
-    analysis = compiled.memory_analysis()
-    memory = {name: int(getattr(analysis, name)) for name in _ANALYSIS}
-    return cache.Result(compiled.as_text() or "", memory, time.perf_counter() - began)
+        raise _too_large(str(error), parts) from None
+    return Compiled(compiled.as_text() or "", _memory(compiled.memory_analysis(), parts), time.perf_counter() - began)
 
 
 def _parts(
@@ -198,15 +177,14 @@ def _parts(
     }
 
 
-_ANALYSIS = tuple(
-    f"{part}_size_in_bytes" for part in ("argument", "output", "alias", "temp", "generated_code")
-)  # the attributes of XLA's analysis that are read
-
-
-def _memory(analysis: dict[str, int], parts: dict[str, int]) -> dict[str, int]:
-    argument, output, alias, temporaries, program = (analysis[name] for name in _ANALYSIS)
-    padding = argument + output - alias - sum(parts.values())
-    return parts | {"padding and results": padding, "temporaries": temporaries, "program": program}
+def _memory(analysis: Any, parts: dict[str, int]) -> dict[str, int]:
+    """Returns the bytes on one device by part, from XLA's analysis and the bytes of the arguments."""
+    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return parts | {
+        "padding and results": arguments - sum(parts.values()),
+        "temporaries": analysis.temp_size_in_bytes,
+        "program": analysis.generated_code_size_in_bytes,
+    }
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

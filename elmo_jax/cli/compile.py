@@ -43,12 +43,6 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="N",
         help=f"number of words of the lexicon ({corpus} V if given, otherwise {WORD_TYPES:,})",
     )
-    parser.add_argument(
-        "--no-cache",
-        action="store_true",
-        help="always compile, and do not keep the program (default: programs are kept in ~/.cache/elmo_jax/compiled, or"
-        " below $XDG_CACHE_HOME, and the same step is not compiled twice)",
-    )
     parser.set_defaults(run=_compile, takes_settings=True)
 
 
@@ -57,7 +51,6 @@ def _compile(options: argparse.Namespace) -> int:
 
     config = load_config(options.config, options.overrides)
     _prepare_environment(options.topology)
-    from elmo_jax.aot.cache import default_folder
     from elmo_jax.aot.command import compile_for
 
     outcome = compile_for(
@@ -67,7 +60,6 @@ def _compile(options: argparse.Namespace) -> int:
         vocabulary_size=options.vocab_size,
         word_types=options.word_types,
         defaults=(VOCABULARY_SIZE, WORD_TYPES),
-        kept=None if options.no_cache else default_folder(),
     )
     print(outcome.describe())
     if options.json:

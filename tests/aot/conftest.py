@@ -1,13 +1,6 @@
-"""An experiment that compiles in seconds, and a folder of caches that is not the user's."""
+"""An experiment that compiles in seconds."""
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def caches(tmp_path, monkeypatch):
-    """Returns the folder in which commands of the test keep compiled programs."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    return tmp_path / "caches" / "elmo_jax" / "compiled"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Counts the operations of the matrix products in a compiled program exactly."""
+"""Counts the operations of the matrix products in a compiled program exactly, loops as often as they run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ import re
 
 import numpy as np
 
-from elmo_jax.aot.hlo import Computation, Instruction
+from elmo_jax.aot.cost import Assume, once, runs, with_fused
+from elmo_jax.aot.hlo import Computation, Instruction, Program
 
 # The number of bf16 products that make up a float32 product, by the precision that is requested.
 PASSES = {"highest": 6, "high": 3}
+
+
+def products(program: Program, assume: Assume = once) -> tuple[float, float]:
+    """Returns the operations of all `dot`s and `convolution`s, and those of the bf16 products that they take."""
+    flops = of_bf16 = 0.0
+    for where, instruction, times, _ in runs(program, program.entry, assume):
+        for inner, fused in with_fused(program, where, instruction):
+            if fused.opcode in ("dot", "convolution"):
+                operations = times * product_flops(inner, fused)
+                flops += operations
+                of_bf16 += operations * bf16_passes(inner, fused)
+    return flops, of_bf16
 
 
 def product_flops(where: Computation, product: Instruction) -> int:

@@ -31,7 +31,7 @@ SMALLER = """
     --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
 """.split()
 TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
-COMPILING = [*SMALLER, "--topology", "cpu:1", "--vocab-size", "100", "--no-cache"]
+COMPILING = [*SMALLER, "--topology", "cpu:1", "--vocab-size", "100"]
 MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": TUNING[1:], "compile": COMPILING}
 TREEBANK = "UD_English-EWT"
 TAGGER = [

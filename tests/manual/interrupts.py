@@ -71,7 +71,7 @@ def commands(steps: int) -> dict[str, list[str]]:
         "task evaluate": ["task", "evaluate", "tagger", "--data", "words.conllu"],
         "task predict": ["task", "predict", "tagger", "--input", "text.txt", "--format", "lines"],
         "settings": ["settings", "settings.py"],
-        "compile": ["compile", "--topology", "cpu:2", "--no-cache", *pretrain],
+        "compile": ["compile", "--topology", "cpu:2", *pretrain],
     }  # fmt: skip
 
 
