@@ -18,7 +18,7 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.perplexity import geometric_mean, has_perplexities, of_record
+from elmo_jax.runs.perplexity import geometric_mean, of_record
 
 
 def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
@@ -51,7 +51,7 @@ def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
     """
     path = run / "metrics.jsonl"
     records = [record for record in read_records(path) if record["step"] == step]
-    found = next((of_record(r, "heldout") for r in reversed(records) if has_perplexities(r, "heldout")), None)
+    found = next(filter(None, (of_record(record, "heldout") for record in reversed(records))), None)
     score = scores(run / "checkpoints", [step]).get(step)
     if found is None:
         is_intact = score is None or not path.exists()

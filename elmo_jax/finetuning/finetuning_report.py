@@ -2,59 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 from typing import Any
 
 from etils import epath
 
-from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity, of_record
-from elmo_jax.training.training_report import Outcome, draw_curve, ending
+from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
+from elmo_jax.training.training_report import Outcome, before_training, ending
 
 Values = dict[str, float]  # the perplexities of one text by their names
 TEXTS = ("domain", "original")
 
 
-@dataclasses.dataclass(frozen=True)
-class FinetuningReport:
-    """Implements `Report` for a fine-tuning.
+def results(outcome: Outcome, trainable: str, finetuned_from: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entries that a fine-tuning adds to `result.json`: perplexities before and after, and its source.
 
-    Attributes:
+    Args:
+      outcome: the outcome of the training.
       trainable: the setting `finetune.trainable`.
       finetuned_from: the provenance of the source model.
     """
-
-    trainable: str
-    finetuned_from: dict[str, Any]
-
-    def result(self, outcome: Outcome) -> dict[str, Any]:
-        """Returns the perplexities before and after, their meaning, and the provenance of the source model."""
-
-        def before(text: str) -> Values | None:
-            records = [r for r in outcome.records if r["step"] == 0 and f"{text}/perplexity/average" in r]
-            return of_record(records[0] if records else None, text)
-
-        found = findings(
-            {text: before(text) for text in ("heldout", "original", "kept")},
+    return {
+        "exported_step": outcome.exported_step,
+        "stopped_early": outcome.last_step < outcome.total_steps,
+        **findings(
+            {text: before_training(outcome.records, text) for text in ("heldout", "original", "kept")},
             outcome.heldout,
             outcome.others.get("original"),
             len(outcome.params["softmax"]["bias"]),
-        )
-        return {
-            "exported_step": outcome.exported_step,
-            "stopped_early": outcome.last_step < outcome.total_steps,
-            **found,
-            "trained": self.trainable,
-            "finetuned_from": self.finetuned_from,
-        }
-
-    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
-        """Draws `curve.png`, including the perplexities of the original text before and after."""
-        result = self.result(outcome)
-        before, after = result["before"]["original"], result["after"]["original"]
-        tokens = outcome.exported_step * outcome.tokens_per_step
-        points = [(0, before["average"]), (tokens, after["average"])] if before and after else []
-        draw_curve(workdir, outcome, {"original text, average": points} if points else {})
+        ),
+        "trained": trainable,
+        "finetuned_from": finetuned_from,
+    }
 
 
 def findings(

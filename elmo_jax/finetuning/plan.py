@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import spread_blocks
-from elmo_jax.finetuning.finetuning_report import FinetuningReport
+from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
-from elmo_jax.training.plan import Patience, Plan, TextEvaluator, best_heldout
+from elmo_jax.training.plan import Plan, TextEvaluator
 from elmo_jax.types import Tree
 
 # The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.
@@ -64,10 +65,9 @@ def plan_of(
     return Plan(
         params=params,
         frozen=FROZEN[config.finetune.trainable],
-        stop=Patience(config.finetune.patience),
-        select=best_heldout,
-        keeps_first=True,
+        patience=config.finetune.patience,
+        exports="best",
         evaluators=evaluators,
-        report=FinetuningReport(config.finetune.trainable, finetuned_from),
+        further_results=partial(results, trainable=config.finetune.trainable, finetuned_from=finetuned_from),
         finetuned_from=finetuned_from,
     )

@@ -48,14 +48,10 @@ def geometric_mean(forward: float, backward: float) -> float:
     return math.sqrt(forward) * math.sqrt(backward)
 
 
-def has_perplexities(record: Mapping[str, Any], text: str) -> bool:
-    """Returns whether a record of `metrics.jsonl` has the perplexities of a text."""
-    return all(f"{text}/perplexity/{name}" in record for name in PERPLEXITIES)
-
-
-def of_record(record: Mapping[str, Any] | None, text: str) -> dict[str, float] | None:
-    """Returns the perplexities of a text in a record of `metrics.jsonl`, or None if there is no record."""
-    return None if record is None else {name: record[f"{text}/perplexity/{name}"] for name in PERPLEXITIES}
+def of_record(record: Mapping[str, Any], text: str) -> dict[str, float] | None:
+    """Returns the perplexities of a text in a record of `metrics.jsonl`, or None if the record has none."""
+    keys = {name: f"{text}/perplexity/{name}" for name in PERPLEXITIES}
+    return {name: record[key] for name, key in keys.items()} if record.keys() >= set(keys.values()) else None
 
 
 def exp(loss: float) -> float:

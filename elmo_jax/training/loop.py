@@ -8,7 +8,6 @@ again after a restart.
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Any
 
@@ -17,23 +16,22 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.checkpoints.export import export_bilm
-from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.provenance import provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
-from elmo_jax.distributed.collectives import StopAgreement, fails_together, is_first, of_each, of_first
+from elmo_jax.distributed.collectives import StopAgreement, is_first, of_each, of_first
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.runs.perplexity import Perplexity
-from elmo_jax.runs.recorder import Recorder
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
+from elmo_jax.training.session import Session, is_out_of_patience
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
-from elmo_jax.training.training_report import Outcome, summary
+from elmo_jax.training.training_report import Outcome, draw_curve, summary
 
 _HELDOUT = "heldout/perplexity/average"
 
@@ -50,40 +48,23 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     Raises:
       UserError: no checkpoint can be restored or written, or the loss is not finite.
     """
-    launched = time.perf_counter()
-    checkpoints = Checkpoints(workdir / "checkpoints", keep=program.config.checkpoint.keep)
-    try:
-        found = checkpoints.restore(program.abstract_state())
+    with Session(workdir, program.config.checkpoint.keep) as session:
+        found = session.checkpoints.restore(program.abstract_state())
         state, step = found or (program.first_state(plan.params), 0)
-        with fails_together():
-            recorder = Recorder(workdir, step, launched, total=program.total_steps, done=step)
-        try:
-            launch = Launch(program, plan, workdir, title, checkpoints, recorder)
-            return launch.run(state, step)
-        finally:
-            recorder.close()
-    finally:
-        checkpoints.close()
+        session.open(step, total=program.total_steps, done=step)
+        return Launch(program, plan, workdir, title, session).run(state, step)
 
 
 class Launch:
     """One launch of a run, which is a process from its start to its end."""
 
-    def __init__(
-        self,
-        program: Program,
-        plan: Plan,
-        workdir: epath.Path,
-        title: str,
-        checkpoints: Checkpoints,
-        recorder: Recorder,
-    ) -> None:
-        """Makes a launch of what `train` has opened."""
+    def __init__(self, program: Program, plan: Plan, workdir: epath.Path, title: str, session: Session) -> None:
+        """Makes a launch of the arguments of `train` and of what it has opened."""
         self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
-        self._checkpoints, self._recorder = checkpoints, recorder
+        self._session, self._checkpoints = session, session.checkpoints
         self._config, self._total = program.config, program.total_steps
         self._received = 0  # the signal after which all processes stop
-        self._ended = False  # whether the stopping rule has ended training
+        self._ended = False  # whether patience has ended training
         self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out perplexity, and its step
 
     def run(self, state: TrainState, step: int) -> Finished | Stopped:
@@ -92,9 +73,7 @@ class Launch:
         with StopSignals() as signals:
             state, step = self._train(state, step, signals)
             if self._received and step < self._total and not self._ended:
-                self._checkpoints.save(step, state)
-                self._checkpoints.wait()
-                return Stopped(signal.Signals(self._received), step)
+                return self._session.save_and_stop(step, state, self._received)
         return self._finish(state, step)
 
     def _measure_before(self, state: TrainState, step: int) -> None:
@@ -106,36 +85,37 @@ class Launch:
             first = first or self._program.first_state(self._plan.params)
             return first.params
 
-        if self._recorder.lacks(_HELDOUT):
+        if self._session.lacks(_HELDOUT):
             self._evaluate(first_params(), 0, "before training")
         for evaluator in self._plan.evaluators:
-            if self._recorder.lacks(f"{evaluator.name}/perplexity/average"):
+            if self._session.lacks(f"{evaluator.name}/perplexity/average"):
                 found = evaluator.measure(self._program, first_params())
                 self._write(0, found.as_metrics(evaluator.name))
-                self._recorder.progress.say(f"{evaluator.before}: {found}")
-        if self._plan.keeps_first and step == 0:
+                self._session.progress.say(f"{evaluator.before}: {found}")
+        if self._plan.exports == "best" and step == 0:
             # Only process 0 has the records, so the others need its value.
-            heldout = of_each({_HELDOUT: self._recorder.log.latest(_HELDOUT)})[_HELDOUT][0]
+            heldout = of_each({_HELDOUT: self._session.log.latest(_HELDOUT)})[_HELDOUT][0]
             self._checkpoints.save(0, state, heldout)
-        self._ask_stopping_rule()
+        self._check_patience()
 
     def _train(self, state: TrainState, step: int, signals: StopSignals) -> tuple[TrainState, int]:
         """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step)
         agreement = StopAgreement(self._program.mesh)
-        interval = self._interval()
+        interval = Interval(self._program.work)
         # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
         pending: tuple[int, Metrics, jax.Array | int] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._received and not self._ended:
                 waiting = time.perf_counter()
-                batch, *counts = next(batches)
-                interval.add_wait(time.perf_counter() - waiting, *counts)
+                batch, distinct_words, interval.blocks_read = next(batches)
+                interval.waited += time.perf_counter() - waiting
+                interval.distinct_words += distinct_words
                 state, metrics = mapped(state, batch, self._program.spellings)
                 received = agreement.announce(signals.received)
                 step += 1
-                self._recorder.progress.advance()
+                self._session.progress.advance()
                 if pending is not None:
                     self._receive(interval, *pending)
                 pending = step, metrics, received
@@ -145,19 +125,16 @@ class Launch:
                     pending = None
                 if reporting:
                     self._report(interval, step, metrics)
-                    interval = self._interval()
+                    interval = Interval(self._program.work)
                 if self._is_due(step):
                     began = time.perf_counter()
                     self._evaluate_and_save(state, step)
-                    interval.add_pause(time.perf_counter() - began)
+                    interval.paused += time.perf_counter() - began
             if pending is not None:
                 self._receive(interval, *pending)
             if interval.steps:  # training was stopped between two reports
                 self._report(interval, step, metrics)
         return state, step
-
-    def _interval(self) -> Interval:
-        return Interval(self._program.work, self._config.train.tokens_per_step)
 
     def _is_due(self, step: int) -> bool:
         """Returns whether to evaluate or save at this step; the last step is left to `_finish`."""
@@ -168,14 +145,14 @@ class Launch:
         every, heldout = self._config.evaluation.every, None
         if every and step % every == 0:
             heldout = self._evaluate(state.params, step, f"at step {step}").average
-            self._ask_stopping_rule()
-        self._recorder.log.flush()  # a run that resumes from this checkpoint needs all records up to it
+            self._check_patience()
+        self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
         self._checkpoints.save(step, state, heldout)
 
-    def _ask_stopping_rule(self) -> None:
-        """Applies the stopping rule on process 0, which has the records, for all processes."""
-        heldout = [record[_HELDOUT] for record in self._recorder.log.records if _HELDOUT in record]
-        self._ended = bool(of_first(self._plan.stop(heldout)))
+    def _check_patience(self) -> None:
+        """Finds out on process 0, which has the records, for all processes whether training ends early."""
+        heldout = [record[_HELDOUT] for record in self._session.log.records if _HELDOUT in record]
+        self._ended = bool(of_first(is_out_of_patience(heldout, self._plan.patience)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, received: jax.Array | int) -> None:
         """Fetches the metrics of a step, and the signal that any process had received by then.
@@ -185,18 +162,18 @@ class Launch:
         """
         waiting = time.perf_counter()
         losses, norm, self._received = jax.device_get((metrics.loss, metrics.gradient_norm, received))
-        interval.add_block(time.perf_counter() - waiting)
+        interval.blocked += time.perf_counter() - waiting
         if not (np.isfinite(losses).all() and np.isfinite(norm)):
             self._checkpoints.wait()
             kept = self._checkpoints.steps()
             good = f"the last checkpoint is that of step {kept[-1]}" if kept else "no checkpoint was written yet"
-            last = int(self._recorder.log.latest("step"))
+            last = int(self._session.log.latest("step"))
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
                 f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
                 " config.train.optimizer.learning_rate, more warmup_steps or a lower clip_norm, in a folder of its own"
             )
-        interval.add_losses(losses)
+        interval.losses.append(losses)
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
         """Writes and shows the metrics of an interval."""
@@ -204,7 +181,7 @@ class Launch:
         values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),
             "train/learning_rate": float(jax.device_get(metrics.learning_rate)),
-            "train/seconds": self._recorder.log.latest("train/seconds") + interval.seconds,
+            "train/seconds": self._session.log.latest("train/seconds") + interval.seconds,
             **of_processes,
         }
         self._write(step, values)
@@ -212,17 +189,17 @@ class Launch:
             f"{values['train/tokens_per_second']:,.0f} tokens/s · loss forward {values['train/loss/forward']:.3f}"
             f" backward {values['train/loss/backward']:.3f}"
         )
-        self._recorder.progress.show(shown, step, (self._total - step) * interval.seconds / interval.steps)
+        self._session.progress.show(shown, step, (self._total - step) * interval.seconds / interval.steps)
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
-        self._recorder.write(step, {"tokens": step * self._config.train.tokens_per_step, **values})
+        self._session.write(step, {"tokens": step * self._config.train.tokens_per_step, **values})
 
     def _evaluate(self, params: Any, step: int, when: str) -> Perplexity:
         """Measures held-out perplexity, writes it and shows it."""
         found = self._program.heldout(params)
         self._evaluated = step, found
         self._write(step, found.as_metrics("heldout"))
-        self._recorder.progress.say(f"held-out perplexity {when}: {found}")
+        self._session.progress.say(f"held-out perplexity {when}: {found}")
         return found
 
     def _finish(self, state: TrainState, step: int) -> Finished:
@@ -234,18 +211,19 @@ class Launch:
             heldout = self._evaluate(state.params, step, "after training")
         self._checkpoints.save(step, state, heldout.average)  # adds the perplexity to the checkpoint
         self._checkpoints.wait()
-        chosen = of_first(self._plan.select(self._checkpoints, step))
+        best = self._checkpoints.best_step() if self._plan.exports == "best" else None
+        chosen = of_first(step if best is None else best)
         if chosen != step:
             state = self._checkpoints.restore_step(chosen, self._program.abstract_state())
             heldout = self._program.heldout(state.params)
-            self._recorder.progress.say(f"exported: step {chosen}, the best on held-out text")
+            self._session.progress.say(f"exported: step {chosen}, the best on held-out text")
         others = {e.name: e.measure(self._program, state.params) for e in self._plan.evaluators if e.after}
         params = from_lanes(gather(state.params), self._program.corpus.vocabulary_size)
         if not is_first():
             return Finished({}, already=False)
         outcome = Outcome(
             title=self._title,
-            records=self._recorder.log.records,
+            records=self._session.log.records,
             last_step=step,
             total_steps=self._total,
             exported_step=chosen,
@@ -262,8 +240,8 @@ class Launch:
         mesh, corpus = self._program.mesh, self._program.corpus
         result = {
             **summary(outcome),
-            **self._plan.report.result(outcome),
-            "wall_seconds": self._recorder.wall_seconds,
+            **self._plan.further_results(outcome),
+            "wall_seconds": self._session.wall_seconds,
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
         heldout, step = outcome.heldout.as_dict(), outcome.exported_step
@@ -271,5 +249,5 @@ class Launch:
         export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
         write_result(self._workdir, result)  # must be after the export, since it marks the run as complete
         with best_effort(self._workdir / "curve.png"):
-            self._plan.report.draw(self._workdir, outcome)
+            draw_curve(self._workdir, outcome)
         return Finished(result, already=False)

@@ -1,41 +1,79 @@
-"""Records the metrics and shows the progress of a run; of its processes, only the first writes and prints."""
+"""What all trainings have in common: checkpoints, metrics, progress, patience and the end by a signal.
+
+The trainings of biLMs (`loop`) and of tasks (`tasks.core.trainer`) differ in their steps and in what they evaluate.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from etils import epath
 
-from elmo_jax.distributed.collectives import is_first, of_first
+from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.distributed.collectives import fails_together, is_first, of_first
 from elmo_jax.runs.metrics import MetricsLog, Records
 from elmo_jax.runs.progress import RunProgress
+from elmo_jax.runs.signals import Stopped
 
 
-class Recorder:
-    """The metrics and the progress of one launch of a run.
+def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
+    """Returns whether none of the last `patience` scores is better, which is lower, than the best one before them.
+
+    The rule depends only on recorded scores, and a restart keeps those up to its checkpoint. So a run that was killed
+    ends at the same step as an uninterrupted one.
+
+    Args:
+      scores: the scores of all evaluations so far, oldest first.
+      patience: the number of evaluations without improvement after which training ends; 0 means never.
+    """
+    return 0 < patience < len(scores) and min(scores[-patience:]) >= min(scores[:-patience])
+
+
+class Session:
+    """One launch of a training: its checkpoints, its metrics and its progress; a context that closes them.
+
+    Of several processes, only the first writes metrics and prints.
 
     Attributes:
+      checkpoints: the checkpoints of the run.
       log: the metrics of the run; on other processes than the first, they are only in memory.
       progress: the progress of the run.
     """
 
-    def __init__(
-        self, workdir: epath.Path, step: int, launched: float, *, total: int, done: int, unit: str = "step"
-    ) -> None:
+    log: Records
+    progress: RunProgress
+
+    def __init__(self, workdir: epath.Path, keep: int) -> None:
+        """Begins the launch; `keep` is the number of newest checkpoints to keep."""
+        self.checkpoints = Checkpoints(workdir / "checkpoints", keep)
+        self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
+        self._closing = contextlib.ExitStack()  # closes in the reverse order, and all of them even if one fails
+        self._closing.callback(self.checkpoints.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def open(self, step: int, *, total: int, done: int, unit: str = "step") -> None:
         """Opens the metrics, and begins to show progress.
 
         Args:
-          workdir: the folder of the run.
           step: the number of updates made before this launch.
-          launched: the time of `time.perf_counter` at which this launch began.
           total: the units of work of the whole run.
           done: the units of work that were done before this launch.
           unit: what a unit of work is, such as a step or an epoch.
         """
-        self.log = MetricsLog(workdir, step) if is_first() else Records()
-        self.progress = RunProgress(total, done, unit, silent=not is_first())
-        self._launched = launched
+        with fails_together():
+            self.log = MetricsLog(self._workdir, step) if is_first() else Records()
+            self.progress = RunProgress(total, done, unit, silent=not is_first())
+        self._closing.callback(self.log.close)
+        self._closing.callback(self.progress.close)
         self._wall_before = self.log.latest("wall_seconds")
 
     @property
@@ -51,7 +89,8 @@ class Recorder:
         """Returns whether no record has this metric; all processes get the answer of the first."""
         return bool(of_first(self.log.first(name) is None))
 
-    def close(self) -> None:
-        """Ends the live line, and closes the metrics."""
-        self.progress.close()
-        self.log.close()
+    def save_and_stop(self, step: int, state: Any, received: int) -> Stopped:
+        """Saves the state completely, and returns that the run was stopped by the signal received."""
+        self.checkpoints.save(step, state)
+        self.checkpoints.wait()
+        return Stopped(signal.Signals(received), step)

@@ -34,58 +34,28 @@ class Work:
         return 3 * (tokens * flops_per_token(model, scored) + distinct_words * flops_per_word(model, self.windows))
 
 
+@dataclasses.dataclass
 class Interval:
-    """The measurements of the steps since the last report."""
+    """The measurements of the steps since the last report, which the training loop adds up."""
 
-    def __init__(self, work: Work, step_tokens: int):
-        """Begins an interval.
-
-        Args:
-          work: the floating-point operations of the training.
-          step_tokens: the number of tokens of all rows in one step.
-        """
-        self._work, self._step_tokens = work, step_tokens
-        self._losses: list[np.ndarray] = []
-        self._distinct = 0
-        self._waited = 0.0
-        self._blocked = 0.0
-        self._blocks_read = 0
-        self._paused = 0.0
-        self._started = time.perf_counter()
-
-    def add_wait(self, seconds: float, distinct_words: int, blocks_read: int) -> None:
-        """Adds the wait for a batch.
-
-        Args:
-          seconds: the time waited.
-          distinct_words: the number of distinct words in this process's part of the batch.
-          blocks_read: the number of blocks that this process has read up to this batch.
-        """
-        self._waited += seconds
-        self._distinct += distinct_words
-        self._blocks_read = blocks_read
-
-    def add_block(self, seconds: float) -> None:
-        """Adds a wait for the devices, which includes waiting for the slowest process in their exchanges."""
-        self._blocked += seconds
-
-    def add_losses(self, losses: np.ndarray) -> None:
-        """Adds the losses [2] of a step in nats per token."""
-        self._losses.append(losses)
-
-    def add_pause(self, seconds: float) -> None:
-        """Adds the time of an evaluation or a save, which does not count as training."""
-        self._paused += seconds
+    work: Work  # the floating-point operations of the training
+    losses: list[np.ndarray] = dataclasses.field(default_factory=list)  # [2] of each step, in nats per token
+    distinct_words: int = 0  # in this process's parts of the batches
+    blocks_read: int = 0  # by this process, up to the newest batch
+    waited: float = 0.0  # the seconds of waiting for batches
+    blocked: float = 0.0  # those of waiting for the devices, and so for the slowest process in their exchanges
+    paused: float = 0.0  # those of evaluations and saves, which do not count as training
+    started: float = dataclasses.field(default_factory=time.perf_counter)
 
     @property
     def steps(self) -> int:
         """The number of steps whose losses were added."""
-        return len(self._losses)
+        return len(self.losses)
 
     @property
     def seconds(self) -> float:
         """The seconds of training so far, without evaluations and saves."""
-        return time.perf_counter() - self._started - self._paused
+        return time.perf_counter() - self.started - self.paused
 
     def of_process(self) -> dict[str, float]:
         """Returns the metrics that differ between processes.
@@ -94,10 +64,10 @@ class Interval:
         """
         seconds = self.seconds
         return {
-            "processes/data_wait": self._waited / seconds,
-            "processes/host_seconds": (seconds - self._blocked) / self.steps,
-            "processes/blocks_read": self._blocks_read,
-            "processes/distinct_words": self._distinct,
+            "processes/data_wait": self.waited / seconds,
+            "processes/host_seconds": (seconds - self.blocked) / self.steps,
+            "processes/blocks_read": self.blocks_read,
+            "processes/distinct_words": self.distinct_words,
         }
 
     def values(self, distinct_words: int) -> dict[str, Any]:
@@ -108,19 +78,19 @@ class Interval:
         Args:
           distinct_words: the number of distinct words in the batches, summed over all devices and steps.
         """
-        seconds, tokens = self.seconds, self.steps * self._step_tokens
-        forward, backward = (float(loss) for loss in np.mean(self._losses, axis=0))
+        seconds, tokens = self.seconds, self.steps * self.work.config.train.tokens_per_step
+        forward, backward = (float(loss) for loss in np.mean(self.losses, axis=0))
         # The loss of the sampled softmax does not give a perplexity of the text. The name of the metric says so, lest
         # it be compared with held-out perplexity.
-        perplexity = "train/sampled_perplexity" if self._work.config.train.negatives else "train/perplexity"
+        perplexity = "train/sampled_perplexity" if self.work.config.train.negatives else "train/perplexity"
         return {
             "train/loss/forward": forward,
             "train/loss/backward": backward,
             f"{perplexity}/forward": exp(forward),
             f"{perplexity}/backward": exp(backward),
             "train/tokens_per_second": tokens / seconds,
-            "train/model_flops_per_second": self._work.operations(tokens, distinct_words) / seconds,
-            "train/data_wait": self._waited / seconds,
+            "train/model_flops_per_second": self.work.operations(tokens, distinct_words) / seconds,
+            "train/data_wait": self.waited / seconds,
             "train/distinct_words_per_token": distinct_words / tokens,
         }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from etils import epath
 
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
+from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity, of_record
 from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.state import without_softmax
 
@@ -48,31 +48,8 @@ class Outcome:
     tokens_per_step: int
 
 
-class Report(Protocol):
-    """The report that one kind of training makes at its end."""
-
-    def result(self, outcome: Outcome) -> dict[str, Any]:
-        """Returns the entries that it adds to `result.json`."""
-
-    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
-        """Draws `curve.png`."""
-
-
-class PretrainingReport:
-    """Implements `Report` for a pretraining."""
-
-    def result(self, outcome: Outcome) -> dict[str, Any]:
-        """Returns no further entries, since `summary` has all."""
-        return {}
-
-    def draw(self, workdir: epath.Path, outcome: Outcome) -> None:
-        """Draws `curve.png`."""
-        draw_curve(workdir, outcome)
-
-
 def summary(outcome: Outcome) -> dict[str, Any]:
     """Returns the entries of `result.json` that all trainings of a biLM have."""
-    before = next(r for r in outcome.records if r["step"] == 0 and "heldout/perplexity/average" in r)
     after, params = outcome.heldout, outcome.params
     return {
         "experiment": outcome.title,
@@ -80,13 +57,18 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "tokens_seen": outcome.last_step * outcome.tokens_per_step,
         "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
-        "heldout_perplexity_before": {name: before[f"heldout/perplexity/{name}"] for name in PERPLEXITIES},
+        "heldout_perplexity_before": before_training(outcome.records, "heldout"),
         "heldout_tokens": after.tokens,
         "heldout_unknown": after.unknown,
         "parameters": parameter_count(without_softmax(params)),
         "softmax_parameters": parameter_count(params["softmax"]),
         "vocabulary_size": params["softmax"]["bias"].shape[0],
     }
+
+
+def before_training(records: Records, text: str) -> dict[str, float] | None:
+    """Returns the first perplexities of a text among some records, which are those before training; None for none."""
+    return next(filter(None, (of_record(record, text) for record in records)), None)
 
 
 def _speed(reports: Records) -> float:
@@ -97,17 +79,16 @@ def _speed(reports: Records) -> float:
     return (reports[-1]["tokens"] - first["tokens"]) / (reports[-1]["train/seconds"] - first["train/seconds"])
 
 
-def draw_curve(
-    workdir: epath.Path, outcome: Outcome, others: Mapping[str, Sequence[tuple[int, float]]] | None = None
-) -> None:
+def draw_curve(workdir: epath.Path, outcome: Outcome) -> None:
     """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
 
-    Args:
-      workdir: the folder of the run.
-      outcome: the outcome of the run.
-      others: the points (tokens seen, perplexity) of other texts, by label.
+    Of the other texts, it shows the average perplexities before training and of the exported step.
     """
-    records, others = outcome.records, others or {}
+    records, tokens = outcome.records, outcome.exported_step * outcome.tokens_per_step
+    others: dict[str, list[tuple[int, float]]] = {}
+    for name, after in outcome.others.items():
+        if before := before_training(records, name):
+            others[f"{name} text, average"] = [(0, before["average"]), (tokens, after.average)]
     with plot(workdir / "curve.png", 9, 4.5) as figure:
         left, right = figure.subplots(1, 2)
         _lines(left, records, "train/loss", "-")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from elmo_jax.config import Config
-from elmo_jax.finetuning.finetuning_report import FinetuningReport, findings, table
+from elmo_jax.finetuning.finetuning_report import findings, results, table
 from elmo_jax.finetuning.plan import FROZEN
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
-from elmo_jax.training.plan import Patience
+from elmo_jax.training.session import is_out_of_patience
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
-from elmo_jax.training.training_report import Outcome
+from elmo_jax.training.training_report import Outcome, draw_curve
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 
 pytestmark = pytest.mark.quick
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.quick
     ],
 )
 def test_patience(heldout, patience, enough):
-    assert Patience(patience)(heldout) is enough
+    assert is_out_of_patience(heldout, patience) is enough
 
 
 @pytest.mark.parametrize("trainable", ["all_but_token_encoder", "softmax"])
@@ -133,7 +133,7 @@ def test_table_and_picture(tmp_path):
         others = {} if number else {"original": OTHER}
         noted = records if number else [records[0], original, *records[1:]]
         outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, sampled=True, tokens_per_step=100)
-        report = FinetuningReport("all", {"fingerprint": "0" * 64})
-        assert report.result(outcome)["stopped_early"] and report.result(outcome)["after"]["domain"] == AFTER.as_dict()
-        report.draw(tmp_path, outcome)
+        found = results(outcome, "all", {"fingerprint": "0" * 64})
+        assert found["stopped_early"] and found["after"]["domain"] == AFTER.as_dict()
+        draw_curve(tmp_path, outcome)
         assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -24,7 +24,7 @@ from elmo_jax.tasks.core.program import TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import SPLITS, TaskSetup, layers_of, open_model, short_enough, training_share, words_of
 from elmo_jax.tasks.core.task import Task
 from elmo_jax.tasks.core.task_report import draw, statistics
-from elmo_jax.tasks.core.trainer import SeedTraining, Trainer
+from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_of
 from elmo_jax.training.launch import use_compilation_cache
@@ -111,7 +111,7 @@ class TaskRun:
         folder.mkdir(parents=True, exist_ok=True)
         constants = self._program.constants(seed, self._stored)
         training = SeedTraining(self._setup, self._program, self._data, seed, constants, folder)
-        ended = Trainer(training, signals).run()
+        ended = train_seed(training, signals)
         if isinstance(ended, Stopped):
             return ended
         write_result(folder, self._result(training, ended))

@@ -5,6 +5,8 @@ the order of the examples depends on the seed and the epoch alone, and the state
 evaluation. So a training that was killed and resumed has the same result as an uninterrupted one.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -15,9 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.errors import UserError
-from elmo_jax.runs.recorder import Recorder
 from elmo_jax.runs.signals import Stopped, StopSignals
 from elmo_jax.tasks.core.config import TaskTrainConfig
 from elmo_jax.tasks.core.data import TaskData, predict
@@ -26,6 +26,7 @@ from elmo_jax.tasks.core.optimizer import learning_rate
 from elmo_jax.tasks.core.program import Interval, TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Example, Prediction
+from elmo_jax.training.session import Session, is_out_of_patience
 
 KEPT = 2  # the number of newest checkpoints that are kept besides the best one
 
@@ -43,7 +44,7 @@ class Evaluations:
     metrics: tuple[float, ...]  # the task's first metric of each evaluation
 
     @classmethod
-    def of(cls, records: Sequence[dict[str, Any]], name: str) -> "Evaluations":
+    def of(cls, records: Sequence[dict[str, Any]], name: str) -> Evaluations:
         """Returns the evaluations among the records of `metrics.jsonl`, in which `name` is the name of the metric."""
         found = [(record["step"], record[name]) for record in records if name in record and record["step"] > 0]
         return cls(tuple(step for step, _ in found), tuple(metric for _, metric in found))
@@ -58,9 +59,7 @@ class Evaluations:
 
         As in AllenNLP, an evaluation as good as the best one does not count as better.
         """
-        if not config.patience or not self.metrics:
-            return False
-        return len(self.metrics) - 1 - self.metrics.index(max(self.metrics)) >= config.patience
+        return is_out_of_patience([-metric for metric in self.metrics], config.patience)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,58 +74,48 @@ class SeedTraining(Generic[Example, Prediction]):
     workdir: epath.Path  # the seed's folder
 
 
-class Trainer(Generic[Example, Prediction]):
+def train_seed(training: SeedTraining[Example, Prediction], signals: StopSignals) -> TaskState | Stopped:
+    """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
+    program, train = training.program, training.data["train"]
+    with Session(training.workdir, KEPT) as session:
+        state = program.first_state(training.seed, train.arrays(train.epoch(None)[0]))
+        found = session.checkpoints.restore(_abstract(state))
+        state, step = found or (state, 0)
+        session.open(step, total=training.setup.config.train.epochs, done=int(state.epoch), unit="epoch")
+        return Launch(training, session, signals).run(state)
+
+
+def _abstract(state: TaskState) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
+
+
+class Launch(Generic[Example, Prediction]):
     """One launch of the training with one seed."""
 
-    def __init__(self, training: SeedTraining[Example, Prediction], signals: StopSignals) -> None:
-        """Opens the folder of the seed."""
-        self._training, self._signals, self._config = training, signals, training.setup.config.train
-        self._task, self._program, self._seed = training.setup.task, training.program, training.seed
-        self._checkpoints = Checkpoints(training.workdir / "checkpoints", keep=KEPT)
+    def __init__(self, training: SeedTraining[Example, Prediction], session: Session, signals: StopSignals) -> None:
+        """Makes a launch of the arguments of `train_seed` and of what it has opened."""
+        self._training, self._session, self._signals = training, session, signals
+        self._config, self._task = training.setup.config.train, training.setup.task
+        self._program, self._seed = training.program, training.seed
         self._steps = self._config.epochs * len(training.data["train"].epoch(None))  # the updates of all epochs
 
-    def run(self) -> TaskState | Stopped:
-        """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
-        launched = time.perf_counter()
-        try:
-            train = self._training.data["train"]
-            state = self._program.first_state(self._seed, train.arrays(train.epoch(None)[0]))
-            found = self._checkpoints.restore(self._abstract(state))
-            state, step = found or (state, 0)
-            total, done = self._config.epochs, int(state.epoch)
-            recorder = Recorder(self._training.workdir, step, launched, total=total, done=done, unit="epoch")
-            try:
-                state = self._train(state, recorder)
-                if self._signals.received is not None and not self._is_over(state, recorder):
-                    step = int(state.step)
-                    self._checkpoints.save(step, state)
-                    self._checkpoints.wait()
-                    return Stopped(self._signals.received, step)
-                return self._best(state, recorder)
-            finally:
-                recorder.close()
-        finally:
-            self._checkpoints.close()
-
-    @staticmethod
-    def _abstract(state: TaskState) -> Any:
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
-
-    def _evaluations(self, recorder: Recorder) -> "Evaluations":
-        return Evaluations.of(recorder.log.records, f"dev/{self._task.metric}")
-
-    def _is_over(self, state: TaskState, recorder: Recorder) -> bool:
-        return int(state.epoch) >= self._config.epochs or self._evaluations(recorder).are_enough(self._config)
-
-    def _train(self, state: TaskState, recorder: Recorder) -> TaskState:
+    def run(self, state: TaskState) -> TaskState | Stopped:
         """Trains epoch after epoch to the end or until a signal arrives."""
-        if not recorder.log.records:
-            state = self._evaluate(state, recorder, 0.0)
-        while not self._is_over(state, recorder) and self._signals.received is None:
-            state = self._epoch(state, recorder)
-        return state
+        if not self._session.log.records:
+            state = self._evaluate(state, 0.0)
+        while not self._is_over(state) and self._signals.received is None:
+            state = self._epoch(state)
+        if self._signals.received is not None and not self._is_over(state):
+            return self._session.save_and_stop(int(state.step), state, self._signals.received)
+        return self._best(state)
 
-    def _epoch(self, state: TaskState, recorder: Recorder) -> TaskState:
+    def _evaluations(self) -> Evaluations:
+        return Evaluations.of(self._session.log.records, f"dev/{self._task.metric}")
+
+    def _is_over(self, state: TaskState) -> bool:
+        return int(state.epoch) >= self._config.epochs or self._evaluations().are_enough(self._config)
+
+    def _epoch(self, state: TaskState) -> TaskState:
         """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, every so many steps.
 
         The last step of the training is evaluated in any case, so that no update is made in vain.
@@ -134,7 +123,7 @@ class Trainer(Generic[Example, Prediction]):
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self._training.data["train"], self._program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
-        evaluations = self._evaluations(recorder)
+        evaluations = self._evaluations()
         seed = jnp.asarray(self._seed, jnp.uint32)
         step, began = int(state.step), time.perf_counter()
         for _, host in data.iterate(batches, (self._seed, epoch)):
@@ -142,17 +131,17 @@ class Trainer(Generic[Example, Prediction]):
             state = program.train_step(state, program.place(host), self._training.constants, rate, seed)
             step += 1
             if every and step % every == 0:
-                state = self._evaluate(state, recorder, began)
-                evaluations, began = self._evaluations(recorder), time.perf_counter()
+                state = self._evaluate(state, began)
+                evaluations, began = self._evaluations(), time.perf_counter()
                 if evaluations.are_enough(self._config):
                     return state
             # A signal is heeded after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
                 return self._timed(state, began)
         state = self._with(self._timed(state, began), epoch=state.epoch + 1, batch=jnp.zeros((), jnp.int32))
-        recorder.progress.advance()
+        self._session.progress.advance()
         due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
-        return self._evaluate(state, recorder) if due else state
+        return self._evaluate(state) if due else state
 
     def _timed(self, state: TaskState, began: float) -> TaskState:
         """Adds the time since `began` to the interval; waits for the last step."""
@@ -167,7 +156,7 @@ class Trainer(Generic[Example, Prediction]):
     def _rate(self, step: int, evaluations: Evaluations) -> float:
         return learning_rate(self._config.optimizer, step, self._steps, evaluations.metrics)
 
-    def _evaluate(self, state: TaskState, recorder: Recorder, began: float | None = None) -> TaskState:
+    def _evaluate(self, state: TaskState, began: float | None = None) -> TaskState:
         """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint.
 
         The seconds since `began`, if it is given, are missing in the interval of the state.
@@ -181,24 +170,24 @@ class Trainer(Generic[Example, Prediction]):
         )
         step, epoch = int(state.step), int(state.epoch)
         values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
-        values |= self._measured(state, recorder)
+        values |= self._measured(state)
         for place, mix in elmo_mixes(params, training.setup.config).items():
             values[f"elmo/{place}/scale"] = mix["scale"]
             values |= {f"elmo/{place}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
-        recorder.write(step, values)
+        self._session.write(step, values)
         first = self._task.metric
         shown = f"dev {first} {metrics[first]:.2f}"
         if "train/loss" in values:
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
-            recorder.progress.show(f"seed {self._seed} · {shown}", epoch, left)
-        recorder.log.flush()
+            self._session.progress.show(f"seed {self._seed} · {shown}", epoch, left)
+        self._session.log.flush()
         state = self._with(state, interval=Interval.empty())
-        is_best = self._evaluations(recorder).best == step  # of equally good evaluations, the first one
-        self._checkpoints.save(step, state, -metrics[first] if is_best else None)
+        is_best = self._evaluations().best == step  # of equally good evaluations, the first one
+        self._session.checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
 
-    def _measured(self, state: TaskState, recorder: Recorder) -> dict[str, Any]:
+    def _measured(self, state: TaskState) -> dict[str, Any]:
         """Returns the metrics of the steps since the last evaluation; none before the first step.
 
         Raises:
@@ -217,16 +206,16 @@ class Trainer(Generic[Example, Prediction]):
             "train/loss": loss,
             "train/words_per_second": words / max(seconds, 1e-9),
             "epoch": int(state.epoch),
-            "train/learning_rate": self._rate(step - 1, self._evaluations(recorder)),
-            "train/seconds": recorder.log.latest("train/seconds") + seconds,
-            "train/words": recorder.log.latest("train/words") + words,
+            "train/learning_rate": self._rate(step - 1, self._evaluations()),
+            "train/seconds": self._session.log.latest("train/seconds") + seconds,
+            "train/words": self._session.log.latest("train/words") + words,
         }
 
-    def _best(self, state: TaskState, recorder: Recorder) -> TaskState:
+    def _best(self, state: TaskState) -> TaskState:
         """Returns the state of the best evaluation."""
-        self._checkpoints.wait()
-        best = self._evaluations(recorder).best
+        self._session.checkpoints.wait()
+        best = self._evaluations().best
         if best is None or best == int(state.step):
             return state
-        found: TaskState = self._checkpoints.restore_step(best, self._abstract(state))
+        found: TaskState = self._session.checkpoints.restore_step(best, _abstract(state))
         return found
