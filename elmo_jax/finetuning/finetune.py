@@ -32,7 +32,6 @@ from elmo_jax.runs.result import Finished
 from elmo_jax.runs.signals import Stopped
 from elmo_jax.training.checks import total_steps
 from elmo_jax.training.launch import launch, use_compilation_cache
-from elmo_jax.training.plan import Plan
 
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
@@ -131,13 +130,13 @@ def _finetune(
         other = source.original()
         if original is not None:
             other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
-        _recorded(workdir, source.bilm.fingerprint, source.name)
+        facts = _provenance(workdir, source)
     if isinstance(other, str):
         _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
     _describe(source, config, corpus)
     plan = plan_for_corpus(source, config, corpus, None if isinstance(other, str) else other)
-    measured = {"original_fingerprint": None if isinstance(other, str) else other.fingerprint}
-    return _launch(plan, config, corpus, workdir, title, source.name, measured)
+    facts["original_fingerprint"] = None if isinstance(other, str) else other.fingerprint
+    return launch(plan, config, corpus, workdir, title, facts)
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
@@ -221,7 +220,9 @@ def _fit_softmax(
         finetune=dataclasses.replace(config.finetune, trainable="softmax"),
     )
     plan = plan_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
-    ended = _launch(plan, stage, corpus, workdir, f"{title}, softmax", source.name)
+    with fails_together():
+        facts = _provenance(workdir, source)
+    ended = launch(plan, stage, corpus, workdir, f"{title}, softmax", facts)
     return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, source.run)
 
 
@@ -246,40 +247,25 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
         return whole.prepare(workdir / "original", vocabulary_file=file)
 
 
-def _launch(
-    plan: Plan,
-    config: Config,
-    corpus: Corpus,
-    workdir: epath.Path,
-    title: str,
-    name: str,
-    facts: dict[str, Any] | None = None,
-) -> Finished | Stopped:
-    assert plan.finetuned_from is not None
-    # The same model may have been exported again since, with another name of its run.
-    with fails_together():
-        recorded = _recorded(workdir, plan.finetuned_from["fingerprint"], name)
-    facts = {FINETUNED_FROM: recorded or plan.finetuned_from, **(facts or {})}
-    return launch(plan, config, corpus, workdir, title, facts)
+def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
+    """Returns the provenance of the model, as the run in a folder has recorded it if there is one.
 
-
-def _recorded(workdir: epath.Path, fingerprint: str, name: str) -> dict[str, Any] | None:
-    """Returns what the run in a folder has recorded about the model that it fine-tunes; None if there is no run yet.
+    The same model may have been exported again since, with another name of its run.
 
     Raises:
-      UserError: the folder has a run that does not fine-tune the model of this fingerprint.
+      UserError: the folder has a run that does not fine-tune this model.
     """
     if not (workdir / "config.json").exists():
-        return None
-    before: dict[str, Any] | None = read_config_file(workdir)["facts"].get(FINETUNED_FROM)
-    if before is None:
+        return {FINETUNED_FROM: source.history}
+    recorded, fingerprint = read_config_file(workdir)["facts"].get(FINETUNED_FROM), source.bilm.fingerprint
+    if recorded is None:
         raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning a folder of its own")
-    if before["fingerprint"] != fingerprint:
+    if recorded["fingerprint"] != fingerprint:
         raise UserError(
-            f"{workdir}: fine-tunes the model of fingerprint {before['fingerprint'][:12]}, and {name} is"
+            f"{workdir}: fine-tunes the model of fingerprint {recorded['fingerprint'][:12]}, and {source.name} is"
             f" {fingerprint[:12]}; give the new run a folder of its own with --workdir"
         )
-    return before
+    return {FINETUNED_FROM: recorded}
 
 
 def _say(line: str) -> None:

@@ -82,14 +82,14 @@ def train_seed(training: SeedTraining[Example, Prediction], signals: StopSignals
         found = session.checkpoints.restore(_abstract(state))
         state, step = found or (state, 0)
         session.open(step, total=training.setup.config.train.epochs, done=int(state.epoch), unit="epoch")
-        return Launch(training, session, signals).run(state)
+        return Trainer(training, session, signals).run(state)
 
 
 def _abstract(state: TaskState) -> Any:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
 
 
-class Launch(Generic[Example, Prediction]):
+class Trainer(Generic[Example, Prediction]):
     """One launch of the training with one seed."""
 
     def __init__(self, training: SeedTraining[Example, Prediction], session: Session, signals: StopSignals) -> None:
