@@ -23,19 +23,12 @@ LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The range of numbers that a setting may have; it never includes infinities and NaN.
+    """The range of numbers that a setting may have; it never includes infinities and NaN."""
 
-    Attributes:
-      least: the inclusive lower bound; None for none.
-      most: the inclusive upper bound; None for none.
-      above: the exclusive lower bound; None for none.
-      below: the exclusive upper bound; None for none.
-    """
-
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
+    least: float | None = None  # the inclusive lower bound; None for none
+    most: float | None = None  # the inclusive upper bound; None for none
+    above: float | None = None  # the exclusive lower bound; None for none
+    below: float | None = None  # the exclusive upper bound; None for none
 
     def __contains__(self, value: float) -> bool:
         return (

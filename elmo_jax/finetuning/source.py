@@ -22,17 +22,11 @@ CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConf
 
 @dataclasses.dataclass(frozen=True)
 class SourceModel:
-    """A model to fine-tune.
+    """A model to fine-tune."""
 
-    Attributes:
-      bilm: the model; its vocabulary is None if it has no softmax, like published weights.
-      name: the name of the model in messages.
-      run: the folder of the run that the model is in, if any.
-    """
-
-    bilm: PretrainedBiLM
-    name: str
-    run: epath.Path | None
+    bilm: PretrainedBiLM  # the model; its vocabulary is None if it has no softmax, like published weights
+    name: str  # the name of the model in messages
+    run: epath.Path | None  # the folder of the run that the model is in, if any
 
     @property
     def history(self) -> dict[str, Any]:

@@ -38,21 +38,13 @@ OTHER_HOST_SECONDS = 100.0  # how long a file server may hold the lock of a host
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """The process that holds the lock of a run.
+    """The process that holds the lock of a run."""
 
-    Attributes:
-      host: the name of its host.
-      process: its process id there.
-      since: when it took the lock, in ISO format, UTC.
-      token: a random text that tells two launches apart.
-      heartbeat: when it last rewrote its lease, in ISO format, UTC.
-    """
-
-    host: str
-    process: int
-    since: str
-    token: str
-    heartbeat: str
+    host: str  # the name of its host
+    process: int  # its process id there
+    since: str  # when it took the lock, in ISO format, UTC
+    token: str  # a random text that tells two launches apart
+    heartbeat: str  # when it last rewrote its lease, in ISO format, UTC
 
     @classmethod
     def this(cls) -> Holder:

@@ -12,19 +12,12 @@ PERPLEXITIES = ("forward", "backward", "average")
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """The perplexities of one text.
+    """The perplexities of one text."""
 
-    Attributes:
-      forward: the perplexity of the forward direction.
-      backward: the perplexity of the backward direction.
-      tokens: the targets per direction: the words, and one mark per sentence.
-      unknown: the fraction of the targets that are `<UNK>`.
-    """
-
-    forward: float
-    backward: float
-    tokens: int
-    unknown: float
+    forward: float  # the perplexity of the forward direction
+    backward: float  # the perplexity of the backward direction
+    tokens: int  # the targets per direction: the words, and one mark per sentence
+    unknown: float  # the fraction of the targets that are `<UNK>`
 
     @property
     def average(self) -> float:

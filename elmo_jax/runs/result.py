@@ -21,15 +21,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """A run that is complete.
+    """A run that is complete."""
 
-    Attributes:
-      result: the contents of `result.json`; empty on all processes but the first.
-      already: whether an earlier launch completed the run.
-    """
-
-    result: dict[str, Any]
-    already: bool
+    result: dict[str, Any]  # the contents of `result.json`; empty on all processes but the first
+    already: bool  # whether an earlier launch completed the run
 
 
 def write_result(folder: epath.Path, result: dict[str, Any]) -> None:

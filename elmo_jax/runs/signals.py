@@ -13,15 +13,10 @@ from elmo_jax.interrupts import SAME_SECONDS
 
 @dataclasses.dataclass(frozen=True)
 class Stopped:
-    """A run that has been stopped by a signal, after saving its state.
+    """A run that has been stopped by a signal, after saving its state."""
 
-    Attributes:
-      signal: the signal that was received.
-      step: the number of updates made.
-    """
-
-    signal: signal.Signals
-    step: int
+    signal: signal.Signals  # the signal that was received
+    step: int  # the number of updates made
 
 
 # SIGHUP: the terminal was closed, or a preemption; SIGUSR1: a scheduler's warning; SIGXCPU: the limit of CPU time

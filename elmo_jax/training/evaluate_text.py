@@ -31,23 +31,15 @@ MOST_ROWS = 1 << 20  # a few words per row even in a text of millions of words
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluation:
-    """The result of `evaluate_text`.
+    """The result of `evaluate_text`."""
 
-    Attributes:
-      perplexity: the perplexities.
-      sentences: the number of sentences.
-      vocabulary_size: the number of words of the softmax.
-      merged: the number of these words that were counted as `<UNK>`, besides itself.
-      step: the step of the run that the biLM was made at; None if it is unknown.
-      sentence_table: a header and one line per sentence with its number, its targets, its log-probabilities in nats and
-        its words, separated by tabs; empty unless it was requested.
-    """
-
-    perplexity: Perplexity
-    sentences: int
-    vocabulary_size: int
-    merged: int
-    step: int | None
+    perplexity: Perplexity  # the perplexities
+    sentences: int  # the number of sentences
+    vocabulary_size: int  # the number of words of the softmax
+    merged: int  # the number of these words that were counted as `<UNK>`, besides itself
+    step: int | None  # the step of the run that the biLM was made at; None if it is unknown
+    # a header and one line per sentence with its number, its targets, its log-probabilities in nats and its words,
+    # separated by tabs; empty unless it was requested
     sentence_table: str
 
     def as_dict(self) -> dict[str, Any]:

@@ -14,39 +14,26 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluator:
-    """A further text on which perplexity is measured before training and, optionally, after it.
+    """A further text on which perplexity is measured before training and, optionally, after it."""
 
-    Attributes:
-      name: the name of the text in the metrics, as in `NAME/perplexity/forward`.
-      before: the name of the perplexity before training in the progress.
-      measure: a function from a program and the parameters of a training state to the perplexity.
-      after: whether the perplexity of the exported parameters is measured as well.
-    """
-
-    name: str
-    before: str
+    name: str  # the name of the text in the metrics, as in `NAME/perplexity/forward`
+    before: str  # the name of the perplexity before training in the progress
+    # a function from a program and the parameters of a training state to the perplexity
     measure: Callable[[Program, Tree], Perplexity]
-    after: bool
+    after: bool  # whether the perplexity of the exported parameters is measured as well
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The plan of one kind of training; the default is pretraining.
+    """The plan of one kind of training; the default is pretraining."""
 
-    Attributes:
-      params: the parameters of step 0, a whole tree in the layout of an export; None for random initial ones.
-      frozen: the parts of the parameter tree that are not trained.
-      patience: the number of evaluations without a lower held-out perplexity that ends training; 0 means never.
-      exports: "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0.
-      evaluators: the evaluators on further texts besides the held-out one.
-      further_results: returns the entries of `result.json` besides those of `training_report.summary`.
-      finetuned_from: the provenance of the model that `params` comes from.
-    """
-
+    # the parameters of step 0, a whole tree in the layout of an export; None for random initial ones
     params: Tree | None = None
-    frozen: tuple[str, ...] = ()
-    patience: int = 0
+    frozen: tuple[str, ...] = ()  # the parts of the parameter tree that are not trained
+    patience: int = 0  # the number of evaluations without a lower held-out perplexity that ends training; 0 means never
+    # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0
     exports: Literal["last", "best"] = "last"
-    evaluators: tuple[TextEvaluator, ...] = ()
+    evaluators: tuple[TextEvaluator, ...] = ()  # the evaluators on further texts besides the held-out one
+    # returns the entries of `result.json` besides those of `training_report.summary`
     further_results: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
-    finetuned_from: dict[str, Any] | None = None
+    finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from

@@ -26,18 +26,14 @@ Part = tuple[Any, Tree]  # the ids of rows, each once, with ids past the end tha
 
 @dataclasses.dataclass(frozen=True)
 class RowGradients:
-    """The gradients of the rows that a device updates, averaged over all devices, in parts of a fixed number of rows.
+    """The gradients of the rows that a device updates, averaged over all devices, in parts of G rows."""
 
-    Attributes:
-      first: the ids [G] and gradients [G, ...] of the first part, which has all rows of usual batches; or None and the
-        gradients of all rows.
-      part: computes a further part from its number; it exchanges rows, so all devices must call it together.
-      parts: the number of parts, the same on all devices.
-    """
-
+    # the ids [G] and gradients [G, ...] of the first part, which has all rows of usual batches; or None and the
+    # gradients of all rows
     first: Part
+    # computes a further part from its number; it exchanges rows, so all devices must call it together
     part: Callable[[jax.Array], Part] | None = None
-    parts: jax.Array | int = 1
+    parts: jax.Array | int = 1  # the number of parts, the same on all devices
 
     def fold(self, body: Callable[[Part, _State], _State], state: _State) -> _State:
         """Applies `body` to every part and the state, in order, and returns the last state."""

@@ -96,12 +96,9 @@ class ShardedRows:
 
     The number of rows requested from one owner per round is fixed, and large enough for usual texts. If a batch needs
     more, further rounds follow, so that the result is exact for any batch.
-
-    Attributes:
-      precision: the precision of the matrix products that read the rows.
     """
 
-    precision: Precision = Precision.FLOAT32
+    precision: Precision = Precision.FLOAT32  # the precision of the matrix products that read the rows
 
     def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, Any]:
         """Returns what `ReplicatedRows.fetch` returns; `softmax` is this device's share, [r, ...]."""

@@ -39,23 +39,15 @@ class Metrics(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
-    """A training step `(state, batch, spellings) -> (state, metrics)`, to be mapped over devices with an axis `data`.
+    """A step `(state, batch, spellings) -> (state, metrics)`, to be mapped over devices with an axis `data`."""
 
-    Attributes:
-      model: the model, without softmax.
-      config: the training settings.
-      total_steps: the number of updates of the run, for the schedule.
-      vocabulary_size: V.
-      frozen: the parts of the parameter tree that are not trained, which never include the softmax.
-      placement: the placement of the softmax's rows.
-    """
-
-    model: BiLM
-    config: TrainConfig
-    total_steps: int
-    vocabulary_size: int
+    model: BiLM  # the model, without softmax
+    config: TrainConfig  # the training settings
+    total_steps: int  # the number of updates of the run, for the schedule
+    vocabulary_size: int  # V
+    # the parts of the parameter tree that are not trained, which never include the softmax
     frozen: tuple[str, ...] = ()
-    placement: Placement = Placement.REPLICATED
+    placement: Placement = Placement.REPLICATED  # the placement of the softmax's rows
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

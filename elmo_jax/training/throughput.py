@@ -14,17 +14,11 @@ from elmo_jax.runs.perplexity import exp
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The floating-point operations of training, counted for the model and not for the program that runs it.
+    """The floating-point operations of training, counted for the model and not for the program that runs it."""
 
-    Attributes:
-      config: the settings.
-      vocabulary_size: V.
-      windows: the average number of positions per word that the filters are applied to.
-    """
-
-    config: Config
-    vocabulary_size: int
-    windows: float
+    config: Config  # the settings
+    vocabulary_size: int  # V
+    windows: float  # the average number of positions per word that the filters are applied to
 
     def operations(self, tokens: int, distinct_words: int) -> float:
         """Returns the operations of forward and backward pass; the backward pass takes twice those of the forward."""

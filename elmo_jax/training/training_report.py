@@ -21,31 +21,18 @@ Records = list[dict[str, Any]]  # the records of `metrics.jsonl`
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of a training.
+    """The outcome of a training."""
 
-    Attributes:
-      title: the name of the run.
-      records: the records of its metrics.
-      last_step: the number of updates made.
-      total_steps: the number of updates that were requested.
-      exported_step: the step of the parameters to export.
-      heldout: the held-out perplexity of these parameters.
-      others: their perplexities on other texts, by name.
-      params: these parameters, with the softmax's rows in the order of the vocabulary.
-      sampled: whether the training loss is that of the sampled softmax.
-      tokens_per_step: the number of tokens of all rows in one step.
-    """
-
-    title: str
-    records: Records
-    last_step: int
-    total_steps: int
-    exported_step: int
-    heldout: Perplexity
-    others: Mapping[str, Perplexity]
-    params: dict[str, Any]
-    sampled: bool
-    tokens_per_step: int
+    title: str  # the name of the run
+    records: Records  # the records of its metrics
+    last_step: int  # the number of updates made
+    total_steps: int  # the number of updates that were requested
+    exported_step: int  # the step of the parameters to export
+    heldout: Perplexity  # the held-out perplexity of these parameters
+    others: Mapping[str, Perplexity]  # their perplexities on other texts, by name
+    params: dict[str, Any]  # these parameters, with the softmax's rows in the order of the vocabulary
+    sampled: bool  # whether the training loss is that of the sampled softmax
+    tokens_per_step: int  # the number of tokens of all rows in one step
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
