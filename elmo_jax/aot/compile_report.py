@@ -13,7 +13,7 @@ from elmo_jax.aot.step import Compiled, Target
 from elmo_jax.config import Config
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.training.partitioning import preferred_encoder_chunk
-from elmo_jax.training.row_gradients import FURTHER_ROUNDS
+from elmo_jax.training.softmax_sharding import FURTHER_ROUNDS
 from elmo_jax.training.throughput import Work
 
 # Measured in windows of 128 to 1,024 rows of 20 tokens in both directions (State of the Union addresses; 100 novels):

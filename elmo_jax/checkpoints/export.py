@@ -29,7 +29,7 @@ from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprin
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
-from elmo_jax.runs.store import store_errors
+from elmo_jax.runs.lock import store_errors
 from elmo_jax.settings import from_dict, to_dict
 
 NAME, SUFFIX = "bilm.safetensors", ".safetensors"

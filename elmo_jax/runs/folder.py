@@ -14,8 +14,7 @@ from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute, place, read_sealed_json, write_sealed_json
-from elmo_jax.runs.lock import LEASE, LOCK, locked
-from elmo_jax.runs.store import store_errors
+from elmo_jax.runs.lock import LEASE, LOCK, locked, store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
 PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written

@@ -27,7 +27,6 @@ from etils import epath
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, lacks_flock, write_json
-from elmo_jax.runs.store import store_errors
 
 LOCK, LEASE = ".lock", ".lease.json"  # names in the folder of the run
 HEARTBEAT_SECONDS = 15.0  # between two rewritings of a lease
@@ -57,6 +56,25 @@ class Holder:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds")
+
+
+@contextlib.contextmanager
+def store_errors(workdir: epath.Path) -> Iterator[None]:
+    """A context that turns the errors of a bucket's client, and those of the file system, into a `UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the clients of object stores raise exceptions of any kind
+        if in_bucket(workdir):
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise UserError(
+                f"{workdir}: cannot be read and written ({reason}); is there such a bucket, and may you write to it?"
+            ) from error
+        if isinstance(error, OSError):
+            reason = error.strerror or " ".join(str(error).split())[:200]
+            raise UserError(f"{workdir}: cannot be read and written ({reason})") from error
+        raise
 
 
 @contextlib.contextmanager

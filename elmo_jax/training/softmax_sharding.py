@@ -5,6 +5,9 @@ Both variants are parts of the program of one device over the named axis `data`.
 
 Shapes: N targets of the device, S negatives of both directions (the same on all devices), R rows stored, D devices,
 r = R / D rows of a device's share, C rows requested from one owner per round, G rows per part of the gradients.
+
+The shapes of a compiled program are fixed, and a batch of unusual text can touch many times as many rows as any other.
+So there is room for the rows of usual batches, and a loop for further ones.
 """
 
 from __future__ import annotations
@@ -25,10 +28,37 @@ from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.optimizer import combine_rows
-from elmo_jax.training.row_gradients import Part, RowGradients, further_rounds
 from elmo_jax.types import Tree
 
 _State = TypeVar("_State")
+FURTHER_ROUNDS = "further_rounds"  # the name of a loop, by which the analysis of a compiled program recognises it
+
+Part = tuple[Any, Tree]  # the ids of rows, each once, with ids past the end that are to be ignored; their gradients
+
+
+@dataclasses.dataclass(frozen=True)
+class RowGradients:
+    """The gradients of the rows that a device updates, averaged over all devices, in parts of G rows."""
+
+    # the ids [G] and gradients [G, ...] of the first part, which has all rows of usual batches; or None and the
+    # gradients of all rows
+    first: Part
+    # computes a further part from its number; it exchanges rows, so all devices must call it together
+    part: Callable[[jax.Array], Part] | None = None
+    parts: jax.Array | int = 1  # the number of parts, the same on all devices
+
+    def fold(self, body: Callable[[Part, _State], _State], state: _State) -> _State:
+        """Applies `body` to every part and the state, in order, and returns the last state."""
+        state, part = body(self.first, state), self.part
+        if part is None:
+            return state
+        return further_rounds(self.parts, lambda number, state: body(part(number), state), state)
+
+
+def further_rounds(number: Any, body: Callable[[Any, _State], _State], state: _State) -> _State:
+    """Runs the rounds from 1 to before `number`, which usual texts do not need."""
+    with jax.named_scope(FURTHER_ROUNDS):
+        return lax.while_loop(lambda c: c[0] < number, lambda c: (c[0] + 1, body(c[0], c[1])), (1, state))[1]
 
 
 class Placement(enum.Enum):

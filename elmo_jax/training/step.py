@@ -23,8 +23,7 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, rate_shape, square_sum
-from elmo_jax.training.row_gradients import Part
-from elmo_jax.training.softmax_sharding import Placement, ReplicatedRows, ShardedRows, Wanted
+from elmo_jax.training.softmax_sharding import Part, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.state import TrainState, without, without_softmax
 from elmo_jax.types import Tree
 

@@ -19,7 +19,7 @@ from elmo_jax.cli.main import main
 from elmo_jax.config_file import load_config
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.runs import progress
-from elmo_jax.training.row_gradients import FURTHER_ROUNDS
+from elmo_jax.training.softmax_sharding import FURTHER_ROUNDS
 from tests.aot.products import products
 from tests.training.helpers import TYPES as TYPES_OF_SMALL
 from tests.training.helpers import SmallTraining, small_config

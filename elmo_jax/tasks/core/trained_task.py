@@ -1,12 +1,17 @@
 """Loads a trained task, which predicts (`elmo_jax.load_task(RUN).predict(...)`) and is evaluated on other examples."""
 
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, TypeVar
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
+import numpy as np
+from etils import epath
 
 from elmo_jax import files
 from elmo_jax.distributed.mesh import make_mesh
@@ -17,14 +22,11 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData, Use, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
-from elmo_jax.tasks.core.run_files import read_arrays, read_object
 from elmo_jax.tasks.core.setup import TaskSetup, open_model, rows_of
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import task_config, task_of
-
-Value = TypeVar("Value")
 
 _ADVICE = "restore it, or train the task again in another --workdir"
 
@@ -64,8 +66,11 @@ class TrainedTask:
                 )
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
-        inputs = read_object(self._folder / "inputs.json")
-        words, arrays = inputs["vocabulary"], read_arrays(self._folder / "words.npz")
+        with _reading(self._folder / "inputs.json") as file:
+            inputs = files.read_sealed_json(file, _ADVICE)
+        with _reading(self._folder / "words.npz") as file, np.load(file) as stored:
+            vectors, random, spread = stored["vectors"], stored["random"], float(stored["spread"])
+        words = inputs["vocabulary"]
         self._shapes: list[Shape] = [tuple((rows, length) for rows, length in shape) for shape in inputs["shapes"]]
         path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
@@ -80,7 +85,7 @@ class TrainedTask:
             self.config,
             labels=inputs["labels"],
             vocabulary=Vocabulary(words["words"], words["characters"], self.config.word_vectors),
-            table=WordTable(arrays["vectors"], arrays["random"], float(arrays["spread"]), None),
+            table=WordTable(vectors, random, spread, None),
             bilm=bilm,
             mesh=make_mesh(jax.local_devices()),
         )
@@ -185,6 +190,19 @@ class TrainedTask:
         use: Use = "evaluation" if self.config.elmo.layer_norm else "prediction"
         data = TaskData(self._setup, encoder, examples, self._shapes, use)
         return predict(self._setup, self._program, self._models, data)
+
+
+@contextlib.contextmanager
+def _reading(path: epath.Path) -> Iterator[epath.Path]:
+    """Yields the path of a file that a run keeps; in the context, a missing or damaged file is a `UserError`."""
+    try:
+        yield path
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; {_ADVICE}") from None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: damaged ({type(error).__name__}); {_ADVICE}") from None
 
 
 def _is_list(value: Any) -> bool:

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.model.dropout import variational_mask
-from elmo_jax.tasks.layers.directions import run_both
 from elmo_jax.tasks.layers.initial_values import block_orthogonal, glorot_uniform
+from elmo_jax.tasks.layers.lstm import run_both
 from elmo_jax.types import Tree
 
 Cell = Literal["coupled", "standard"]

@@ -9,11 +9,12 @@ and then those of the state.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from elmo_jax.model.dropout import Dropout, DropoutKind
 from elmo_jax.model.lstm import FORGET_BIAS, InputProducts, LSTMSettings, State, projected_lstm
@@ -120,3 +121,31 @@ class BiLSTMStack(nn.Module):
                 inputs = Dropout(self.dropout, self.dropout_kind)(inputs, deterministic=deterministic)
             inputs = BiLSTM(size, self.initial, name=f"layer_{i}")(inputs, mask)
         return inputs
+
+
+def run_both(step: Any, start: Any, read: jax.Array, mask: jax.Array) -> jax.Array:
+    """Runs both directions of a layer in one scan, in which each step is one product for both.
+
+    An axis of 2 holds the forward and the backward direction. The backward direction reads the steps in reverse order
+    and so a row's padding first, where its state must not change.
+
+    Args:
+      step: maps the state and, of one step, `read` [2, B, ...] and whether it is a word [2, B, 1] to the new state and
+        its output [2, B, H].
+      start: the state before the first step.
+      read: [T, 2, B, ...], what each direction reads, both in the order of the words.
+      mask: [B, T], true on words.
+
+    Returns:
+      The outputs of both directions next to each other, [B, T, 2H], zero at padding.
+    """
+    real = turn_backward(jnp.stack([mask.T, mask.T], axis=1)[..., None])
+    _, hidden = lax.scan(step, start, (turn_backward(read), real))
+    both = turn_backward(hidden)
+    outputs = jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)
+    return jnp.where(mask[..., None], outputs, 0.0)
+
+
+def turn_backward(x: jax.Array) -> jax.Array:
+    """Returns `x` [T, 2, ...] with the backward direction's steps reversed; the function is its own inverse."""
+    return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)

@@ -15,11 +15,16 @@ from elmo_jax.config import WIDEST
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
-from elmo_jax.tasks.layers.attention import attend, dot_product_scores, masked_softmax
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.losses import mean_cross_entropy
 from elmo_jax.tasks.layers.lstm import BiLSTM
-from elmo_jax.tasks.layers.pooling import masked_max, masked_mean
+from elmo_jax.tasks.layers.masked import (
+    attend,
+    dot_product_scores,
+    masked_max,
+    masked_mean,
+    masked_softmax,
+    mean_cross_entropy,
+)
 
 CLASSES = 3
 

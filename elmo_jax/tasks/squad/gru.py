@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.layers.directions import run_both
+from elmo_jax.tasks.layers.lstm import run_both
 from elmo_jax.types import Tree
 
 

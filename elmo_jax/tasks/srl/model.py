@@ -15,8 +15,7 @@ from jax import lax
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
-from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
-from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
+from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM, HighwaySettings
 
 
 @dataclasses.dataclass(frozen=True)

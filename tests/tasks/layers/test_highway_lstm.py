@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers import highway_lstm, highway_recurrence
-from elmo_jax.tasks.layers.highway_lstm import HighwayLayer, HighwayLSTM, highway_layer, highway_stack
-from elmo_jax.tasks.layers.highway_recurrence import HighwaySettings
+from elmo_jax.tasks.layers import highway_lstm
+from elmo_jax.tasks.layers.highway_lstm import (
+    HighwayLayer,
+    HighwayLSTM,
+    HighwaySettings,
+    highway_layer,
+    highway_stack,
+)
 from tests.tasks.oracle_cases import each_case
 
 
@@ -131,7 +136,7 @@ def test_written_backward_pass_equals_autodiff(form, highway, direction, monkeyp
         return jax.jit(jax.value_and_grad(total, (0, 1)))(params, inputs)
 
     found = gradients()
-    monkeypatch.setattr(highway_lstm, "run_written", highway_recurrence.run)
+    monkeypatch.setattr(highway_lstm, "run_written", highway_lstm.run)
     expected = gradients()
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.losses import mean_cross_entropy
+from elmo_jax.tasks.layers.masked import mean_cross_entropy
 from elmo_jax.tasks.sst.model import Maxout
 
 

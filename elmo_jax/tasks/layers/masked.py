@@ -1,0 +1,80 @@
+"""Implements what reads padded rows: attention between two texts, pooling over steps, and the loss over rows.
+
+Shapes: B rows, T steps, N and M steps of two texts, D features per step, C classes.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from elmo_jax.tasks.layers.dense import Dense
+
+_EPSILON = 1e-13  # AllenNLP's addend to the sum of a softmax, with which a row without keys gives zeros
+_FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negative is for maxima
+
+
+def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns the softmax of scores [..., M] among the keys whose mask is true; zeros if there is none.
+
+    AllenNLP computes the softmax of `scores * mask`, multiplies it by the mask and normalises again. The result is the
+    same unless all scores of a row are far below zero: then padding, whose scores are zero, takes all the weight. Here
+    the highest score of an existing key is subtracted instead, so padding has no effect.
+    """
+    mask = jnp.broadcast_to(mask, scores.shape)
+    highest = lax.stop_gradient(jnp.max(scores, -1, keepdims=True, where=mask, initial=-jnp.inf))
+    highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
+    weights = jnp.where(mask, jnp.exp(jnp.where(mask, scores - highest, 0.0)), 0.0)
+    return weights / (weights.sum(-1, keepdims=True) + _EPSILON)
+
+
+def dot_product_scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
+    """Maps queries [B, N, D] and keys [B, M, D] to the unscaled scores `q_i · k_j`, [B, N, M]."""
+    return jnp.einsum("bnd,bmd->bnm", queries, keys, precision=lax.Precision.HIGHEST)
+
+
+def attend(weights: jax.Array, values: jax.Array) -> jax.Array:
+    """Maps weights [B, N, M] and values [B, M, D] to weighted sums [B, N, D]."""
+    return jnp.einsum("bnm,bmd->bnd", weights, values, precision=lax.Precision.HIGHEST)
+
+
+def masked_max(vectors: jax.Array, mask: jax.Array) -> jax.Array:
+    """Maps [B, T, D] to the maxima over steps [B, D]; -1e7 for a row without steps."""
+    return jnp.where(mask[..., None], vectors, -_FILL).max(1)
+
+
+def masked_min(vectors: jax.Array, mask: jax.Array) -> jax.Array:
+    """Maps [B, T, D] to the minima over steps [B, D]; 1e7 for a row without steps."""
+    return jnp.where(mask[..., None], vectors, _FILL).min(1)
+
+
+def masked_mean(vectors: jax.Array, mask: jax.Array) -> jax.Array:
+    """Maps [B, T, D] to the means over steps [B, D]; zero for a row without steps."""
+    number = jnp.maximum(mask.sum(1, keepdims=True), 1)
+    return jnp.where(mask[..., None], vectors, 0.0).sum(1) / number
+
+
+class SelfAttentivePooling(nn.Module):
+    """Computes the sum over steps with weights that are the softmax of a learned linear function (Lin et al. 2017)."""
+
+    @nn.compact
+    def __call__(self, vectors: jax.Array, mask: jax.Array) -> jax.Array:
+        """Maps [B, T, D] to the sums [B, D]; zero for a row without steps."""
+        scores = Dense(1, name="score")(vectors)[..., 0]  # [B, T]
+        weights = masked_softmax(scores, mask)
+        return jnp.einsum("bt,btd->bd", weights, vectors, precision=lax.Precision.HIGHEST)
+
+
+def mean_cross_entropy(logits: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
+    """Returns the mean cross-entropy [] over the rows that exist; zero for a batch without such rows.
+
+    Args:
+      logits: [B, C].
+      labels: int [B], arbitrary in the other rows.
+      real: [B], true for rows that exist; the others only fill up the batch.
+    """
+    # The other rows are zeroed before the softmax, so that even NaN in them does not reach a gradient.
+    logits = jnp.where(real[:, None], logits, 0.0)
+    labels = jnp.where(real, labels, 0)
+    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]  # [B]
+    return jnp.where(real, losses, 0.0).sum() / jnp.maximum(real.sum(), 1)
