@@ -5,8 +5,6 @@ misspelt key is an error and every key can be overridden on the command line (`-
 Defaults are those of the paper's 1 Billion Word model (Peters et al. 2018; "original" is its released trainer).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

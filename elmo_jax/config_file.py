@@ -1,7 +1,5 @@
 """Reads experiment files (Python with a `get_config()`) and overrides such as `--config.KEY=VALUE`."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import traceback

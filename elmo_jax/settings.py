@@ -5,8 +5,6 @@ describes it and, if it is a number or consists of numbers, the range of each nu
 `Literal` type.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import enum

@@ -1,7 +1,5 @@
 """Implements `finetune`, which continues the training of a biLM on the text of a domain (paper, section 3.4)."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """The report of a finished fine-tuning: perplexities before and after, on the domain and on the original text."""
 
-from __future__ import annotations
-
 import textwrap
 from typing import Any
 

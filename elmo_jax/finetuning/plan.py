@@ -1,7 +1,5 @@
 """Makes the plans of fine-tuning, from which the training loop is run."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

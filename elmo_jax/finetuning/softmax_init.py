@@ -9,8 +9,6 @@ whatever word has that rank, so that any order has the same optimum; a frequent 
 rarely, and then with a large weight.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The source model of a fine-tuning: its parameters, its settings, and the text that it was trained on."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

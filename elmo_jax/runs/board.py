@@ -1,7 +1,5 @@
 """Writes metrics as event files for TensorBoard, without threads, so that a full disk blocks nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

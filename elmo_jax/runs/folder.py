@@ -1,7 +1,5 @@
 """Opens the folder of a run, whose `config.json` identifies the run; files of another run are never overwritten."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

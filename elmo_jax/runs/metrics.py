@@ -1,7 +1,5 @@
 """Writes and reads the metrics of a run: `metrics.jsonl` and TensorBoard files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Perplexities, and their names in the metrics of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

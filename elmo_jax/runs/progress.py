@@ -1,7 +1,5 @@
 """Shows the progress of a run while it works."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Handles the signals after which a run finishes and saves the step in progress."""
 
-from __future__ import annotations
-
 import dataclasses
 import signal
 import time

@@ -1,7 +1,5 @@
 """Checks whether a config, a corpus and the devices fit together, and computes the number of steps."""
 
-from __future__ import annotations
-
 import math
 
 import jax

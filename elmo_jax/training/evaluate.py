@@ -8,8 +8,6 @@ with different vocabularies can be compared over the words that both have.
 Shapes: T steps, B rows of this process, R rows of all processes, V vocabulary, D devices; a leading 2 is the direction.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

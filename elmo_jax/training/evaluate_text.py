@@ -1,7 +1,5 @@
 """Measures the perplexity of a biLM on any text."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

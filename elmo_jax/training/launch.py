@@ -1,7 +1,5 @@
 """Launches a run, after checking that its folder, settings and corpus fit together and that it is not complete."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -6,8 +6,6 @@ save. The position of the rows in the text is part of the state, so a batch that
 again after a restart.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

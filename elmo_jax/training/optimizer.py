@@ -6,8 +6,6 @@ gradient is zero, updating only the touched rows equals the dense update, withou
 Shapes: M rows with repeats, R rows of the softmax, P projection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

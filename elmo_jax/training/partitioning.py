@@ -4,8 +4,6 @@ The rows of the batch are divided over the axis `data`. Parameters, optimizer st
 for the softmax's rows, which may be divided as well (`Placement`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

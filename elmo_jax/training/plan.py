@@ -1,7 +1,5 @@
 """`Plan`: what differs between kinds of training."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal

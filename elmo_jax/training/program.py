@@ -1,7 +1,5 @@
 """Prepares a training of a biLM for the devices: model, step, evaluator and text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

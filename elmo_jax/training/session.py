@@ -3,8 +3,6 @@
 The trainings of biLMs (`loop`) and of tasks (`tasks.core.trainer`) differ in their steps and in what they evaluate.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

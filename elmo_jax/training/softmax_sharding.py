@@ -10,8 +10,6 @@ The shapes of a compiled program are fixed, and a batch of unusual text can touc
 So there is room for the rows of usual batches, and a loop for further ones.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math

@@ -3,8 +3,6 @@
 Shapes: C cells, R rows of the global batch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 from typing import Any

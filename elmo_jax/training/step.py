@@ -5,8 +5,6 @@ S negatives per direction, D devices; a leading 2 is the direction. The softmax'
 (checkpoints/softmax_layout.py).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

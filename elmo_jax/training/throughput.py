@@ -1,7 +1,5 @@
 """Measures training between two reports: losses, tokens, floating-point operations and times."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """The report of a finished training of a biLM: `result.json`, `curve.png` and a short table."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: N words found, D numbers per vector.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Collection
 from pathlib import Path
