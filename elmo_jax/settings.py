@@ -44,30 +44,19 @@ class Range:
         return f"a number {'of ' if self.least is not None else ''}{said}" if said else "a finite number"
 
 
-def setting(
-    default: Any,
-    sentence: str,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> Any:
+def setting(default: Any, sentence: str, **bounds: float) -> Any:
     """Makes a field of a dataclass of settings.
 
     Args:
       default: the value if none is given.
       sentence: the description of the setting.
-      least: the inclusive lower bound of a number, or of each number of a tuple.
-      most: the inclusive upper bound of a number; unless given, integers are limited to 32 bits.
-      above: the exclusive lower bound of a number.
-      below: the exclusive upper bound of a number.
+      **bounds: the `Range` of a number, or of each number of a tuple. Without an upper bound, integers are limited to 32
+        bits.
     """
     is_integer = isinstance(default, int) and not isinstance(default, bool)
-    if is_integer and most is None and below is None:
-        most = LARGEST_INTEGER
-    metadata = {"sentence": sentence, "range": Range(least, most, above, below)}
-    return dataclasses.field(default=default, metadata=metadata)
+    if is_integer and not bounds.keys() & {"most", "below"}:
+        bounds["most"] = LARGEST_INTEGER
+    return dataclasses.field(default=default, metadata={"sentence": sentence, "range": Range(**bounds)})
 
 
 def fraction(default: Any, sentence: str) -> Any:

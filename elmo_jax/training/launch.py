@@ -70,13 +70,11 @@ def launch(
     mesh = make_mesh()
     with fails_together():
         check_sizes(config, corpus, mesh)
+        total = total_steps(config, corpus)
         if is_first():
             check_replaceable(workdir / "export")  # the end of the run will write it
-    known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
-    total = total_steps(config, corpus)
-    with fails_together():
-        if is_first():
             _check_longer(workdir, total)  # before the settings of this launch replace those of the run
+    known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
     open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     result: dict[str, Any] = {}
     with fails_together():

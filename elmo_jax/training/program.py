@@ -51,15 +51,7 @@ class Program:
         total_steps: int,
         frozen: tuple[str, ...] = (),
     ) -> None:
-        """Makes the programs without compiling them.
-
-        Args:
-          config: the settings.
-          corpus: the text.
-          mesh: the devices.
-          total_steps: the number of updates of the run, for the schedule.
-          frozen: the parts of the parameter tree that are not trained.
-        """
+        """Makes the programs without compiling them; `frozen` are the parts of the parameters that are not trained."""
         self.config, self.corpus, self.mesh, self.total_steps = config, corpus, mesh, total_steps
         self._model = model_for(config, mesh)
         vocabulary_size = corpus.vocabulary_size

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from elmo_jax.tasks.formats.tags import spans
+
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
@@ -65,6 +67,18 @@ def score_labels(pairs: Iterable[tuple[set[Any], set[Any]]], ignored: str = "") 
     names = sorted(counters["gold"].keys() | counters["predicted"].keys())
     labels = {label: Counts(**{name: counter[label] for name, counter in counters.items()}) for label in names}
     return LabelScores(sum((labels[label] for label in names if label != ignored), Counts()), labels)
+
+
+def score_spans(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> LabelScores:
+    """Counts the spans whose type and both ends are right, as conlleval does, from tags in BIO or IOB1.
+
+    A predicted I that opens a span counts as B.
+
+    Raises:
+      ValueError: the number of sentences differs.
+      TagError: a tag is none of O, B-x and I-x.
+    """
+    return score_labels((set(spans(a)), set(spans(b))) for a, b in zip(gold, predicted, strict=True))
 
 
 def percent(part: float, whole: float) -> float:

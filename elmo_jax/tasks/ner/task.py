@@ -12,8 +12,8 @@ from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
 from elmo_jax.tasks.core.task import Arrays, Labels, Records, Shape
+from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
-from elmo_jax.tasks.ner.metric import metric
 from elmo_jax.tasks.ner.model import NERModel, Tagger
 from elmo_jax.tasks.ner.reader import EmptyWords, read
 
@@ -89,8 +89,9 @@ class NER(TaggingTask[TaggedSentence]):
         return [_decoded(tags, labels["encoding"]) for tags in found]
 
     def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags]) -> dict[str, float]:
-        """Returns the scores of conlleval: F1 over all types first."""
-        return metric([example.tags for example in examples], predictions)
+        """Returns `f1`, `precision` and `recall` of all types, `accuracy`, and `f1_x` of each type x, in percent."""
+        gold = [example.tags for example in examples]
+        return score_spans(gold, predictions).metrics(accuracy=tag_accuracy(gold, predictions))
 
     def as_json(self, example: TaggedSentence, prediction: Tags) -> dict[str, Any]:
         """Returns `tokens`, `tags` and `entities`, which have a `type`."""

@@ -71,7 +71,8 @@ def read(path: Path, missing: Missing = "error", part: slice | Selection = slice
     Raises:
       UserError: the file is not JSON, it has no article of a title, or as `questions`.
     """
-    articles = _items(path, _load(path), "data", "")
+    content = read_json(path, "\n".join(line.text for line in read_lines(path)), 1)
+    articles = _field(path, content, "data", list, "")
     numbers: Sequence[int] = range(len(articles))
     if isinstance(part, Selection):
         titles = [_field(path, article, "title", str, f"data[{number}]") for number, article in enumerate(articles)]
@@ -107,11 +108,11 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
     for a, article in zip(numbers, articles, strict=True):
         where = f"data[{a}]"
         title = _field(path, article, "title", str, where)
-        for p, paragraph in enumerate(_items(path, article, "paragraphs", where)):
+        for p, paragraph in enumerate(_field(path, article, "paragraphs", list, where)):
             here = f"{where}.paragraphs[{p}]"
             text = _field(path, paragraph, "context", str, here)
             about = Paragraph(title, text, tokenise(text))
-            for q, question in enumerate(_items(path, paragraph, "qas", here)):
+            for q, question in enumerate(_field(path, paragraph, "qas", list, here)):
                 example = _example(path, question, about, f"{here}.qas[{q}]", missing, counts)
                 examples += [example] if example else []
     twice = repeated_id(examples)
@@ -127,7 +128,7 @@ def _example(
     """Returns one question, or None if its answer is missing, and counts answers that are moved, missing or wider."""
     name = _field(path, question, "id", str, where)
     tokens = tokenise(_field(path, question, "question", str, where)).words
-    answers = _items(path, question, "answers", where)
+    answers = _field(path, question, "answers", list, where)
     if not tokens:
         raise UserError(f"{path}, {where}: the question {name!r} has no words")
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
@@ -159,15 +160,6 @@ def nearest(text: str, part: str, position: int) -> int | None:
         places.append(start)
         start = text.find(part, start + 1)
     return min(places, key=lambda place: abs(place - position), default=None)
-
-
-def _load(path: Path) -> Any:
-    return read_json(path, "\n".join(line.text for line in read_lines(path)), 1)
-
-
-def _items(path: Path, value: Any, key: str, where: str) -> list[Any]:
-    items: list[Any] = _field(path, value, key, list, where)
-    return items
 
 
 def _field(path: Path, value: Any, key: str, kind: type, where: str) -> Any:

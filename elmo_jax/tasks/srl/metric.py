@@ -52,11 +52,6 @@ def evaluate(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
     return score_labels(((set(arguments(a)), set(arguments(b))) for a, b in pairs), _VERB)
 
 
-def metric(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Returns `f1`, `precision` and `recall` over all labels other than V, and `f1_x` of each label x, in percent."""
-    return evaluate(gold, predicted).metrics()
-
-
 def proposition_lines(words: Sequence[str], predicates: Sequence[int], tags: Sequence[Sequence[str]]) -> list[str]:
     """Returns the lines of one sentence in a file for srl-eval, given the BIO tags of each predicate.
 

@@ -15,7 +15,7 @@ from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as_json
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape
 from elmo_jax.tasks.formats.tags import spans
-from elmo_jax.tasks.srl.metric import metric, proposition_lines
+from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
 from elmo_jax.tasks.srl.model import SRL as Tagger
 from elmo_jax.tasks.srl.model import SRLModel
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
@@ -78,8 +78,8 @@ class SRL(TaggingTask[Example]):
         return Tagger(config.model, tuple(labels["tags"]))
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Tags]) -> dict[str, float]:
-        """Returns the scores of srl-eval: F1 over all labels other than V first."""
-        return metric([example.tags for example in examples], predictions)
+        """Returns `f1`, `precision` and `recall` over all labels but V, and `f1_x` of each label x, in percent."""
+        return evaluate([example.tags for example in examples], predictions).metrics()
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Tags]) -> str:
         """Returns the predicted frames in the columns of brackets that srl-eval reads, without gold annotation.

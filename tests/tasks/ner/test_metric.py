@@ -1,7 +1,9 @@
 import pytest
 
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.formats.scores import score_spans
 from elmo_jax.tasks.formats.tags import TagError, bioul_to_bio, to_bioul
-from elmo_jax.tasks.ner.metric import evaluate, metric
+from elmo_jax.tasks.ner.task import TASK
 from tests.tasks.format_cases import names, oracle
 
 pytestmark = pytest.mark.quick
@@ -12,6 +14,10 @@ CONLLEVAL = pytest.mark.parametrize("case", oracle("conlleval"), ids=names("conl
 SPAN_F1 = [case for case in oracle("allennlp_span_f1") if case["name"].startswith(("random", "BIOUL"))]
 
 
+def metric(gold, predicted):
+    return TASK.score([TaggedSentence(["word"] * len(tags), tags) for tags in gold], predicted)
+
+
 def gold_and_predicted(case):
     return [gold for gold, _ in case["pairs"]], [predicted for _, predicted in case["pairs"]]
 
@@ -19,7 +25,7 @@ def gold_and_predicted(case):
 @CONLLEVAL
 def test_report_is_what_conlleval_prints(case):
     gold, predicted = gold_and_predicted(case)
-    scores, words = evaluate(gold, predicted), sum(map(len, gold))
+    scores, words = score_spans(gold, predicted), sum(map(len, gold))
     overall, accuracy = scores.overall, metric(gold, predicted)["accuracy"]
     assert case["expect"]["lines"] == [
         f"processed {words} tokens with {overall.gold} phrases; "
@@ -36,7 +42,7 @@ def printed(counts):
 @CONLLEVAL
 def test_counts_and_percentages_of_conlleval(case):
     expect = case["expect"]
-    scores = evaluate(*gold_and_predicted(case))
+    scores = score_spans(*gold_and_predicted(case))
     counted = (scores.overall.gold, scores.overall.predicted, scores.overall.correct)
     assert counted == (expect["gold"], expect["predicted"], expect["correct"])
     found = metric(*gold_and_predicted(case))
@@ -54,8 +60,8 @@ def test_counts_and_percentages_of_conlleval(case):
 @CONLLEVAL
 def test_bioul_scores_as_the_tags_it_was_made_of(case):
     gold, predicted = ([to_bioul(tags, "iob1") for tags in side] for side in gold_and_predicted(case))
-    found = evaluate([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
-    assert found.labels == evaluate(*gold_and_predicted(case)).labels
+    found = score_spans([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
+    assert found.labels == score_spans(*gold_and_predicted(case)).labels
 
 
 @pytest.mark.parametrize("case", SPAN_F1, ids=lambda case: case["name"])
@@ -63,11 +69,11 @@ def test_span_f1_of_allennlp(case):
     gold, predicted = gold_and_predicted(case)
     if case["expect"] == "invalid tag sequence":
         with pytest.raises(TagError):
-            evaluate(gold, predicted)  # BIOUL is to be converted first
+            score_spans(gold, predicted)  # BIOUL is to be converted first
         return
     if case["encoding"] == "BIOUL":
         gold, predicted = ([bioul_to_bio(tags) for tags in side] for side in (gold, predicted))
-    scores = evaluate(gold, predicted)
+    scores = score_spans(gold, predicted)
     for name, value in case["expect"].items():
         kind, _, label = name.rpartition("-")
         counts = scores.overall if label == "overall" else scores.labels[label]
@@ -76,6 +82,6 @@ def test_span_f1_of_allennlp(case):
 
 def test_lengths_must_agree():
     with pytest.raises(ValueError):
-        evaluate([["O"]], [["O"], ["O"]])
+        score_spans([["O"]], [["O"], ["O"]])
     with pytest.raises(ValueError):
         metric([["O", "O"]], [["O"]])

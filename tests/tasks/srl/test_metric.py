@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_jax.tasks.srl.metric import Argument, arguments, evaluate, metric, proposition_lines
+from elmo_jax.tasks.srl.metric import Argument, arguments, evaluate, proposition_lines
 from tests.tasks.format_cases import names, oracle
 
 pytestmark = pytest.mark.quick
@@ -30,7 +30,7 @@ def test_counts_and_percentages_of_srl_eval(case):
     scores = evaluate(*gold_and_predicted(case))
     assert numbers(scores.overall) == case["expect"]["overall"]
     assert {label: numbers(counts) for label, counts in scores.labels.items()} == case["expect"]["labels"]
-    found = metric(*gold_and_predicted(case))
+    found = scores.metrics()
     assert list(found)[0] == "f1" and round(found["f1"], 2) == case["expect"]["overall"]["f1"]
     assert {f"f1_{label}" for label in scores.labels} < found.keys()
 
