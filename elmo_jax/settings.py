@@ -50,8 +50,8 @@ def setting(default: Any, sentence: str, **bounds: float) -> Any:
     Args:
       default: the value if none is given.
       sentence: the description of the setting.
-      **bounds: the `Range` of a number, or of each number of a tuple. Without an upper bound, integers are limited to 32
-        bits.
+      **bounds: the `Range` of a number, or of each number of a tuple; integers are limited to 32 bits unless it has an
+        upper bound.
     """
     is_integer = isinstance(default, int) and not isinstance(default, bool)
     if is_integer and not bounds.keys() & {"most", "below"}:
