@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Without compiled modules, every process of the tests would compile those of JAX again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install docs pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint clean
 

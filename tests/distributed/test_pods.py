@@ -1,4 +1,4 @@
-"""One, two and four processes train the same biLM; together they stop, fail, are lost, and go on."""
+"""One, two and four processes train the same biLM; together they stop, fail, are lost, and continue."""
 
 import dataclasses
 import json
@@ -101,19 +101,22 @@ def test_goes_on_with_another_number(
     assert_same_training(run, alone, first=first)
 
 
+@pytest.mark.parametrize("victims", [(1,), pytest.param((1, 0), marks=pytest.mark.slow)])
 def test_kills_after_a_damaged_checkpoint(
     commands: Commands,
     two: tuple[Path, list[Ended]],
     stopped: tuple[Path, list[Ended]],
     tmp_path: Path,
+    victims: tuple[int, ...],
 ) -> None:
-    """Process 1 is killed, and then process 0, which JAX does not survive: the end is that of a run left alone."""
+    """Process 1 is killed, or then also process 0, which JAX does not survive: the end is that of a run left alone."""
     run = shutil.copytree(stopped[0], tmp_path / "run")
     *_, newest = checkpoint_steps(run)
     damaged = run / "checkpoints" / str(newest)
     largest = max((path for path in damaged.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     largest.write_bytes(bytes(largest.stat().st_size))
-    first, *_ = chaos(commands, run, two[0], [([1], newest - 3), ([0], newest + 15)])
+    kills = [([victim], step) for victim, step in zip(victims, (newest - 3, newest + 15), strict=False)]
+    first, *_ = chaos(commands, run, two[0], kills)
     warnings = [[line for line in e.stderr.splitlines() if "damaged" in line] for e in first]
     assert len(warnings[0]) == 1 and str(damaged) in warnings[0][0] and warnings[1] == []
 
