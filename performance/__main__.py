@@ -1,6 +1,6 @@
 """The command `python -m performance`, the benchmark (`make bench`).
 
-Each part is measured by `performance.parts` in a process of its own, so that peak memory is per part. This module does
+Each part is measured by `performance.parts` in a separate process, so that peak memory is per part. This module does
 not import JAX, since this process must not occupy an accelerator that the parts need.
 """
 
@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measures one part in a process of its own, and returns its metrics."""
+    """Measures one part in a separate process, and returns its metrics."""
     arguments = [name, "--corpus", options.corpus, "--seconds", options.seconds]
     if options.rows is not None:
         arguments += ["--rows", options.rows]

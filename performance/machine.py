@@ -1,4 +1,4 @@
-"""Measures the machine itself besides a part: the rate of matrix products, the memory and the compilation."""
+"""Measures the machine itself next to a part: the rate of matrix products, the memory and the compilation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Measures the rate of a large matrix product, by which the speeds of the parts are divided.
 
-On a CPU, a process of its own measures it (`python -m performance.product`), so that the rate does not depend on
+On a CPU, a separate process measures it (`python -m performance.product`), so that the rate does not depend on
 what the measured part does to its own process, such as the memory that it keeps or still frees. The metrics of the
 original trainers were divided by the rate in such a plain process as well. An accelerator can be used by one process
 only, which measures both.
@@ -43,7 +43,7 @@ def own_product(precision: Precision, shape: tuple[int, int, int]) -> Callable[[
 
 
 def product_beside() -> Callable[[], float]:
-    """Returns such a function for a process of its own, which ends with this one."""
+    """Returns such a function for a separate process, which ends with this one."""
     command = [sys.executable, "-m", "performance.product"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert process.stdin and process.stdout

@@ -133,7 +133,7 @@ def test_a_text_is_no_corpus_and_nothing_is_to_be_deleted(tmp_path: Path) -> Non
 
 
 def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
-    """A file is written beside its place and renamed, which would replace /dev/null by a file."""
+    """A file is written next to its place and renamed, which would replace /dev/null by a file."""
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     write_text(tmp_path / "pipe", "one\n")
@@ -152,7 +152,7 @@ def test_paths_that_are_none(path: str) -> None:
 
 
 def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text may be reached by a glob, a folder or ~; a new file beside the texts is allowed."""
+    """A text may be reached by a glob, a folder or ~; a new file next to the texts is allowed."""
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "texts"
     folder.mkdir()

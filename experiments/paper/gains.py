@@ -6,7 +6,7 @@ r"""Measures what ELMo gains on a task, as Tables 1, 2 and 3 of the paper do: on
 
 The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layers mixed; and all layers mixed at the
 `input`, at the `output`, or at `both`. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
-`--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in a folder of its own below
+`--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own folder below
 the workdir: if the command is stopped, run it again to resume. The table is printed, `gains.png` shows it, and
 `gains.json` has the numbers of every seed; those of docs/results.md are `experiments/paper/gains_TASK.json`.
 
@@ -92,8 +92,8 @@ def report(found: Mapping[str, Mapping[str, Any]]) -> str:
     return table(rows)
 
 
-def figures(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what `gains.json` says of each row: the biLM, and the figures of every seed and of their ensemble."""
+def numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what `gains.json` says of each row: the biLM, and the numbers of every seed and of their ensemble."""
     return {
         row: {
             **{key: result[key] for key in KEPT if key in result},
@@ -161,9 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status:
             return status
         found[row] = json.loads((options.workdir / row / "result.json").read_text(encoding="utf-8"))
-    write_json(options.workdir / "gains.json", figures(found))
+    write_json(options.workdir / "gains.json", numbers(found))
     draw(options.workdir / "gains.png", found)
-    print(f"\n{report(found)}\n\nfigures  {options.workdir / 'gains.json'}\npicture  {options.workdir / 'gains.png'}")
+    print(f"\n{report(found)}\n\nnumbers  {options.workdir / 'gains.json'}\nplot     {options.workdir / 'gains.png'}")
     return 0
 
 

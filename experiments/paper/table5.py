@@ -178,7 +178,7 @@ def experiment(options: argparse.Namespace) -> None:
     lines = {name: [tuple(layer[:3]) for layer in result["scores"]["pooled"]] for name, result in found.items()}
     paper = [(value, value, value) for value in PAPER.values()]
     path = draw_layers(options.out, {"word senses, F1 (Table 5)": {"paper": paper, **lines}})
-    print(f"\npicture  {path}")
+    print(f"\nplot  {path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

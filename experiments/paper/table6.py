@@ -250,7 +250,7 @@ def experiment(options: argparse.Namespace) -> None:
             paper = {"paper": [(value, value, value) for value in PAPER.values()]} if tagged.name == "PTB" else {}
             lines = {model: bars(of_model) for model, of_model in of_models.items()}
             panels[f"tags, {tagged.name}, accuracy (Table 6)"] = {**paper, **lines}
-    print(f"\npicture  {draw_layers(options.out, panels)}")
+    print(f"\nplot  {draw_layers(options.out, panels)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

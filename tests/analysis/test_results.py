@@ -61,11 +61,11 @@ def test_a_table_is_aligned() -> None:
     assert [layer_name(layer) for layer in (0, 2, 7)] == ["token layer", "second layer", "layer 7"]
 
 
-def test_the_picture_keeps_the_panels_of_other_experiments(tmp_path: Path) -> None:
+def test_the_plot_keeps_the_panels_of_other_experiments(tmp_path: Path) -> None:
     path = draw_layers(tmp_path, {"senses": {"paper": [(67.4,) * 3, (69.0,) * 3], "a": [(50, 49, 51), (60, 58, 61)]}})
     narrow = path.read_bytes()
     assert narrow.startswith(b"\x89PNG")
     draw_layers(tmp_path, {"tags": {"a": [(90.0, 89.9, 90.1)] * 3}})
     assert json.loads((tmp_path / "layers.json").read_text()).keys() > {"senses", "tags"}
-    width = [int.from_bytes(picture[16:20], "big") for picture in (narrow, path.read_bytes())]
+    width = [int.from_bytes(plot[16:20], "big") for plot in (narrow, path.read_bytes())]
     assert width[1] == 2 * width[0]

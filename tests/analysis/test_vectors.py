@@ -75,7 +75,7 @@ def test_what_is_on_disk_is_not_embedded_again(tmp_path: Path, bilm: EmbeddingBi
     assert not np.array_equal(other.rows(SENTENCES, all_layers), first.rows(SENTENCES, all_layers))
 
 
-def test_a_process_that_was_killed_goes_on(
+def test_a_process_that_was_killed_continues(
     tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []

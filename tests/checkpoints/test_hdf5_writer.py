@@ -72,7 +72,7 @@ def test_the_first_error_ends_it(tmp_path: Path) -> None:
 
 
 def commands() -> None:
-    """Runs in a process of its own: the three commands that write HDF5, at every size; prints how each ended."""
+    """Runs in a separate process: the three commands that write HDF5, at every size; prints how each ended."""
     text, words, out = Path("text.txt"), Path("words.txt"), Path("out")
     text.write_text("".join(f"a b {n}\n" for n in range(60)))
     words.write_text("".join(f"word{n}\n" for n in range(900)))

@@ -108,7 +108,7 @@ def test_a_write_that_fails_reaches_the_caller(tmp_path: Path) -> None:
     line = f"{tmp_path}: step {{}} could not be saved: File too large; the last good checkpoint is that of step 1"
     again = f"{tmp_path / '4'}: could not be saved before; save a later step, or start the run again"
     assert out.splitlines() == [line.format(2), line.format(3), line.format(4), again]
-    assert err == ""  # no traceback of Orbax besides the one line
+    assert err == ""  # no traceback of Orbax next to the one line
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.steps() == [1, 5]
     checkpoints.save(6, state(6))  # what a failed save left is cleared away

@@ -23,7 +23,7 @@ def read(tmp_path, content=None, text=None, format="lines", texts=1, documents=F
     return list(_inputs(options, texts, documents))
 
 
-def test_a_line_is_a_sentence_and_words_are_divided_by_blanks_and_tabs_only(tmp_path):
+def test_a_line_is_a_sentence_and_words_are_divided_by_spaces_and_tabs_only(tmp_path):
     content = "\ufeffThe cat\r\n8\u00a0½ x\u2028y\tz\n A  dog \nlast"
     expected = [["The", "cat"], ["8\u00a0½", "x\u2028y", "z"], ["A", "dog"], ["last"]]
     assert read(tmp_path, content) == expected

@@ -81,7 +81,7 @@ def test_every_epoch_reads_every_block_once_in_another_order():
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_goes_on_from_any_position_with_the_same_batches(spellings):
+def test_continues_from_any_position_with_the_same_batches(spellings):
     whole = make_batches(spellings, range(4), 4)
     seen = [next(whole) for _ in range(25)]
     for stop in (1, 9, 20):
@@ -137,7 +137,7 @@ def test_distinct_words_are_found_once_and_short_ones_first(spellings):
         assert np.all(np.diff(lengths[words[:count]]) >= 0)
 
 
-def test_negatives_are_drawn_anew_at_every_step_and_for_each_direction(spellings):
+def test_negatives_are_drawn_again_at_every_step_and_for_each_direction(spellings):
     batches = make_batches(spellings, range(4), 4)
     drawn = [tuple(ids) for _ in range(5) for ids in next(batches).negatives.tolist()]
     assert len(set(drawn)) == 10

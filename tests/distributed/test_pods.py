@@ -90,7 +90,7 @@ def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
 
 
 @pytest.mark.parametrize(("processes", "devices"), [(1, 4), pytest.param(4, 1, marks=pytest.mark.slow)])
-def test_goes_on_with_another_number(
+def test_resumes_with_another_number(
     commands: Commands, stopped: tuple[Path, list[Ended]], alone: Path, tmp_path: Path, processes: int, devices: int
 ) -> None:
     run = shutil.copytree(stopped[0], tmp_path / "run")

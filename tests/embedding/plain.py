@@ -56,7 +56,7 @@ def run(config, tree, inputs, states):
 
 
 def embed(config, tree, sentence, states=None):
-    """[L+1, T, 2P] of one sentence; `states[direction][layer]` goes on from where it stood, and is changed."""
+    """[L+1, T, 2P] of one sentence; `states[direction][layer]` continues from where it was, and is changed."""
     states = zero_states(config) if states is None else states
     vectors = np.stack([token_vector(config, tree, word) for word in ["<S>", *sentence, "</S>"]])
     forward = run(config, tree["forward"], vectors, states[0])

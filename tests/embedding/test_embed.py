@@ -41,8 +41,8 @@ def published(name: str) -> Path:
 @pytest.mark.parametrize("name", ["skip", "no_skip"])
 def test_the_originals_calls_with_the_state_carried(name):
     """Six calls. Some of these sentences are chaotic (tests/model/test_bilm.py): there no float32 is within 2e-6 of
-    another. So, beside the original's numbers, exact arithmetic: ours are to be nearer to it than the original's, but
-    not in the one worst number, which the order of rounding decides: 3.5e-6 against 2.3e-5 with skip connections,
+    another. So they are also compared with exact arithmetic, to which our numbers must be nearer than bilm-tf's, except
+    for the one worst number, which the order of rounding decides: 3.5e-6 against 2.3e-5 with skip connections,
     1.3e-5 against 1.1e-5 without.
     """
     bilm = load_bilm((ORACLES / name / "options.json", ORACLES / name / "weights.hdf5"))

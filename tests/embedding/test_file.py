@@ -133,7 +133,7 @@ def test_the_state_of_a_file(bilm, text, tmp_path):
 
 
 @pytest.mark.parametrize("state", list(CarryState))
-def test_an_interrupted_run_goes_on(bilm, text, tmp_path, monkeypatch, state):
+def test_an_interrupted_run_continues(bilm, text, tmp_path, monkeypatch, state):
     monkeypatch.setattr(files, "LINES", 2)
     settings = Settings(state=state)
     embed_file(bilm, text, tmp_path / "whole.hdf5", settings)
@@ -168,7 +168,7 @@ def test_an_interrupted_run_goes_on(bilm, text, tmp_path, monkeypatch, state):
         embed_file(bilm, text, out, Settings(Output.TOP))
 
 
-def test_a_killed_command_goes_on(tmp_path):
+def test_a_killed_command_resumes(tmp_path):
     text, out = tmp_path / "many.txt", tmp_path / "vectors.hdf5"
     text.write_text("".join(f"line {i} of the text , number {i % 7}\n" for i in range(20_000)))
     commands = Commands(tmp_path)

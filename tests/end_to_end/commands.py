@@ -1,4 +1,4 @@
-"""The command in processes of its own, and what its runs leave on the disk."""
+"""The command in separate processes, and what its runs leave on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evaluate` and `export`: the figures of a run, of its exports and of any text."""
+"""`evaluate` and `export`: the numbers of a run, of its exports and of any text."""
 
 import json
 import math
@@ -24,10 +24,10 @@ WORDS, SENTENCES, UNKNOWN = 9 + 11 + 2, 3, 2  # the counts of TEXT, found by han
 
 def evaluate(commands: Commands, tmp_path: Path, model: Path, *arguments: str | Path) -> dict:
     """Returns what `elmo-jax evaluate --json` writes, and checks that its output is the same."""
-    figures = tmp_path / "figures.json"
-    ended = commands.run("evaluate", model, "--data", *arguments, "--json", figures)
+    numbers = tmp_path / "numbers.json"
+    ended = commands.run("evaluate", model, "--data", *arguments, "--json", numbers)
     assert ended.status == 0, ended.stderr
-    found = json.loads(figures.read_text())
+    found = json.loads(numbers.read_text())
     names = ("forward", "backward", "average")
     line = " · ".join(f"{name} {found['perplexity'][name]:,.2f}" for name in names)
     assert f"perplexity: {line}" in ended.stdout
@@ -53,7 +53,7 @@ def test_heldout_figure_of_the_run_is_reproduced(commands: Commands, whole: Path
     assert (found["tokens"], found["sentences"]) == (counted["tokens"], counted["sentences"])
 
 
-def test_run_and_export_give_equal_figures(commands: Commands, stopped: Path, text: Path, tmp_path: Path) -> None:
+def test_run_and_export_give_equal_numbers(commands: Commands, stopped: Path, text: Path, tmp_path: Path) -> None:
     """A run that has no export yet is read from its newest checkpoint."""
     assert not (stopped / "export").exists()
     before = files(stopped)

@@ -80,14 +80,14 @@ def test_domain_has_the_words_of_the_model(run: Path, corpus: Path) -> None:
     domain = Corpus.open(run / "corpus")
     assert domain.vocabulary() == Corpus.open(corpus).vocabulary()
     ids = np.concatenate([domain.blocks("train")[i] for i in range(len(domain.blocks("train")))])
-    assert ids.max() >= domain.vocabulary_size, "the domain has no word of its own"
+    assert ids.max() >= domain.vocabulary_size, "the domain has no new word"
     assert len(elmo_jax.load_bilm(run).params["softmax"]["bias"]) == domain.vocabulary_size
 
 
-def test_figures_are_those_of_evaluate(domain: Commands, run: Path, tmp_path: Path) -> None:
-    ended = domain.run("evaluate", run, "--data", run / "corpus", "--json", tmp_path / "figures.json")
+def test_numbers_are_those_of_evaluate(domain: Commands, run: Path, tmp_path: Path) -> None:
+    ended = domain.run("evaluate", run, "--data", run / "corpus", "--json", tmp_path / "numbers.json")
     assert ended.status == 0, ended.stderr
-    found = json.loads((tmp_path / "figures.json").read_text())
+    found = json.loads((tmp_path / "numbers.json").read_text())
     assert found["perplexity"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
 
 
@@ -123,7 +123,7 @@ def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
     assert not any("token_encoder" in path for path in last if path.startswith("dense_optimizer/"))
 
 
-def test_killed_and_gone_on(domain: Commands, restless: Path, tmp_path: Path) -> None:
+def test_killed_and_resumed(domain: Commands, restless: Path, tmp_path: Path) -> None:
     """Killed after an evaluation and while a checkpoint is written; it ends where the other ended, bit for bit."""
     again = tmp_path / "again"
     arguments = finetune("whole", again, *RESTLESS)
@@ -143,7 +143,7 @@ def test_killed_and_gone_on(domain: Commands, restless: Path, tmp_path: Path) ->
 
 
 def test_the_best_is_not_replaced_by_the_last(domain: Commands, restless: Path, tmp_path: Path) -> None:
-    """`export` takes the last step unless it is told otherwise."""
+    """`export` takes the last step unless another one is named."""
     before = files(restless)
     complaint = domain.run("export", restless).complaint
     assert "is the model of a complete run, of step" in complaint and "give --out PATH" in complaint
@@ -194,7 +194,7 @@ def test_history_is_a_chain(domain: Commands, untrained: Ended, run: Path, whole
     assert ended.status == 0 and bilm_of(domain.folder / "exported")[1] == tuned
 
 
-def test_a_model_that_was_exported_anew_is_the_same(domain: Commands, run: Path, tmp_path: Path) -> None:
+def test_a_model_that_was_exported_again_is_the_same(domain: Commands, run: Path, tmp_path: Path) -> None:
     """A run continues with it, even if what is recorded about the model differs."""
     first = shutil.copytree(run, tmp_path / "first")
     assert domain.run(*finetune(first, tmp_path / "second", "--epochs", "0")).status == 0

@@ -31,7 +31,7 @@ from tests.end_to_end.commands import (
 ATTEMPTS = 20  # a process may pass this moment before the signal reaches it
 
 
-def go_on(commands: Commands, run: Path, whole: Path) -> Ended:
+def resume(commands: Commands, run: Path, whole: Path) -> Ended:
     """Launches a run again, and asserts that it ends as the uninterrupted one."""
     ended = commands.pretrain(run)
     assert ended.status == 0, ended.stderr
@@ -52,7 +52,7 @@ def assert_same_losses(run: Path, whole: Path, *, stopped_at: int | None = None)
     }
 
 
-def test_sigterm_saves_and_says_how_to_go_on(terminated: Ended, stopped: Path) -> None:
+def test_sigterm_saves_and_says_how_to_resume(terminated: Ended, stopped: Path) -> None:
     step = checkpoint_steps(stopped)[-1]
     assert 45 <= step < STEPS
     last = terminated.stdout.splitlines()[-1]
@@ -66,7 +66,7 @@ def test_sigterm_saves_and_says_how_to_go_on(terminated: Ended, stopped: Path) -
 def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
     stopped_at = checkpoint_steps(half)[-1]
     before = records(half)
-    go_on(commands, half, whole)
+    resume(commands, half, whole)
     assert records(half)[: len(before)] == before
     assert_same_losses(half, whole, stopped_at=stopped_at)
 
@@ -83,7 +83,7 @@ def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
     assert ended.status == 128 + signal.SIGINT and "Traceback" not in ended.stderr
     stopped_at = checkpoint_steps(run)[-1]
     assert f"SIGINT at step {stopped_at}" in ended.stdout and "run the same command to resume" in ended.stdout
-    go_on(commands, run, whole)
+    resume(commands, run, whole)
     assert_same_losses(run, whole, stopped_at=stopped_at)
 
 
@@ -119,7 +119,7 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
 
     third = steps_trained(run) + chance.randrange(3, 9)
     killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.05))
-    go_on(commands, run, whole)
+    resume(commands, run, whole)
     assert_same_losses(run, whole)
 
 
@@ -127,7 +127,7 @@ def test_killed_after_the_last_checkpoint(commands: Commands, whole: Path, tmp_p
     run = tmp_path / "run"
     killed(commands, run, lambda: STEPS in checkpoint_steps(run) and not (run / "result.json").exists())
     assert not (run / "result.json").exists()
-    go_on(commands, run, whole)
+    resume(commands, run, whole)
     assert_same_losses(run, whole)
     assert (run / "curve.png").exists()
 
@@ -137,7 +137,7 @@ def test_killed_before_the_first_checkpoint(commands: Commands, corpus: Path, wh
     killed(commands, run, lambda: (run / "config.json").exists())
     assert checkpoint_steps(run) == []
     (run / "metrics.jsonl").write_text('{"step": 0, "tok')  # as if the system crashed between two blocks
-    go_on(commands, run, whole)
+    resume(commands, run, whole)
     assert_same_losses(run, whole)
 
 
@@ -152,7 +152,7 @@ def truncate(checkpoint: Path) -> str:
 def test_damaged_newest_checkpoint(commands: Commands, half: Path, whole: Path) -> None:
     newest = checkpoint_steps(half)[-1]
     name = truncate(half / "checkpoints" / str(newest))
-    ended = go_on(commands, half, whole)
+    ended = resume(commands, half, whole)
     warning = next(line for line in ended.stderr.splitlines() if "damaged" in line)
     assert str(half / "checkpoints" / str(newest)) in warning and name in warning
     assert_same_losses(half, whole)

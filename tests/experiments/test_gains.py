@@ -48,9 +48,9 @@ def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
         result = json.loads((workdir / row / "result.json").read_text())
         line = next(line for line in printed.splitlines()[::-1] if line.startswith(title))
         assert f"{result['test']['mean']:.2f} ± {result['test']['sd']:.2f} (n = 2)" in line
-        figures = written[row]
-        assert (figures["bilm"] is None) == (row == "none") and figures["test"] == result["test"]
-        assert [seed["test"]["accuracy"] for seed in figures["seeds"]] == [
+        numbers = written[row]
+        assert (numbers["bilm"] is None) == (row == "none") and numbers["test"] == result["test"]
+        assert [seed["test"]["accuracy"] for seed in numbers["seeds"]] == [
             seed["test"]["accuracy"] for seed in result["seeds"]
         ]
     assert (workdir / "gains.png").read_bytes().startswith(b"\x89PNG")

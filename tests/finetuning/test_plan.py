@@ -112,7 +112,7 @@ def test_the_figure_of_another_vocabulary_is_never_without_a_word():
     assert "before is 7.5; that does not compare" in found["meaning"]
 
 
-def test_table_and_picture(tmp_path):
+def test_table_and_plot(tmp_path):
     records = [
         {"step": step, "tokens": 100 * step, **{f"heldout/perplexity/{name}": 90.0 for name in BEFORE}}
         for step in (0, 10, 20, 30)

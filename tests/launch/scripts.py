@@ -7,7 +7,7 @@ from pathlib import Path
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 
-# blanks, quotes and dollars must reach elmo-jax as they were given
+# spaces, quotes and dollars must reach elmo-jax as they were given
 ARGUMENTS = ["pretrain", "--config", "my run/a b.py", "--workdir", "gs://bucket/it's $HOME", '--config.x=$(y) "z"']
 
 TPU = ["--name", "elmo", "--zone", "us-west4-a", "--type", "v5litepod-64", "--runtime", "v2-alpha-tpuv5-lite"]

@@ -74,7 +74,7 @@ def test_local_without_usable_gpus(tmp_path: Path, hidden: str) -> None:
 
 
 @pytest.mark.parametrize("script", ["local.sh", "slurm.sbatch"])
-def test_the_path_of_the_project_may_have_blanks(tmp_path: Path, script: str) -> None:
+def test_the_path_of_the_project_may_have_spaces(tmp_path: Path, script: str) -> None:
     project = tmp_path / "my project"
     shutil.copytree(LAUNCH, project / "launch")
     (project / ".venv/bin").mkdir(parents=True)

@@ -112,7 +112,7 @@ class Folder:
         )
 
     def start(self, arguments: list[str]) -> subprocess.Popen[str]:
-        """Starts a command in a process group of its own."""
+        """Starts a command in its own process group."""
         return subprocess.Popen(
             [sys.executable, "-m", "elmo_jax", *arguments],
             cwd=self.path,

@@ -1,4 +1,4 @@
-"""The plain biLM that the benchmark is measured beside makes the same update as the step of `pretrain`."""
+"""The plain biLM that the benchmark compares with makes the same update as the step of `pretrain`."""
 
 import jax
 import numpy as np

@@ -170,7 +170,7 @@ def restore(folder, like, placement, mesh):
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
-def test_a_checkpoint_goes_on_anywhere(adagrad, tmp_path, devices):
+def test_a_checkpoint_is_restored_anywhere(adagrad, tmp_path, devices):
     """A checkpoint that is saved on four devices is restored on others, divided or not, and the other way round."""
     alone, divided = adagrad
     state, _ = steps(divided, [text, text])

@@ -45,7 +45,7 @@ def test_german_abbreviations_and_ordinals_end_no_sentence() -> None:
     assert sentences(GERMAN, "en")[0] != sentences(GERMAN, "de")[0]
 
 
-def test_korean_is_split_at_full_stops_and_blanks() -> None:
+def test_korean_is_split_at_full_stops_and_spaces() -> None:
     found = sentences(KOREAN, "ko")
     assert len(found) == 3 and found[0] == "어제 서울에 비가 많이 왔다 ."
 
@@ -62,7 +62,7 @@ def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["raw", "documents", "lines"])
-def test_text_without_blanks_is_refused_with_advice(tmp_path: Path, format: str) -> None:
+def test_text_without_spaces_is_refused_with_advice(tmp_path: Path, format: str) -> None:
     (tmp_path / "text.txt").write_text(CHINESE * 20, encoding="utf-8")
     with pytest.raises(UserError, match="without spaces between words; split it into words .* --format lines") as error:
         prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
@@ -71,7 +71,7 @@ def test_text_without_blanks_is_refused_with_advice(tmp_path: Path, format: str)
 
 @pytest.mark.parametrize("format", ["auto", "lines"])
 def test_short_clauses_are_not_taken_for_words(tmp_path: Path, format: str) -> None:
-    """Marks between clauses separate no words; the same text with a blank after every word or two is split."""
+    """Marks between clauses separate no words; the same text with a space after every word or two is split."""
     clauses = "我坐在河边。银行借给我钱。今天天气很好，我们去散步，然后去银行取钱，再回家吃饭，看书，睡觉。\n" * 20
     (tmp_path / "text.txt").write_text(clauses, encoding="utf-8")
     with pytest.raises(UserError, match=r"text.txt, line 1: .* without spaces between words"):
@@ -82,7 +82,7 @@ def test_short_clauses_are_not_taken_for_words(tmp_path: Path, format: str) -> N
     assert corpus.report["splits"]["train"]["words"] > 300
 
 
-def test_a_document_without_blanks_among_others_is_left_out(tmp_path: Path) -> None:
+def test_a_document_without_spaces_among_others_is_left_out(tmp_path: Path) -> None:
     english = [f"It rained all day in town {number}. We stayed at home.\n\n" for number in range(40)]
     prepared = []
     for name, documents in (("mixed", [*english[:20], CHINESE, "\n", *english[20:]]), ("english", english)):
@@ -136,7 +136,7 @@ def test_a_bilm_trains_on_korean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-def test_where_the_document_without_blanks_lies_makes_no_difference(tmp_path: Path, place: str) -> None:
+def test_where_the_document_without_spaces_lies_makes_no_difference(tmp_path: Path, place: str) -> None:
     record = '{"text": "It rained all day in the town. We stayed at home and read books."}\n'
     english = record * (1_200_000 // len(record))  # more than a chunk
     chinese = json.dumps({"text": CHINESE}) + "\n"
@@ -146,14 +146,14 @@ def test_where_the_document_without_blanks_lies_makes_no_difference(tmp_path: Pa
 
 
 @pytest.mark.parametrize("other", ["", "2021", "One sentence."])
-def test_a_text_is_refused_if_most_of_it_is_without_blanks(tmp_path: Path, other: str) -> None:
+def test_a_text_is_refused_if_most_of_it_is_without_spaces(tmp_path: Path, other: str) -> None:
     records = [{"text": CHINESE}] * 50 + [{"text": other}]
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(UserError, match="line 1: most of this text is in a script without spaces"):
         prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", progress=False, workers=1)
 
 
-def test_a_file_without_blanks_in_a_folder_is_left_out(tmp_path: Path) -> None:
+def test_a_file_without_spaces_in_a_folder_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(5):

@@ -36,7 +36,7 @@ NEVER = 0
 
 
 def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[str]) -> None:
-    """Prepares the sources in a session of its own, in chunks of a tenth of the size, and waits after some of them."""
+    """Prepares the sources in a new session, in chunks of a tenth of the size, and waits after some of them."""
     os.setsid()
     done, add = 0, Progress.add
 

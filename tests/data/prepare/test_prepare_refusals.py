@@ -14,7 +14,7 @@ from tests.data.prepare.corpora import files, make, refusal
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    """Forty documents; number i has i % 3 + 1 sentences with words of its own and of all."""
+    """Forty documents; number i has i % 3 + 1 sentences, with words that only it has and words that all have."""
     folder = tmp_path / "documents"
     folder.mkdir()
     for i in range(40):

@@ -46,7 +46,7 @@ def one_line(call: object, *args: object, **kwargs: object) -> str:
 # Lines
 
 
-def test_lines_are_sentences_split_at_blanks_only() -> None:
+def test_lines_are_sentences_split_at_spaces_only() -> None:
     found = tokenise(Chunk((piece("a  b\tc\r\n\n  \nd\x85e\u2028f\nlast"),), Format.LINES))
     assert sentences(found) == ["a b c", "d\x85e\u2028f", "last"]
     assert (found.empty_lines, found.pieces.tolist()) == (2, [3])

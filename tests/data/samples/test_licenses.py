@@ -56,7 +56,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def license_words(number: int, version: int = 0) -> str:
-    """A text of sixty words of its own; its versions differ in one of them."""
+    """A text of sixty words that no other has; its versions differ in one of them."""
     words = [f"word{number}x{i}" for i in range(60)]
     words[7] += f"v{version}"
     return " ".join(words) + "."

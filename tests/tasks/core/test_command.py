@@ -46,7 +46,7 @@ def trained(tagger: Commands) -> Path:
     return tagger.folder / "whole"
 
 
-def figures(run: Path) -> Any:
+def numbers(run: Path) -> Any:
     """Returns the result of a run without what depends on the clock."""
     result = json.loads((run / "result.json").read_text())
     del result["sha256"]
@@ -73,9 +73,9 @@ def test_killed_stopped_and_gone_on(tagger: Commands, trained: Path) -> None:
     assert ended.status == 128 + signal.SIGTERM and "run the same command to resume" in ended.stdout
     ended = tagger.run(*arguments(tagger, "killed"))
     assert ended.status == 0, ended.stderr
-    assert figures(run) == figures(trained)
+    assert numbers(run) == numbers(trained)
     for seed in (0, 4):
-        step = figures(run)["seeds"][seed == 4]["step"]
+        step = numbers(run)["seeds"][seed == 4]["step"]
         one, other = (saved_arrays(folder / f"seed_{seed}", step) for folder in (run, trained))
         assert one.keys() == other.keys() and all((one[key] == other[key]).all() for key in one)
 
@@ -89,7 +89,7 @@ def test_a_run_of_other_settings_is_refused(tagger: Commands, trained: Path) -> 
 def test_evaluate_prints_the_metrics_of_the_training(tagger: Commands, trained: Path) -> None:
     ended = tagger.inside("task", "evaluate", "whole", "--data", "problem/test.conllu", "--json", "metrics.json")
     assert ended.status == 0, ended.stderr
-    expected = figures(trained)["seeds"][0]["test"]
+    expected = numbers(trained)["seeds"][0]["test"]
     assert json.loads((tagger.folder / "metrics.json").read_text()) == pytest.approx(expected)
 
 

@@ -77,7 +77,7 @@ def test_a_window_has_the_mentions_inside_it():
     assert TASK.window(DOCUMENT, 0, 3) == DOCUMENT
 
 
-def test_windows_of_training_documents_are_drawn_anew_in_every_epoch():
+def test_windows_of_training_documents_are_drawn_again_in_every_epoch():
     long = dataclasses.replace(DOCUMENT, sentences=SENTENCES * 4, speakers=SPEAKERS * 4)
     config = TaskConfig(train=TaskTrainConfig(batch_size=1, max_sentences=3, shapes=1))
     vocabulary = Vocabulary(sorted(sum(SENTENCES, [])), [], config.word_vectors)

@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there(tmp_path):
         every_line(tmp_path)
 
 
-def test_blocks_are_what_stands_between_blank_lines(tmp_path):
+def test_blocks_are_the_lines_between_blank_lines(tmp_path):
     path = write(tmp_path, "\n \na\nb\n\t\nc\n\n\n")
     assert [[line.text for line in block] for block in blocks(path)] == [["a", "b"], ["c"]]
     assert [[line.number for line in block] for block in blocks(path)] == [[3, 4], [6]]

@@ -129,7 +129,7 @@ def test_rows_do_not_depend_on_padding_or_on_each_other():
     permuted = run(model, params, jax.tree.map(lambda x: x[pick], batch)).predictions
     for key in predictions:
         assert_allclose(permuted[key], np.asarray(predictions[key])[pick], rtol=1e-6, atol=1e-6)
-    # The second row is without the padding of the others, beside a row without words that only fills up the batch.
+    # The second row is without the padding of the others, next to a row without words that only fills up the batch.
     question, context, arrays = jax.tree.map(lambda x: np.concatenate([x[1:2], np.zeros_like(x[1:2])]), batch)
     context, question = jax.tree.map(lambda x: x[:, :4], context), jax.tree.map(lambda x: x[:, :5], question)
     loss, alone = run(model, params, (question, context, arrays))

@@ -31,7 +31,7 @@ def test_words(text, words):
     assert found.words == words.split()
     for word, start, end in zip(found.words, found.starts, found.ends, strict=True):
         assert text[start:end] == word or (word == '"' and text[start:end] in ("``", "''", "“", "”"))
-    # only blanks are left out, and nothing occurs twice
+    # only spaces are left out, and nothing occurs twice
     assert "".join(text[a:b] for a, b in zip(found.starts, found.ends, strict=True)) == "".join(text.split())
 
 
@@ -40,5 +40,5 @@ def test_words_that_overlap_characters():
     assert tokens.overlapping(0, 2) == (0, 0)
     assert tokens.overlapping(1, 4) == (0, 1)
     assert tokens.overlapping(4, 9) == (1, 4)
-    assert tokens.overlapping(2, 3) is None  # the blank
+    assert tokens.overlapping(2, 3) is None  # the space
     assert tokens.overlapping(3, 3) is None
