@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_tfds() -> Iterator[None]:
-    """Keeps TFDS's warnings off the user's terminal; they concern TFDS's own folders."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Keeps the warnings of TFDS off the user's terminal; they concern TFDS's own folders, and retries of downloads."""
+    loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

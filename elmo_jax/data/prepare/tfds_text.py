@@ -4,11 +4,14 @@ The dataset's own builder is used. TFDS prepares and reads ArrayRecord files wit
 TensorFlow itself (that of lm1b does to prepare the dataset, but not to read it).
 """
 
+import contextlib
 import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
+from urllib.parse import urlsplit
 
 from elmo_jax.data.prepare.text import Format, Piece
 from elmo_jax.data.tfds import quiet_tfds
@@ -144,14 +147,16 @@ def prepared_builder(name: str, dataset: str, split: str) -> Any:
     Raises:
       UserError: the dataset does not exist or cannot be prepared.
     """
+    import requests
     import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import downloader
 
     try:
         builder = tfds.builder(dataset)
         if not builder.is_prepared():
             builder = tfds.builder(dataset, file_format="array_record")
-            if builder.info.splits:  # those that TFDS has published
-                _check_split(name, builder, split)
+            _check_before_download(name, builder, split)
+            downloader.MAX_RETRIES = 4  # a few seconds; TFDS would try for minutes where there is no network
             builder.download_and_prepare()
     except UserError:
         raise
@@ -163,11 +168,36 @@ def prepared_builder(name: str, dataset: str, split: str) -> Any:
             f"{name}: the dataset's own builder needs {package} to prepare it (not to read it later); "
             f"run: pip install {package}"
         ) from None
+    except requests.ConnectionError as error:
+        host = urlsplit(str(error.request.url)).hostname if error.request else "the server"
+        raise UserError(
+            f"{name}: {host} cannot be reached; prepare the dataset where there is a network, and set TFDS_DATA_DIR to"
+            " the folder in which it is then"
+        ) from None
     except Exception as error:
         # TFDS and its downloads may raise any exception, and all of them concern this dataset.
         lines = str(error).splitlines() or [type(error).__name__]
         raise UserError(f"{name}: TFDS cannot prepare the dataset: {lines[0]}") from error
     return builder
+
+
+def _check_before_download(name: str, builder: Any, split: str) -> None:
+    """Raises `UserError` if the builder makes no such split, and `ImportError` if it needs a package that is missing.
+
+    The builder is asked for its splits with paths of files that are not there. One that looks into its files first is
+    checked by TFDS, after the download.
+    """
+    with contextlib.redirect_stdout(None):  # on which TFDS describes how to install TensorFlow
+        try:
+            known = builder._split_generators(MagicMock())
+        except ImportError:
+            raise
+        except Exception:
+            return
+    names = list(known) if isinstance(known, dict) else [str(generator.name) for generator in known]
+    asked = {part.strip() for part in re.sub(r"\[.*?\]", "", split).split("+")}
+    if names and not asked <= {"all", *names}:
+        raise UserError(f"{name}: no split {split!r}; the dataset has {', '.join(names)}")
 
 
 def _text_feature(name: str, features: Any) -> str:

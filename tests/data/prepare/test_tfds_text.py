@@ -115,13 +115,22 @@ def test_tfds(tfds_folder: Path) -> None:
         assert expected in line, name
 
 
-def test_a_split_is_compared_before_the_download(tfds_folder: Path) -> None:
-    unprepared = (
-        "import tensorflow_datasets as tfds; tfds.core.DatasetBuilder.is_prepared = lambda self: False;"
-        "tfds.core.DatasetBuilder.download_and_prepare = lambda self: print('downloads')\n"
-    )
-    done = run(tfds_folder, "-c", unprepared + OPEN, "tfds:tiny_text/one:foo")
-    assert done.stdout == "tfds:tiny_text/one:foo: no split 'foo'; the dataset has train, test\n"
+def test_what_would_fail_after_the_download_is_refused_before_it(tmp_path: Path) -> None:
+    offline = """
+import socket, time
+def fail(*_): raise socket.gaierror(-2, "Name or service not known")
+socket.getaddrinfo, time.sleep = fail, lambda _: None
+"""
+    names = ["tfds:imdb_reviews:trian", "tfds:imdb_reviews:train[:10%]+tset", "tfds:lm1b:foo", "tfds:imdb_reviews:all"]
+    done = run(tmp_path, "-c", offline + OPEN, *names)
+    assert [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("tfds:")] == [
+        "no split 'trian'; the dataset has train, test, unsupervised",
+        "no split 'train[:10%]+tset'; the dataset has train, test, unsupervised",
+        "the dataset's own builder needs tensorflow to prepare it (not to read it later); run: pip install tensorflow",
+        "ai.stanford.edu cannot be reached; prepare the dataset where there is a network, and set TFDS_DATA_DIR to the"
+        " folder in which it is then",
+    ]
+    assert "Retrying" not in done.stderr and "TensorFlow is not" not in done.stdout
 
 
 def test_examples_are_not_read_twice(tfds_folder: Path) -> None:
