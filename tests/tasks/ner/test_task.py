@@ -47,3 +47,11 @@ def test_a_tfds_dataset_in_another_notation_is_named():
     with pytest.raises(UserError, match=r"^tfds:conll2003:train, example 1, word 1: 'I-PER' opens a span.*scheme"):
         TASK.from_tfds("tfds:conll2003:train", features, records, config)
     assert TASK.from_tfds("tfds:conll2003:train", features, records, NERConfig())[1].tags == ["O", "B-PER"]
+
+
+def test_entities_as_json_have_their_words_and_their_end_excluded():
+    assert TASK.as_json(EXAMPLES[0], EXAMPLES[0].tags)["entities"] == [
+        {"type": "PER", "text": "w0 w1", "start": 0, "end": 2},
+        {"type": "LOC", "text": "w3", "start": 3, "end": 4},
+        {"type": "LOC", "text": "w4 w5", "start": 4, "end": 6},
+    ]
