@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules, every process of the tests would compile those of JAX again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install docs pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint clean
+.PHONY: install docs pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint release clean
 
 install: $(VENV)/installed
 
@@ -93,6 +93,17 @@ chaos: $(VENV)/installed-test
 # every option of every command with values that are wrong, and every file damaged: one line each, or the same numbers
 fuzz: $(VENV)/installed-test
 	@$(BIN)/python -m tests.manual.fuzz
+
+# the source distribution and the wheel, in build/dist; the README's first example runs where only the wheel is installed
+release: $(VENV)/installed-test
+	@rm -rf build/dist build/release
+	@$(BIN)/python -m build --outdir build/dist
+	@$(BIN)/python -m venv build/release
+	@build/release/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl
+	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' README.md > build/release/example.py
+	@awk '/^```text/ {on = 1; next} /^```/ {if (on) exit} on' README.md > build/release/expected.txt
+	@cd build/release && env -u PYTHONPATH bin/python example.py > printed.txt && diff expected.txt printed.txt
+	@ls build/dist
 
 clean:
 	rm -rf $(VENV) .cache build *.egg-info

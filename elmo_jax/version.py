@@ -1,3 +1,3 @@
 """The version number of the package."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0"

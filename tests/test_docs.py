@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import elmo_jax
+
 ROOT = Path(__file__).parents[1]
 MARKDOWN = [ROOT / "README.md", ROOT / "WORKSPACE.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(path.read_text() for path in MARKDOWN)
@@ -83,6 +85,20 @@ def test_files_extras_and_targets_of_make_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`make ([a-z-]+)`", TEXT))
     assert {"pretrain", "docs"} <= named <= targets
+
+
+@pytest.mark.quick
+def test_the_public_names_are_those_of_the_api_reference() -> None:
+    listed = re.findall(r"^::: elmo_jax\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == [name for name in dir(elmo_jax) if not name.startswith("_")]
+    assert all(getattr(elmo_jax, name).__doc__ for name in listed)
+
+
+@pytest.mark.quick
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f"\nversion: {elmo_jax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {elmo_jax.__version__}\n" in changelog and len(changelog.encode()) <= 4096
 
 
 @pytest.mark.quick

@@ -1,6 +1,7 @@
 """The package as others get it: built from the tracked files, installed where nothing of this checkout is."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -53,6 +54,10 @@ def test_the_wheel_runs_where_the_checkout_is_not(built: tuple[Path, Path], tmp_
     assert "prepare" in shown.stdout and "pretrain" in shown.stdout
     version = subprocess.run([environment / "bin/elmo-jax", "--version"], **run).stdout.split()
     assert version[0] == "elmo-jax" and built[1].name.startswith(f"elmo_jax-{version[1]}-")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    example = next(number for number, block in enumerate(blocks) if "import elmo_jax" in block)
+    printed = subprocess.run([environment / "bin/python", "-c", blocks[example]], **run).stdout
+    assert printed == blocks[example + 1]
 
 
 def test_what_is_in_the_distributions(built: tuple[Path, Path]) -> None:
