@@ -16,8 +16,7 @@ quiet_without_tpu()  # must run before JAX looks for devices
 if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
-    from elmo_jax.embedding.characters import character_ids
-    from elmo_jax.embedding.embed import CarryState
+    from elmo_jax.embedding.embed import CarryState, character_ids
     from elmo_jax.embedding.flax import CachedWords, FrozenBiLM, add_bilm, with_bilm
     from elmo_jax.embedding.shards import VectorShards
     from elmo_jax.errors import UserError
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "checkpoints.export": ("PretrainedBiLM", "export_bilm"),
     "embedding.bilm": ("EmbeddingBiLM", "load_bilm"),
-    "embedding.characters": ("character_ids",),
-    "embedding.embed": ("CarryState",),
+    "embedding.embed": ("CarryState", "character_ids"),
     "embedding.shards": ("VectorShards",),
     "embedding.flax": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
     "errors": ("UserError",),

@@ -101,6 +101,11 @@ def _exists(name: str) -> bool:
     return local(name).exists() or local(re.sub(r"(.)\[[^\[\]]*\]$", r"\1", name)).exists()
 
 
+def short_name(source: str) -> str:
+    """Returns the last part of a source's path, without what belongs to the machine; other sources as they are."""
+    return source if source.lower().startswith("tfds:") else Path(source).name
+
+
 def in_bucket(path: str | os.PathLike[str]) -> bool:
     """Returns whether a path is in an object store, whose objects appear whole and cannot be renamed or appended to."""
     return "://" in os.fspath(path)
@@ -196,6 +201,15 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
         partial.replace(path)
+
+
+@contextlib.contextmanager
+def writing(path: epath.Path | Path) -> Iterator[None]:
+    """A context that turns an error of the file system, such as a full disk, into a `UserError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
 
 
 @contextlib.contextmanager

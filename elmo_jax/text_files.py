@@ -1,14 +1,19 @@
-"""Opens text files, which may be compressed and may begin with a byte-order mark, with errors that name the file."""
+"""Reads text files, which may be compressed and may begin with a byte-order mark, with errors that name file and line.
+
+Lines end with "\\n" or "\\r\\n"; other separators, such as U+2028, are characters of a word. A "\\r" alone is refused.
+"""
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import zipfile
 import zlib
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import zstandard
 
@@ -127,3 +132,44 @@ class reading:
             raise UserError(f"{self.path}: the {kind_of_file} file is damaged or cut short ({error})") from None
         if isinstance(error, OSError):
             raise UserError(f"{self.path}: cannot be read ({error.strerror or error})") from None
+
+
+class Line(NamedTuple):
+    """A line of a file without its end, and its number, which is 1 for the first line."""
+
+    number: int
+    text: str
+
+
+def error_at(path: Path, number: int, message: str) -> UserError:
+    """Returns the error about one line of a file; the caller raises it."""
+    return UserError(f"{path}, line {number}: {message}")
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yields every line of a text file, blank ones too.
+
+    Raises:
+      UserError: the file cannot be read, is damaged, has bytes that are not UTF-8, or has a carriage return inside a
+        line.
+    """
+    with reading(path), open_text(path) as file:
+        for number, data in enumerate(file, 1):
+            try:
+                text = data.decode()
+            except UnicodeDecodeError as error:
+                byte = data[error.start]
+                message = f"byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8"
+                raise error_at(path, number, message) from None
+            text = text.removesuffix("\n").removesuffix("\r")
+            if "\r" in text:
+                raise error_at(path, number, "has a carriage return inside; convert the ends of lines to line feeds")
+            yield Line(number, text)
+
+
+def scan_lines(path: Path) -> tuple[int, str]:
+    """Returns the number of lines of a text file, and the SHA-256 of the lines. Raises `UserError` as `read_lines`."""
+    digest, count = hashlib.sha256(), 0
+    for count, text in read_lines(path):  # noqa: B007
+        digest.update(f"{text}\n".encode())
+    return count, digest.hexdigest()

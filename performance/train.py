@@ -18,9 +18,9 @@ from jax.sharding import Mesh
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.windows import DistinctWords
+from elmo_jax.data.windows import DistinctWords, Share
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.model.precision import Precision
@@ -40,14 +40,9 @@ PLAIN_SIZE, PLAIN_REPEATS = "tiny", 3
 
 def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
     """Returns the training batches of a size, from the beginning of the text."""
-    return TrainingBatches.from_config(
-        size.config(rows, "float32", str(corpus.path)),
-        corpus,
-        DistinctWords(spellings, PADDING),
-        rows=range(rows),
-        devices=devices,
-        vocabulary_size=size.vocabulary_size,
-    )
+    settings = BatchSettings.of(size.config(rows, "float32", str(corpus.path)), size.vocabulary_size)
+    distinct = DistinctWords(spellings, PADDING)
+    return TrainingBatches(corpus.blocks("train"), distinct, settings, Share(range(rows), devices))
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:

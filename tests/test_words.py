@@ -8,8 +8,8 @@ import pytest
 from elmo_jax import UserError, VectorShards, load_bilm
 from elmo_jax.analysis.neighbours import read_text
 from elmo_jax.data.lexicon import read_vocabulary
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.embedding.file import embed_file
 from elmo_jax.embedding.output import Format, Settings
 from elmo_jax.embedding.words_file import embed_words
@@ -46,11 +46,7 @@ def test_prepare_and_neighbours(tmp_path, text):
     corpus = prepare(
         [str(text)],
         tmp_path / "corpus",
-        TextOptions("lines"),
-        min_count=1,
-        heldout_fraction=0,
-        workers=1,
-        progress=False,
+        PrepareOptions(TextOptions("lines"), min_count=1, heldout_fraction=0, workers=1, progress=False),
     )
     assert sorted(corpus.words()[3:]) == sorted(WORDS) == sorted(corpus.vocabulary()[3:])
     assert read_vocabulary(tmp_path / "corpus" / "vocabulary.txt") == corpus.vocabulary()
@@ -84,6 +80,8 @@ def test_a_carriage_return_inside_a_line_is_refused_where_lines_have_words(bilm,
         embed_file(bilm, path, tmp_path / "vectors.hdf5")
     arguments = ([str(path)], tmp_path / "corpus")
     with pytest.raises(UserError, match=r"line 2: byte 0x0d is a carriage return inside a line; end lines with"):
-        prepare(*arguments, TextOptions("lines"), workers=1, progress=False)
-    corpus = prepare(*arguments, TextOptions("lines", errors="replace"), min_count=1, workers=1, progress=False)
+        prepare(*arguments, PrepareOptions(TextOptions("lines"), workers=1, progress=False))
+    corpus = prepare(
+        *arguments, PrepareOptions(TextOptions("lines", errors="replace"), min_count=1, workers=1, progress=False)
+    )
     assert "two\ufffdthree" in corpus.words() and corpus.report["text"]["replaced_lines"] == 1

@@ -17,8 +17,9 @@ import numpy as np
 from jax import lax
 
 from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_layer
+from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
-from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
+from elmo_jax.data.prepare.sources import open_sources, say_formats
 from elmo_jax.data.prepare.text import Errors, tokenise, without_blanks
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError

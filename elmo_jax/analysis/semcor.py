@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from elmo_jax.analysis.wordnet import SenseIndex, lemma_and_part
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.formats.lines import Line, error_at, read_lines
+from elmo_jax.text_files import Line, error_at, read_lines
 
 _LINE = re.compile(r"<(wf|punc)((?: [a-z]+=[^\s<>]*)*)>([^<>]*)</\1>")
 _STRUCTURE = re.compile(r"</?(?:contextfile|context|p|s)(?: [^<>]*)?>")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.formats.lines import error_at, read_lines
+from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import is_blank
 
 PartOfSpeech = Literal["NOUN", "VERB", "ADJ", "ADV"]

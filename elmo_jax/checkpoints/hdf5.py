@@ -27,7 +27,7 @@ from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes,
 from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, local
+from elmo_jax.files import atomic_file, local, writing
 
 # Pairs (published name, key path of the tree); `{}` is a number from 0.
 _CELL = "RNN/MultiRNNCell/Cell{}/LSTMCell"
@@ -192,11 +192,8 @@ def write_hdf5(
     """
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
     check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")
-    try:
-        with atomic_file(Path(weights)) as temporary:
-            with new_hdf5(temporary) as writer:
-                for name, array in published_from_tree(unflatten(flat)).items():
-                    writer.add(name, array.astype(np.float32, copy=False))
-            write_options(options, model)  # before the weights get their name, so that these are never without options
-    except OSError as error:
-        raise UserError(f"{weights}: cannot be written ({error.strerror or error})") from None
+    with writing(Path(weights)), atomic_file(Path(weights)) as temporary:
+        with new_hdf5(temporary) as writer:
+            for name, array in published_from_tree(unflatten(flat)).items():
+                writer.add(name, array.astype(np.float32, copy=False))
+        write_options(options, model)  # before the weights get their name, so that these are never without options

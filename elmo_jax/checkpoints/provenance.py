@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from etils import epath
-
 from elmo_jax.config import Config
+from elmo_jax.files import short_name
 from elmo_jax.settings import to_dict
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def provenance(
         "tokens_seen": step * config.train.tokens_per_step,
         "heldout_perplexity": heldout,
         "corpus_fingerprint": corpus.fingerprint,
-        "corpus_sources": [_name(source["source"]) for source in corpus.report["sources"]],
+        "corpus_sources": [short_name(source["source"]) for source in corpus.report["sources"]],
         "evaluation_batch_size": config.evaluation.batch_size,
         "settings": settings,
     }
@@ -50,8 +49,3 @@ def provenance(
 def predecessor(fingerprint: str, info: dict[str, Any]) -> dict[str, Any]:
     """Returns what a fine-tuned model records about its source model: its fingerprint and its provenance."""
     return {"fingerprint": fingerprint, **info}
-
-
-def _name(source: str) -> str:
-    """Returns the last part of a source's path, since exports must not contain paths of a machine."""
-    return source if source.lower().startswith("tfds:") else epath.Path(source).name

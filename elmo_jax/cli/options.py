@@ -12,7 +12,7 @@ from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
     from elmo_jax.checkpoints.open import BiLMSource
-    from elmo_jax.data.prepare.sources import TextOptions
+    from elmo_jax.data.prepare.options import TextOptions
 
 Commands = argparse._SubParsersAction
 
@@ -51,7 +51,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 
 def text_options(options: argparse.Namespace) -> TextOptions:
     """Returns the values of the options that `add_text_options` added."""
-    from elmo_jax.data.prepare.sources import TextOptions
+    from elmo_jax.data.prepare.options import TextOptions
 
     return TextOptions(options.format, options.field, options.errors, options.language)
 

@@ -51,12 +51,11 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _prepare(options: argparse.Namespace) -> int:
     from elmo_jax.data.prepare.corpus_table import describe
+    from elmo_jax.data.prepare.options import PrepareOptions
     from elmo_jax.data.prepare.pipeline import prepare
 
     with words_file(options.vocab) as words, words_file(options.extend_vocab) as first_words:
-        corpus = prepare(
-            options.sources,
-            options.out,
+        chosen = PrepareOptions(
             text_options(options),
             vocabulary_size=options.vocab_size,
             min_count=options.min_count,
@@ -66,5 +65,6 @@ def _prepare(options: argparse.Namespace) -> int:
             heldout_sources=options.heldout,
             workers=options.workers,
         )
+        corpus = prepare(options.sources, options.out, chosen)
     print(describe(corpus))
     return 0

@@ -19,9 +19,8 @@ import grain
 import numpy as np
 
 from elmo_jax.config import Config
-from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import UNKNOWN_ID
-from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Window, both_directions
+from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Share, Window, both_directions
 
 Item = TypeVar("Item")
 
@@ -76,6 +75,12 @@ class BatchSettings:
     data_seed: int
     draw_seed: int
 
+    @classmethod
+    def of(cls, config: Config, vocabulary_size: int) -> BatchSettings:
+        """Makes the settings from those of an experiment."""
+        train = config.train
+        return cls(train.batch_size, train.unroll_steps, train.negatives, vocabulary_size, config.data.seed, train.seed)
+
 
 class TrainingBatches(Iterator[TrainingBatch]):
     """An endless iterator over the batches of this process from a position on.
@@ -89,10 +94,9 @@ class TrainingBatches(Iterator[TrainingBatch]):
         blocks: BlockSource,
         distinct: DistinctWords,
         settings: BatchSettings,
-        rows: range,
-        devices: int,
-        position: np.ndarray,
-        step: int,
+        share: Share,
+        position: np.ndarray | None = None,
+        step: int = 0,
     ):
         """Opens the text at a position.
 
@@ -100,47 +104,21 @@ class TrainingBatches(Iterator[TrainingBatch]):
           blocks: the text.
           distinct: finds the distinct words of a window.
           settings: the settings of the batches.
-          rows: the B rows of the global batch that this process reads.
-          devices: the number of devices of this process.
-          position: [B, 2] the position of these rows: the block of each row, and the offset in it.
+          share: the B rows of the global batch that this process reads, and its devices.
+          position: [B, 2] the position of these rows: the block of each row, and the offset in it; the beginning unless
+            given.
           step: the number of updates made, which the negatives depend on.
         """
         dataset: Any = grain.MapDataset.source(blocks)
         self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
-        self._distinct, self._settings, self._rows, self._devices = distinct, settings, rows, devices
-        self._step = step
-        self._position = position.astype(np.int32).copy()
+        self._distinct, self._settings, self._step = distinct, settings, step
+        self._rows, self._devices = share
+        start = np.zeros((len(self._rows), 2)) if position is None else position
+        self._position = start.astype(np.int32)  # a copy
         self.blocks_read = 0
-        self._text = [self._block(row, slot) for row, (slot, _) in zip(rows, self._position.tolist(), strict=True)]
-
-    @classmethod
-    def from_config(
-        cls,
-        config: Config,
-        corpus: Corpus,
-        distinct: DistinctWords,
-        *,
-        rows: range,
-        devices: int,
-        position: np.ndarray | None = None,
-        step: int = 0,
-        vocabulary_size: int | None = None,
-    ) -> TrainingBatches:
-        """Makes the batches of an experiment and its corpus, from the beginning unless `position` and `step` are given.
-
-        `vocabulary_size` is that of the corpus unless given; the other arguments are those of the constructor.
-        """
-        train = config.train
-        settings = BatchSettings(
-            total_rows=train.batch_size,
-            unroll_steps=train.unroll_steps,
-            negatives=train.negatives,
-            vocabulary_size=vocabulary_size or corpus.vocabulary_size,
-            data_seed=config.data.seed,
-            draw_seed=train.seed,
-        )
-        position = np.zeros((len(rows), 2), np.int32) if position is None else position
-        return cls(corpus.blocks("train"), distinct, settings, rows, devices, position, step)
+        self._text = [
+            self._block(row, slot) for row, (slot, _) in zip(self._rows, self._position.tolist(), strict=True)
+        ]
 
     def _block(self, row: int, slot: int) -> np.ndarray:
         """Returns a block of a row as [5, n]: both directions, and 1 at the first place."""

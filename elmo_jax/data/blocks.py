@@ -5,7 +5,9 @@ Records hold about `BLOCK_TOKENS` tokens, since reading one record per sentence 
 open the folder (`tfds.builder_from_directory(FOLDER).as_data_source()`) without TensorFlow.
 """
 
+import contextlib
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -13,7 +15,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
-from elmo_jax.data.tfds import quiet_tfds
 from elmo_jax.errors import UserError
 
 BLOCK_TOKENS = 1600
@@ -21,6 +22,20 @@ BLOCKS_A_SHARD = 16384  # per shard, about 26 M tokens or 50 MB; fixed, so that 
 SPLITS = ("train", "heldout")
 
 _FEATURE = "tokens"
+
+
+@contextlib.contextmanager
+def quiet_tfds() -> Iterator[None]:
+    """Keeps the warnings of TFDS off the user's terminal; they concern TFDS's own folders, and retries of downloads."""
+    loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ error.
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,6 +58,17 @@ class Corpus:
             if report["checksums"][name] != digest:
                 raise UserError(f"{path / name}: not what was written (checksum); {_REMEDY}")
         return cls(path, report)
+
+    @classmethod
+    def find(cls, sources: Sequence[str]) -> Self | None:
+        """Opens the only source if it is a prepared corpus; returns None if it is not, or if there are others.
+
+        Raises:
+          UserError: the corpus is damaged.
+        """
+        if len(sources) != 1 or not sources[0].strip() or not (local(sources[0]) / REPORT).exists():
+            return None
+        return cls.open(sources[0])
 
     @property
     def vocabulary_size(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
-from elmo_jax.text_files import open_text, reading
+from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
@@ -105,16 +105,10 @@ def read_vocabulary(path: Path) -> list[str]:
     Raises:
       UserError: the file cannot be read, a mark is missing or misplaced, a word is repeated, or a line is not one word.
     """
-    with reading(path), open_text(path) as file:
-        lines = file.read().removesuffix(b"\n").split(b"\n")
     places: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            word = line.removesuffix(b"\r").decode()
-        except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number}: not UTF-8; expected one word per line") from None
+    for number, word in read_lines(path):
         if split_words(word) != [word]:
-            raise UserError(f"{path}, line {number}: {word!r} is not one word; expected one word per line")
+            raise error_at(path, number, f"{word!r} is not one word; expected one word per line")
         if word in places:
             raise UserError(
                 f"{path}: the word {word!r} is on line {places[word]} and on line {number}; remove one of them"

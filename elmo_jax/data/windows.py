@@ -45,6 +45,22 @@ class Window(NamedTuple):
     targets: Array  # [2, T, B] vocabulary ids
 
 
+class Share(NamedTuple):
+    """The part of the global batch that this process reads."""
+
+    rows: range  # B rows of the global batch
+    devices: int  # of this process
+
+
+class EvaluationLayout(NamedTuple):
+    """The arrangement in which a text is evaluated."""
+
+    rows: int  # the number of parts that the text is cut into
+    padded_rows: int  # the rows of the global batch; those past `rows` are empty
+    unroll_steps: int  # T, the tokens per row and window
+    vocabulary_size: int  # the words of the softmax; targets beyond it are `<UNK>`
+
+
 class EvaluationWindow(NamedTuple):
     """A window of the text that is evaluated."""
 
@@ -120,44 +136,33 @@ class DistinctWords:
 
 
 def evaluation_windows(
-    blocks: Sequence[np.ndarray] | BlockSource,
-    distinct: DistinctWords,
-    *,
-    vocabulary_size: int,
-    rows: int,
-    padded_rows: int,
-    my_rows: slice,
-    unroll_steps: int,
-    devices: int,
+    blocks: Sequence[np.ndarray] | BlockSource, distinct: DistinctWords, layout: EvaluationLayout, share: Share
 ) -> Iterator[EvaluationWindow]:
     """Yields every token of some blocks once, the text being cut between sentences into rows of about equal length.
 
     Args:
       blocks: the text.
       distinct: finds the distinct words of a window.
-      vocabulary_size: the words of the softmax; targets beyond it are `<UNK>`.
-      rows: the number of parts that the text is cut into.
-      padded_rows: the rows of the global batch; those past `rows` are empty.
-      my_rows: the padded rows of this process, B of them.
-      unroll_steps: T, the tokens per row and window.
-      devices: the number of devices of this process.
+      layout: the arrangement of the text in rows and windows.
+      share: the rows of this process.
     """
+    steps = layout.unroll_steps
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))
-    bounds = starts[np.searchsorted(starts, np.linspace(0, len(text), rows + 1)[:-1].astype(np.int64))]
+    bounds = starts[np.searchsorted(starts, np.linspace(0, len(text), layout.rows + 1)[:-1].astype(np.int64))]
     bounds = np.append(bounds, len(text))
     longest = int(np.diff(bounds).max())
-    length = -(-longest // unroll_steps) * unroll_steps
-    laid = np.zeros((6, length, padded_rows), np.int32)  # both directions, mask, sentence
+    length = -(-longest // steps) * steps
+    laid = np.zeros((6, length, layout.padded_rows), np.int32)  # both directions, mask, sentence
     numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
     for row, (first, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
         if end > first:
             laid[:4, : end - first, row] = both_directions(text[first:end])
             laid[4, : end - first, row] = 1
             laid[5, : end - first, row] = numbers[first:end]
-    laid = laid[:, :, my_rows]
-    for first in range(0, length, unroll_steps):
-        part = laid[:, first : first + unroll_steps]
-        targets = np.where(part[1:4:2] < vocabulary_size, part[1:4:2], UNKNOWN_ID).astype(np.int32)
-        window = distinct.window(part[0:4:2], targets, devices)
+    laid = laid[:, :, share.rows.start : share.rows.stop]
+    for first in range(0, length, steps):
+        part = laid[:, first : first + steps]
+        targets = np.where(part[1:4:2] < layout.vocabulary_size, part[1:4:2], UNKNOWN_ID).astype(np.int32)
+        window = distinct.window(part[0:4:2], targets, share.devices)
         yield EvaluationWindow(window, mask=part[4] > 0, sentence=part[5])

@@ -9,14 +9,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.embedding import embed as embedding
-from elmo_jax.embedding.characters import character_ids
-from elmo_jax.embedding.embed import CarryState
+from elmo_jax.embedding.embed import CarryState, OnDevices, character_ids
 from elmo_jax.embedding.word_cache import WordVectors
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
@@ -82,14 +81,10 @@ class EmbeddingBiLM(PretrainedBiLM):
         return jax.device_put(params, self.devices[0] if self.devices else None)
 
     @functools.cached_property
-    def _mesh(self) -> Mesh:
-        return make_mesh(self.devices or list(jax.tree.leaves(self._device_params)[0].devices()))
-
-    @functools.cached_property
-    def _mesh_params(self) -> Tree:
-        """The parameters of the LSTMs on all devices."""
+    def _on_devices(self) -> OnDevices:
+        mesh = make_mesh(self.devices or list(jax.tree.leaves(self._device_params)[0].devices()))
         lstms = {name: tree for name, tree in self._device_params.items() if name != "token_encoder"}
-        return jax.device_put(lstms, NamedSharding(self._mesh, REPLICATED))
+        return OnDevices(self.model, jax.device_put(lstms, NamedSharding(mesh, REPLICATED)), self.words, mesh)
 
     @usual_numerics()
     def embed(
@@ -131,7 +126,7 @@ class EmbeddingBiLM(PretrainedBiLM):
           UserError: a sentence is a string, a word is not a string or cannot be encoded, the carry is of another model,
             or a carry was passed that would not be used.
         """
-        return embedding.embed(self.model, self._mesh_params, self.words, sentences, carry, state, self._mesh)
+        return embedding.embed(self._on_devices, sentences, carry, state)
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.

@@ -1,7 +1,7 @@
 """Computes the vectors of sentences (`EmbeddingBiLM.embed`) for batches of any shape with a few compiled programs.
 
-Shapes: B sentences, T words of the longest sentence, L LSTM layers, P projection, C cells, R rows of the carry, S steps
-of a window; a leading 2 is the direction, forward then backward.
+Shapes: B sentences, T words of the longest sentence, W characters per word, L LSTM layers, P projection, C cells,
+R rows of the carry, S steps of a window; a leading 2 is the direction, forward then backward.
 
 Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 32, 8 or 2
 steps, and the LSTM state is carried from one window to the next, which is exact. Rows are sorted by descending length:
@@ -20,19 +20,18 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, MAX_CHARACTERS, spell
 from elmo_jax.distributed.mesh import AXIS
-from elmo_jax.embedding.word_cache import WordVectors
+from elmo_jax.embedding.word_cache import WordVectors, key
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.frozen import run_layers
 from elmo_jax.model.lstm import State
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
@@ -52,7 +51,8 @@ class CarryState(enum.Enum):
 @partial(jax.jit, static_argnames="model")
 def _window(model: BiLM, params: Tree, vectors: jax.Array, carry: Tree, mask: jax.Array) -> tuple[jax.Array, Tree]:
     """Runs one window, [2, S, B, P] -> the layers [L, 2, S, B, P] and the carry."""
-    layers, carry = run_layers(model, params, vectors, carry, mask)
+    found: Any = model.apply({"params": params}, vectors, carry, mask=mask, method="run_layers")
+    layers, carry = found
     return jnp.stack(layers), carry
 
 
@@ -68,16 +68,20 @@ def empty_carry(model: BiLM, rows: int) -> Tree:
     }
 
 
+class OnDevices(NamedTuple):
+    """A biLM on the devices that run it."""
+
+    model: BiLM
+    params: Tree  # of the LSTMs, on all devices of the mesh
+    words: WordVectors
+    mesh: Mesh
+
+
 def embed(
-    model: BiLM,
-    params: Tree,
-    words: WordVectors,
-    sentences: Sequence[Sequence[str]],
-    carry: Tree | None,
-    state: str | CarryState,
-    mesh: Mesh,
+    bilm: OnDevices, sentences: Sequence[Sequence[str]], carry: Tree | None, state: str | CarryState
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
-    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes; `params` are on all devices of `mesh`."""
+    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes."""
+    model, mesh = bilm.model, bilm.mesh
     state = choice(CarryState, state, "state")
     check_sentences(sentences)
     if state is CarryState.CARRY:
@@ -93,7 +97,7 @@ def embed(
     layers = np.zeros((len(sentences), model.config.lstm.layers + 1, longest, size), np.float32)  # [B, L+1, T, 2P]
     for start in range(0, len(sentences), ROWS * mesh.size):
         rows = slice(start, start + ROWS * mesh.size)
-        part = _Group(model, params, words, sentences[rows], mesh)
+        part = _Group(bilm, sentences[rows])
         if state is CarryState.WARM_UP:
             carry = part.run(carry, start, None)
         carry = part.run(carry, start, layers[rows])
@@ -104,14 +108,12 @@ def embed(
 class _Group:
     """A group of up to 128 sentences per device that are run side by side."""
 
-    def __init__(
-        self, model: BiLM, params: Tree, words: WordVectors, sentences: Sequence[Sequence[str]], mesh: Mesh
-    ) -> None:
-        self._model, self._params, self._devices = model, params, mesh.size
-        self._by_rows = NamedSharding(mesh, PartitionSpec(None, AXIS))  # of arrays [2, B, …]
-        self._by_steps_and_rows = NamedSharding(mesh, PartitionSpec(None, None, AXIS))  # of arrays [2, S, B, …]
+    def __init__(self, bilm: OnDevices, sentences: Sequence[Sequence[str]]) -> None:
+        self._model, self._params, self._devices = bilm.model, bilm.params, bilm.mesh.size
+        self._by_rows = NamedSharding(bilm.mesh, PartitionSpec(None, AXIS))  # of arrays [2, B, …]
+        self._by_steps_and_rows = NamedSharding(bilm.mesh, PartitionSpec(None, None, AXIS))  # of arrays [2, S, B, …]
         marked = [[BEGIN_SENTENCE_WORD, *sentence, END_SENTENCE_WORD] for sentence in sentences]
-        flat = words([word for sentence in marked for word in sentence])
+        flat = bilm.words([word for sentence in marked for word in sentence])
         lengths = np.asarray([len(sentence) for sentence in marked])
         of_sentence = np.split(flat, np.cumsum(lengths)[:-1])  # each [length, P]
         self._order = np.argsort(-lengths, kind="stable")  # the sentence of each row
@@ -228,6 +230,28 @@ def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
         for word in sentence:
             if not isinstance(word, str):
                 raise UserError(f"sentences[{number}] holds {word!r}, which is no word (str)")
+
+
+def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
+    """Returns character ids + 1, the input of `ELMo`, with as many characters W per word as the biLM reads.
+
+    Args:
+      sentences: B lists of words.
+      max_characters: W, that of the biLM; `ELMo` refuses any other. `EmbeddingBiLM.character_ids` gives it.
+
+    Returns:
+      int32 [B, T, W], zeros beyond the end of a sentence.
+
+    Raises:
+      UserError: a sentence is a string, or a word is not a string or cannot be encoded.
+    """
+    check_sentences(sentences)
+    ids = np.zeros((len(sentences), max(map(len, sentences), default=0), max_characters), np.int32)
+    for row, sentence in enumerate(sentences):
+        for word in sentence:
+            key(word, max_characters)  # raises if the word cannot be encoded
+        ids[row, : len(sentence)] = spell(sentence, max_characters) + 1
+    return ids
 
 
 def _is_list(value: Any) -> bool:

@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import json
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Iterator
@@ -34,24 +33,25 @@ from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
-from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_each, of_first
+from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, empty_carry
-from elmo_jax.embedding.lines import scan, text_lines
-from elmo_jax.embedding.output import Format, NotFinite, Settings, check_finite
+from elmo_jax.embedding.output import Format, Settings
 from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, write_text
+from elmo_jax.files import atomic_file, write_text, writing
 from elmo_jax.runs.lock import LEASE, LOCK, locked
+from elmo_jax.text_files import read_lines, scan_lines
 from elmo_jax.words import split_words
 
 LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
 _JOB_FILE = "job.json"  # the same description, in a folder
-# A file whose name ends in a random number, by which all processes know that they share the folder. A shared file
-# system may still show the old content of a file that was replaced, but a name that is new has none.
-_LAUNCH = ".launch-"
+
+
+class _Unusable(UserError):
+    """A mistake after which no other call can complete the parts that were written, so they are deleted."""
 
 
 def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings | None = None) -> int:
@@ -74,7 +74,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         numbers that the type cannot hold.
     """
     settings = settings or Settings()
-    with fails_together(), _told(out):
+    with _together(out):
         if not out.name or (out.exists() and not (out.is_file() or out.is_dir())):
             kind = "a pipe or a device" if out.name else "a folder"
             raise UserError(f"{out}: is {kind}; give the name of the file to be made")
@@ -83,45 +83,41 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     asked = f"{job} {settings.format.value}"
     check_equal(hashlib.sha256(asked.encode()).hexdigest(), "a model, sentences or settings")
     parts = out.with_name(out.name + ".parts")
-    if _is_there(out, job, settings.format):
+    if _is_complete(out, job, settings.format):
         if (parts / _JOB_FILE).exists() and is_first():  # the last process was killed at its end
             shutil.rmtree(parts, ignore_errors=True)
         return text[0]
     with locked(epath.Path(parts)):
-        if _is_there(out, job, settings.format):  # another launch has made it in the meantime
+        if _is_complete(out, job, settings.format):  # another launch has made it in the meantime
             return text[0]
-        launch = str(of_first(secrets.randbits(31)))
-        with fails_together(), _told(out):
+        with _together(out):
             if is_first():
-                _begin(parts, job, launch)
-        with fails_together(), _told(out):
-            _check_shared(parts, launch)
+                _begin(parts, job)
+        with _together(out):
+            if not (parts / _JOB_FILE).exists():
+                raise UserError(
+                    f"{parts}: is not the folder that process 0 writes into; all processes must share the folder of the"
+                    " output"
+                )
         try:
-            with fails_together(), _told(out), _unchanged(sentences, text):
+            with _together(out):
                 _write_parts(bilm, sentences, parts, settings, text[0])
-        except (NotFinite, _Changed):
-            shutil.rmtree(parts, ignore_errors=True)  # no other call could complete them
+                if scan_lines(sentences) != text:
+                    raise _Unusable(f"{sentences}: was changed while its vectors were written; run the command again")
+        except _Unusable:
+            shutil.rmtree(parts, ignore_errors=True)
             raise
-        with fails_together(), _told(out):
+        with _together(out):
             if is_first():
                 _finish(sentences, parts, out, settings.format, job)
     return text[0]
 
 
-class _Changed(UserError):
-    """The text was changed while its vectors were written."""
-
-
 @contextlib.contextmanager
-def _unchanged(sentences: Path, text: tuple[int, str]) -> Iterator[None]:
-    """A context that raises `_Changed` if a file has other lines at its end than `scan` found before."""
-    message = f"{sentences}: was changed while its vectors were written; run the command again"
-    try:
+def _together(out: Path) -> Iterator[None]:
+    """A context in which a mistake, or an error of the file system, is a `UserError` on all processes."""
+    with fails_together(), writing(out):
         yield
-    except UnicodeDecodeError:
-        raise _Changed(message) from None
-    if scan(sentences) != text:
-        raise _Changed(message)
 
 
 def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, tuple[int, str]]:
@@ -129,93 +125,31 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     settings.check(bilm.config.lstm.layers + 1)
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
-    lines, digest = scan(sentences)
-    if is_unspaced("\n".join(itertools.islice(text_lines(sentences), LINES)), are_words=True):
+    lines, digest = scan_lines(sentences)
+    beginning = itertools.islice(read_lines(sentences), LINES)
+    if is_unspaced("\n".join(line.text for line in beginning), are_words=True):
         raise UserError(f"{sentences}: {UNSPACED}")
-    job = json.dumps({
-        "bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines,
-        "output": settings.output.value, "weights": settings.weights, "gamma": settings.gamma,
-        "dtype": settings.dtype, "state": settings.state.value, "version": 1,
-    }, indent=1)  # fmt: skip
-    return job, (lines, digest)
+    made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines}
+    return json.dumps(made_from | settings.as_dict() | {"version": 1}, indent=1), (lines, digest)
 
 
-def _is_there(out: Path, job: str, format: Format) -> bool:
-    """Returns whether the output is there and complete.
+def _is_complete(out: Path, job: str, format: Format) -> bool:
+    """Returns whether the output is the whole result of a job; process 0 looks at it.
 
     Raises:
-      UserError: it is the result of another job, or only some of the processes see it.
+      UserError: it is something else, or its files are damaged.
     """
-    with fails_together(), _told(out):
-        there = out.exists()
-        if there:
-            _check_complete(out, job, format)
-    found = of_each({"there": float(there)})["there"]
-    if len(set(found)) > 1:
-        raise UserError(
-            f"{out}: process {found.index(1.0)} sees this output, and process {found.index(0.0)} does not; all"
-            " processes must share its folder"
-        )
-    return there
-
-
-def _check_shared(parts: Path, launch: str) -> None:
-    """Raises `UserError` unless this process sees the folder of process 0."""
-    if not (parts / f"{_LAUNCH}{launch}").exists():
-        raise UserError(
-            f"{parts}: is not the folder that process 0 writes into; all processes must share the folder of the output"
-        )
-
-
-def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -> None:
-    """Makes the output of all parts."""
-    write_lengths(parts, (len(split_words(line)) for line in text_lines(sentences)))
-    try:
-        shards = VectorShards(parts)
-        shards.check()
-    except UserError as error:
-        raise UserError(f"{error}; remove that file and run the command again") from None
-    if format is Format.HDF5:
-        _convert(shards, out, job)
-        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
-        return
-    for file in (*parts.glob(f"*{_LAUNCH}*"), *parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):
-        file.unlink(missing_ok=True)
-    parts.rename(out)
-
-
-def _convert(shards: VectorShards, out: Path, job: str) -> None:
-    """Writes all vectors to one HDF5 file, a dataset per line, which iterates in the order of the text."""
-    layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
-    with (
-        atomic_file(out) as temporary,
-        new_hdf5(temporary, libver=layout_of_many_names, track_order=True) as writer,
-    ):
-        writer.file.attrs[_JOB] = job
-        for line, vectors in enumerate(shards):
-            writer.add(str(line), vectors)
-
-
-@contextlib.contextmanager
-def _told(out: Path) -> Iterator[None]:
-    """A context in which an error of the file system is raised as a `UserError`."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
-
-
-def _check_complete(out: Path, job: str, format: Format) -> None:
-    """Raises `UserError` unless `out` is the whole result of a job."""
-    if _made_from(out, format) != job:
-        raise UserError(
-            f"{out}: exists, and was not made from these sentences with these settings; choose another name"
-        )
-    if format is Format.NPY:
-        try:
-            VectorShards(out).check()  # files of the folder may have been lost
-        except UserError as error:
-            raise UserError(f"{error}; remove the folder {out} and run the command again") from None
+    there = False
+    with _together(out):
+        if is_first() and out.exists():
+            if _made_from(out, format) != job:
+                raise UserError(
+                    f"{out}: exists, and was not made from these sentences with these settings; choose another name"
+                )
+            if format is Format.NPY:
+                _checked(out, f"remove the folder {out}")
+            there = True
+    return bool(of_first(there))
 
 
 def _made_from(out: Path, format: Format) -> str | None:
@@ -229,31 +163,55 @@ def _made_from(out: Path, format: Format) -> str | None:
         return None
 
 
-def _begin(parts: Path, job: str, launch: str) -> None:
+def _checked(folder: Path, remedy: str) -> VectorShards:
+    """Opens a folder of vectors. Raises `UserError` if one of its files is missing or damaged."""
+    try:
+        shards = VectorShards(folder)
+        shards.check()
+    except UserError as error:
+        raise UserError(f"{error}; {remedy} and run the command again") from None
+    return shards
+
+
+def _begin(parts: Path, job: str) -> None:
+    """Writes the description of the job, or checks that of the launch that is resumed."""
     description = parts / _JOB_FILE
     if description.exists():
         if description.read_text(encoding="utf-8") != job:
             raise UserError(f"{parts}: begun from other sentences or settings; remove it, or choose another name")
-    elif any(not _is_ours(entry.name) for entry in parts.iterdir()):
+        return
+    # A launch that was killed may have left its lock and a part of the description.
+    if any(entry.name not in (LOCK, LEASE, f".{_JOB_FILE}.tmp") for entry in parts.iterdir()):
         raise UserError(f"{parts}: holds something else; choose another name")
-    else:
-        write_text(description, job)
-    for file in parts.glob(f"*{_LAUNCH}*"):  # of a launch that was killed
-        file.unlink()
-    write_text(parts / f"{_LAUNCH}{launch}", "")
+    write_text(description, job)
 
 
-def _is_ours(name: str) -> bool:
-    """Returns whether a hidden file is the lock, or may be left by a launch that was killed before its first part."""
-    return name in (LOCK, LEASE, f".{_JOB_FILE}.tmp") or _LAUNCH in name
+def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -> None:
+    """Makes the output of all parts."""
+    write_lengths(parts, (len(split_words(line.text)) for line in read_lines(sentences)))
+    shards = _checked(parts, "remove that file")
+    if format is Format.HDF5:
+        layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
+        with (
+            atomic_file(out) as temporary,
+            new_hdf5(temporary, libver=layout_of_many_names, track_order=True) as writer,
+        ):
+            writer.file.attrs[_JOB] = job
+            for line, vectors in enumerate(shards):
+                writer.add(str(line), vectors)
+        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
+        return
+    for file in (*parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):
+        file.unlink(missing_ok=True)
+    parts.rename(out)
 
 
 def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
     """Yields the windows of a file: the number of the first line, and the words of the lines."""
     first, words = 0, 0
     window: list[list[str]] = []
-    for number, line in enumerate(text_lines(sentences)):
-        sentence = split_words(line)
+    for number, line in enumerate(read_lines(sentences)):
+        sentence = split_words(line.text)
         if window and (len(window) == LINES or words + len(sentence) > WORDS):
             yield first, window
             first, window, words = number, [], 0
@@ -283,9 +241,20 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                 save(parts / f"{first + len(window):012}{CARRY}", np.asarray(ravel_pytree(carry)[0]))
             else:
                 vectors = _by_length(bilm, window, settings)
-            check_finite(vectors, first, sentences, settings)
+            _check_finite(vectors, first, sentences, settings)
             write_shard(part, vectors)
             bar.update(len(window))
+
+
+def _check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:
+    """Raises `_Unusable` for an infinity or NaN, which programs that read the file would not notice."""
+    for number, found in enumerate(vectors, first + 1):
+        if not np.isfinite(found).all():
+            largest = float(np.finfo(settings.dtype).max)
+            raise _Unusable(
+                f"{sentences}, line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
+                f" {settings.dtype}; take a smaller --gamma or --dtype float32"
+            )
 
 
 def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings) -> list[np.ndarray]:

@@ -17,7 +17,6 @@ from flax import nnx
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.embedding.bilm import frozen_tree
-from elmo_jax.embedding.characters import character_ids as character_ids
 from elmo_jax.embedding.embed import check_sentences
 from elmo_jax.embedding.word_cache import key
 from elmo_jax.embedding.words_file import read_words

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +66,11 @@ class Settings:
         if self.weights and len(self.weights) != layers:
             raise UserError(f"--weights: {len(self.weights)} weights, but this biLM has {layers} layers of vectors")
 
+    def as_dict(self) -> dict[str, Any]:
+        """Returns what the vectors depend on, as JSON values; the format is not part of it."""
+        values = {"output": self.output.value, "weights": self.weights, "gamma": self.gamma, "dtype": self.dtype}
+        return values | {"state": self.state.value}
+
     def of(self, layers: np.ndarray) -> np.ndarray:
         """Returns what is written of one sentence's layers [L+1, T, 2P]."""
         if self.output is Output.TOP:
@@ -75,20 +80,5 @@ class Settings:
         elif self.output is Output.MIX:
             shares = np.exp(np.asarray(self.weights) - max(self.weights))
             layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
-        with np.errstate(over="ignore"):  # `check_finite` refuses infinities
+        with np.errstate(over="ignore"):  # `embed_file` refuses infinities
             return np.asarray(layers).astype(self.dtype)
-
-
-class NotFinite(UserError):
-    """A vector has numbers that are not finite."""
-
-
-def check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:
-    """Raises `NotFinite` for a vector with an infinity or NaN, which programs that read the file would not notice."""
-    for number, found in enumerate(vectors, first + 1):
-        if not np.isfinite(found).all():
-            largest = float(np.finfo(settings.dtype).max)
-            raise NotFinite(
-                f"{sentences}: line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
-                f" {settings.dtype}; take a smaller --gamma or --dtype float32"
-            )

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,6 @@ import numpy as np
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, PADDING, spell
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.frozen import encode
 from elmo_jax.types import Tree
 
 SIZES = (32, 512)  # the values of K, for few and for many words; one program is compiled for each
@@ -45,7 +45,8 @@ def key(word: str, max_characters: int) -> bytes | str:
 
 @partial(jax.jit, static_argnames="model")
 def _encode(model: BiLM, params: Tree, characters: jax.Array, count: jax.Array) -> jax.Array:
-    return encode(model, params, characters, count)
+    vectors: Any = model.apply({"params": params}, characters, count, method="encode")
+    return vectors
 
 
 class WordVectors:

@@ -9,7 +9,6 @@ Shapes: N words, P projection.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
@@ -23,10 +22,10 @@ from tqdm import tqdm
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.lines import scan, text_lines
 from elmo_jax.embedding.word_cache import SIZES
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file
+from elmo_jax.files import atomic_file, writing
+from elmo_jax.text_files import error_at, read_lines, scan_lines
 from elmo_jax.words import split_words
 
 _DATASET, _DESCRIPTION = "embedding", "elmo_jax"
@@ -51,12 +50,12 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
       UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
         `out` exists already.
     """
-    count, _ = scan(vocabulary)
+    count, digest = scan_lines(vocabulary)
     if not count:
         raise UserError(f"{vocabulary}: the file is empty; expected one word per line")
     if out.exists():
         raise UserError(f"{out}: exists; choose another name or remove it")
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with (
             atomic_file(out) as temporary,
@@ -64,20 +63,17 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
             tqdm(total=count, unit=" words") as bar,
         ):
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
-            lines, digest = text_lines(vocabulary), hashlib.sha256()
+            lines = read_lines(vocabulary)
             for start in range(0, count, _WORDS_AT_ONCE):
-                words = list(itertools.islice(lines, _WORDS_AT_ONCE))
-                for number, word in enumerate(words, start + 1):
+                part = list(itertools.islice(lines, _WORDS_AT_ONCE))
+                for number, word in part:
                     if split_words(word) != [word]:
                         kind = f"{word!r} has spaces or tabs" if split_words(word) else "has no word"
-                        raise UserError(f"{vocabulary}: line {number}: {kind}; expected one word per line")
-                    digest.update(f"{word}\n".encode())
-                dataset[start : start + len(words)] = bilm.words.encode(words)
+                        raise error_at(vocabulary, number, f"{kind}; expected one word per line")
+                dataset[start : start + len(part)] = bilm.words.encode([line.text for line in part])
                 writer.check()
-                bar.update(len(words))
-            writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest.hexdigest()})
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
+                bar.update(len(part))
+            writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest})
     return count
 
 
@@ -95,8 +91,7 @@ def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, st
     Raises:
       UserError: a file cannot be read or does not have this format, or the vectors are of other words.
     """
-    scan(vocabulary)
-    words = list(text_lines(vocabulary))
+    words, digest = [line.text for line in read_lines(vocabulary)], scan_lines(vocabulary)[1]
     where = f"{cache}: dataset '{_DATASET}'"
     with opened(cache, "a cache of token vectors") as file:
         node = node_of(file, _DATASET, where)
@@ -111,7 +106,7 @@ def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, st
     if not description:
         _log.warning("%s: does not say which biLM it is of, so this cannot be checked; embed --words says it", cache)
         return words, vectors, ""
-    if hashlib.sha256("".join(f"{word}\n" for word in words).encode()).hexdigest() != description["words"]:
+    if digest != description["words"]:
         raise UserError(f"{cache}: the vectors are not of the words of {vocabulary} in this order; make them again")
     return words, vectors, description["bilm"]
 

@@ -15,9 +15,9 @@ from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
-from elmo_jax.data.prepare.sources import TextOptions, for_other_text
+from elmo_jax.data.prepare.sources import for_other_text
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
@@ -52,7 +52,7 @@ class Text:
 
         Args:
           out: the folder of the corpus.
-          **vocabulary: the arguments of `pipeline.prepare` for the vocabulary.
+          **vocabulary: the attributes of `PrepareOptions` for the vocabulary.
 
         Raises:
           UserError: the text is invalid, `out` is in a bucket, or there are several processes.
@@ -62,15 +62,14 @@ class Text:
                 f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
                 " prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
             )
-        return prepare(
-            self.sources,
-            Path(out),
+        options = PrepareOptions(
             self.options,
             heldout_fraction=self.heldout_fraction,
             heldout_sources=self.heldout_sources,
             workers=self.workers,
             **vocabulary,
         )
+        return prepare(self.sources, Path(out), options)
 
 
 def finetune(
@@ -163,7 +162,7 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
 def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config) -> Corpus:
     """Returns the corpus of the domain, whose vocabulary is the model's or, if it is extended, begins with it."""
     vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
-    prepared = prepared_corpus(text.sources)
+    prepared = Corpus.find(text.sources)
     if prepared is not None or (vocabulary is not None and not extends):
         _check_chosen(config.finetune)
     if prepared is not None:
@@ -199,7 +198,7 @@ def _check_chosen(settings: FinetuneConfig) -> None:
 def _check_unused(text: Text) -> None:
     """Raises `UserError` for options of preparing text that have no effect on a prepared corpus."""
     heldout = ("--heldout", text.heldout_sources), ("--heldout-fraction", text.heldout_fraction)
-    check_no_options(text.sources[0], text.options, *(name for name, value in heldout if value is not None))
+    text.options.check_unused(text.sources[0], *(name for name, value in heldout if value is not None))
 
 
 def _fit_softmax(
@@ -236,7 +235,7 @@ def _with_evaluations(config: Config, corpus: Corpus) -> Config:
 
 def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
     """Returns the corpus of the text on which to measure what is forgotten."""
-    prepared = prepared_corpus(text.sources)
+    prepared = Corpus.find(text.sources)
     if prepared is not None:
         return prepared
     options = for_other_text(text.sources, text.options)

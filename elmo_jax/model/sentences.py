@@ -6,12 +6,13 @@ P projection.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, CHARACTERS, END_SENTENCE, END_WORD, PADDING
 from elmo_jax.model.bilm import BiLM, initial_carry
-from elmo_jax.model.frozen import encode, run_layers, stop_gradient
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -40,7 +41,7 @@ def sentence_layers(
     """
     mask = (characters > 0).any(-1) if words is None else words != 0
     batch, steps = mask.shape
-    tree = stop_gradient(tree)
+    tree = jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.asarray(leaf)), tree)
     vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
     length = mask.sum(-1, keepdims=True)  # [B, 1]
     place = jnp.arange(steps + 2)
@@ -49,9 +50,9 @@ def sentence_layers(
     both = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)])  # [2, B, T+2, P]
     real = jnp.broadcast_to((place < length + 2).T, (2, steps + 2, batch))
     carry = varying_like(initial_carry(model.config, batch), (tree, vectors))
-    layers, _ = run_layers(model, tree, both.swapaxes(1, 2), carry, real)
+    run: Any = model.apply({"params": tree}, both.swapaxes(1, 2), carry, mask=real, method="run_layers")
     found = [jnp.tile(vectors * real[0].T[..., None], 2)]
-    for layer in layers:
+    for layer in run[0]:  # [2, T+2, B, P]
         forward, backward = layer.swapaxes(1, 2)  # [B, T+2, P]
         found.append(jnp.concatenate([forward, jnp.take_along_axis(backward, turned, 1)], -1))
     return jax.lax.stop_gradient(jnp.stack(found, 1)), mask
@@ -77,7 +78,8 @@ def _token_vectors(
         places = jnp.where(words < 0, 1 - words, 0)
     spelt = jnp.concatenate([marks, spelt.astype(jnp.int32)])  # [2 + U, W]
     exist = ((spelt >= 0) & (spelt < CHARACTERS)).all(-1, keepdims=True)
-    table = jnp.where(exist, encode(model, tree, spelt), jnp.nan)  # [2 + U, P]
+    encoded: Any = model.apply({"params": tree}, spelt, method="encode")
+    table = jnp.where(exist, encoded, jnp.nan)  # [2 + U, P]
     vectors = _rows(table, places)  # [B, T, P]
     if words is not None:
         cache = jnp.full((1, table.shape[1]), jnp.nan, jnp.float32) if cache is None else jax.lax.stop_gradient(cache)

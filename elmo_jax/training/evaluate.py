@@ -23,7 +23,15 @@ from elmo_jax.checkpoints.softmax_layout import rows_of, without_padding
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.batches import prefetched
 from elmo_jax.data.lexicon import UNKNOWN_ID
-from elmo_jax.data.windows import BlockSource, DistinctWords, EvaluationWindow, Window, evaluation_windows
+from elmo_jax.data.windows import (
+    BlockSource,
+    DistinctWords,
+    EvaluationLayout,
+    EvaluationWindow,
+    Share,
+    Window,
+    evaluation_windows,
+)
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, local_part, local_rows, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
@@ -156,16 +164,8 @@ class Evaluator:
 
     def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)
-        return evaluation_windows(
-            blocks,
-            distinct,
-            vocabulary_size=self._vocabulary_size,
-            rows=self._config.batch_size,
-            padded_rows=self._rows,
-            my_rows=slice(rows.start, rows.stop),
-            unroll_steps=self._config.unroll_steps,
-            devices=len(self._mesh.local_devices),
-        )
+        layout = EvaluationLayout(self._config.batch_size, self._rows, self._config.unroll_steps, self._vocabulary_size)
+        return evaluation_windows(blocks, distinct, layout, Share(rows, len(self._mesh.local_devices)))
 
 
 def with_merged(params: Tree, merged: np.ndarray) -> Tree:

@@ -12,9 +12,9 @@ from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary, vocabulary_file
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.prepared import check_no_options, prepared_corpus
-from elmo_jax.data.prepare.sources import TextOptions, open_sources, say_formats
+from elmo_jax.data.prepare.sources import open_sources, say_formats
 from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
@@ -137,20 +137,19 @@ def _name(model: BiLMSource) -> str:
 
 def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:
     """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
-    corpus = prepared_corpus(sources)
+    corpus, options = Corpus.find(sources), options or TextOptions()
     if corpus is not None:
-        check_no_options(sources[0], options or TextOptions())
+        options.check_unused(sources[0])
         if corpus.vocabulary() != vocabulary:
             raise UserError(
                 f"{sources[0]}: prepared with another vocabulary than the model's, so that a perplexity would be"
                 " meaningless; give the text itself, or prepare it with --vocab EXPORT"
             )
         return corpus
-    say_formats(open_sources(sources, options or TextOptions()), show=True)
+    say_formats(open_sources(sources, options), show=True)
     with vocabulary_file(vocabulary) as words:
-        return prepare(
-            sources, temporary / "corpus", options, vocabulary_file=words, heldout_fraction=1.0, progress=False
-        )
+        chosen = PrepareOptions(options, vocabulary_file=words, heldout_fraction=1.0, progress=False)
+        return prepare(sources, temporary / "corpus", chosen)
 
 
 def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:

@@ -7,9 +7,9 @@ import jax
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.windows import BlockSource, DistinctWords, spread_blocks
+from elmo_jax.data.windows import BlockSource, DistinctWords, Share, spread_blocks
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.perplexity import Perplexity
@@ -103,15 +103,10 @@ class Program:
         Each comes with the number of distinct words in this process's part of it, and the number of blocks that this
         process has read so far.
         """
-        batches = TrainingBatches.from_config(
-            self.config,
-            self.corpus,
-            self._distinct,
-            rows=local_rows(self.config.train.batch_size, self.mesh),
-            devices=len(self.mesh.local_devices),
-            position=local_part(state.position),
-            step=step,
-        )
+        settings = BatchSettings.of(self.config, self.corpus.vocabulary_size)
+        share = Share(local_rows(self.config.train.batch_size, self.mesh), len(self.mesh.local_devices))
+        blocks, position = self.corpus.blocks("train"), local_part(state.position)
+        batches = TrainingBatches(blocks, self._distinct, settings, share, position, step)
 
         def ready(batch: TrainingBatch) -> tuple[TrainingBatch, int, int]:
             counts = int(batch.window.word_count.sum()), batches.blocks_read

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from elmo_jax.characters import PADDING, spell
 from elmo_jax.data.batches import BatchSettings, TrainingBatches, draw_negatives, prefetched
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
-from elmo_jax.data.windows import DistinctWords, both_directions, evaluation_windows
+from elmo_jax.data.windows import DistinctWords, EvaluationLayout, Share, both_directions, evaluation_windows
 
 TYPES, VOCABULARY, STEPS = 60, 40, 7
 
@@ -31,10 +31,9 @@ def spellings():
 
 
 def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12):
-    position = np.zeros((len(rows), 2), np.int32) if position is None else position
     blocks = make_blocks() if blocks is None else blocks
     settings = BatchSettings(total, STEPS, negatives, VOCABULARY, data_seed=5, draw_seed=6)
-    return TrainingBatches(blocks, DistinctWords(spellings, PADDING), settings, rows, devices, position, step)
+    return TrainingBatches(blocks, DistinctWords(spellings, PADDING), settings, Share(rows, devices), position, step)
 
 
 def words_of(window, devices):
@@ -171,18 +170,8 @@ def test_evaluation_reads_every_token_once(spellings, rows, padded, steps):
     blocks = make_blocks()
     text = np.concatenate(blocks)
     distinct = DistinctWords(spellings, PADDING)
-    windows = list(
-        evaluation_windows(
-            blocks,
-            distinct,
-            vocabulary_size=VOCABULARY,
-            rows=rows,
-            padded_rows=padded,
-            my_rows=slice(0, padded),
-            unroll_steps=steps,
-            devices=1,
-        )
-    )
+    layout = EvaluationLayout(rows, padded, steps, VOCABULARY)
+    windows = list(evaluation_windows(blocks, distinct, layout, Share(range(padded), 1)))
     streams = np.concatenate([words_of(w.window, 1) for w in windows], axis=1)  # [2, T, B]
     mask = np.concatenate([w.mask for w in windows])
     sentence = np.concatenate([w.sentence for w in windows])

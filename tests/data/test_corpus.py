@@ -12,8 +12,8 @@ import pytest
 from elmo_jax.data.blocks import BLOCK_TOKENS, cut_blocks
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.corpus_table import describe
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.windows import spread_blocks
 from elmo_jax.errors import UserError
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(40):
         lines = (" ".join("abc"[k] for k in rng.integers(0, 3, rng.integers(1, 9))) for _ in range(30))
         (base / "text" / f"{i:02}.txt").write_text("\n".join(lines))
-    return prepare([str(base / "text")], base / "corpus", TextOptions("lines"), progress=False).path
+    return prepare([str(base / "text")], base / "corpus", PrepareOptions(TextOptions("lines"), progress=False)).path
 
 
 def test_reads_back_what_was_prepared(folder: Path) -> None:

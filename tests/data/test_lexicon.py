@@ -61,7 +61,7 @@ def test_files(tmp_path: Path) -> None:
         ("<S>\n</S>\n<UNK>\nthe\na\nthe\n", "'the' is on line 4 and on line 6"),
         ("<S>\n</S>\n<UNK>\n\na\n", "line 4: '' is not one word"),
         ("<S>\n</S>\n<UNK>\nthe 5\n", "line 4: 'the 5' is not one word"),
-        ("", "line 1: '' is not one word"),
+        ("", "no <S> and no </S> and no <UNK>"),
     ],
 )
 def test_bad_vocabulary_is_named(tmp_path: Path, content: str, message: str) -> None:

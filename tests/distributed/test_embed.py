@@ -87,7 +87,7 @@ def test_folders_that_are_not_shared(commands: Commands) -> None:
     elsewhere = commands.folder / "elsewhere"
     parts = elsewhere / "two.hdf5.parts"
     parts.mkdir(parents=True)
-    (parts / ".launch-1").write_text("{}")
+    (parts / ".job.json.tmp").write_text("{}")
     outs = "new.hdf5", "elsewhere/two.hdf5"
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
@@ -97,4 +97,4 @@ def test_folders_that_are_not_shared(commands: Commands) -> None:
     assert done.status == 0, done.stderr
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
-    assert "new.hdf5: process 1 sees this output, and process 0 does not" in first.stderr
+    assert "is not the folder that process 0 writes into" in second.stderr

@@ -7,8 +7,8 @@ import pytest
 from etils import epath
 
 from elmo_jax.config import Config, EvaluationConfig, FinetuneConfig
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import Text
@@ -40,7 +40,7 @@ def test_text_is_not_prepared_into_a_bucket_or_by_many_processes(monkeypatch, tm
 )
 def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, settings, unused):
     (tmp_path / "text.txt").write_text("a house\n" * 200)
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(progress=False, workers=1))
     source = SimpleNamespace(bilm=SimpleNamespace(vocabulary=corpus.vocabulary()))
     given = [str(tmp_path / "corpus")]
     with pytest.raises(UserError, match=f"corpus: a prepared corpus, on which {unused} no effect; leave that out"):
@@ -50,7 +50,7 @@ def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, setti
 
 def test_the_original_text_may_be_a_prepared_corpus(tmp_path):
     (tmp_path / "text.txt").write_text("a house\n" * 200)
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", progress=False, workers=1)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(progress=False, workers=1))
     options = TextOptions("jsonl", "body")  # those of the domain's text
     found = finetune._original(Text([str(corpus.path)], options), epath.Path(tmp_path), corpus)
     assert found.path == corpus.path
@@ -63,7 +63,7 @@ def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
     (tmp_path / "text.txt").write_text("a house\n" * 4000)  # 12,000 tokens
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\na\nhouse\n")
     settings = {"vocabulary_file": tmp_path / "words.txt", "heldout_fraction": 1, "workers": 1, "progress": False}
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", **settings)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(**settings))
     bilm = SimpleNamespace(vocabulary=corpus.vocabulary(), params={}, config=Config().model)
     config = Config(evaluation=EvaluationConfig(tokens=tokens))
     plan = plan_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)

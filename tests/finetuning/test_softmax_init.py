@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under, unigram_softmax
 
 pytestmark = pytest.mark.quick
@@ -80,7 +80,9 @@ def test_the_same_tokens_under_another_vocabulary(tmp_path):
     words = tmp_path / "vocabulary.txt"
     words.write_text("<S>\n</S>\n<UNK>\nthe\nof\n")
     settings = {"heldout_fraction": 1, "vocabulary_file": words, "workers": 1, "progress": False}
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", TextOptions("lines"), **settings)
+    corpus = prepare(
+        [str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(TextOptions("lines"), **settings)
+    )
     vocabulary = ["<S>", "</S>", "<UNK>", "zebras", "unseen", "the"]
     other = heldout_under(corpus, vocabulary, 12)
     found = np.concatenate([other.blocks[i] for i in range(len(other.blocks))])

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from elmo_jax.config import Config
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
@@ -28,7 +29,11 @@ def corpus(tmp_path_factory):
     lines = [" ".join(f"w{(7 * i + 3 * j) % 400}" for j in range(3 + i % 40)) for i in range(400)]
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
     (folder / "heldout.txt").write_text("\n".join(lines[:70]) + "\n")
-    prepare([str(folder / "text.txt")], folder / "corpus", heldout_sources=[str(folder / "heldout.txt")], workers=1)
+    prepare(
+        [str(folder / "text.txt")],
+        folder / "corpus",
+        PrepareOptions(heldout_sources=[str(folder / "heldout.txt")], workers=1),
+    )
     return folder / "corpus"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from elmo_jax.characters import PADDING, spell
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig, OptimizerConfig, TrainConfig
 from elmo_jax.data.batches import BatchSettings, TrainingBatches
-from elmo_jax.data.windows import DistinctWords
+from elmo_jax.data.windows import DistinctWords, Share
 from elmo_jax.distributed.mesh import make_mesh, named_shardings, to_devices
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
@@ -51,8 +51,7 @@ class SmallTraining:
     def host_batches(self):
         train = self.config.train
         settings = BatchSettings(ROWS, train.unroll_steps, train.negatives, self.vocabulary, data_seed=0, draw_seed=0)
-        position = np.zeros((ROWS, 2))
-        return TrainingBatches(self.blocks, self.distinct, settings, range(ROWS), self.mesh.size, position, step=0)
+        return TrainingBatches(self.blocks, self.distinct, settings, Share(range(ROWS), self.mesh.size))
 
     def placed(self, state):
         """Returns a copy on the devices, which a step may overwrite."""

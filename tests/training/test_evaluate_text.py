@@ -2,8 +2,8 @@
 
 import pytest
 
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 from elmo_jax.training import evaluate_text
 
@@ -25,7 +25,9 @@ def test_the_guessed_format_is_said(text, tmp_path, capsys):
 
 def test_options_that_a_prepared_corpus_would_ignore_are_refused(text, tmp_path, monkeypatch):
     corpus = prepare(
-        [str(text)], tmp_path / "corpus", TextOptions("raw"), heldout_fraction=1, vocabulary_file=words(text)
+        [str(text)],
+        tmp_path / "corpus",
+        PrepareOptions(TextOptions("raw"), heldout_fraction=1, vocabulary_file=words(text)),
     )
     given = [str(corpus.path)]
     for options, names in (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from elmo_jax.data.blocks import SPLITS
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.text import LONG_SENTENCE
+from elmo_jax.files import short_name
 
 
 def describe(corpus: Corpus) -> str:
@@ -18,9 +17,11 @@ def describe(corpus: Corpus) -> str:
         rows.append((key, *("unknown" if s[key] is None else f"{s[key]:,}" for s in splits)))
     rows.append(("<UNK> among targets", *(f"{s['unknown_targets']:.2%}" for s in splits)))
     sources = [*report["sources"], *(report["heldout_sources"] or ())]
-    if len(sources) > 1 and all("splits" in source for source in sources):  # older reports have no counts per source
+    if len(sources) > 1:
         rows += [("words of",)]
-        rows += [(f"  {_last(s['source'])}", *(f"{s['splits'][name]['words']:,}" for name in SPLITS)) for s in sources]
+        for source in sources:
+            words = (f"{source['splits'][name]['words']:,}" for name in SPLITS)
+            rows.append((f"  {short_name(source['source'])}", *words))
     width = max(len(row[0]) for row in rows)
     lines = ["  ".join([f"{row[0]:<{width}}", *(f"{cell:>13}" for cell in row[1:])]).rstrip() for row in rows]
     counted = [
@@ -31,19 +32,11 @@ def describe(corpus: Corpus) -> str:
         ("marks in the text", f"{text['marks_dropped']:,} (dropped)"),
         ("lines not UTF-8", f"{text['replaced_lines']:,} (replaced)"),
     ]
-    if text.get("unspaced_documents"):  # older reports do not have it
+    if text["unspaced_documents"]:
         counted.append(("without spaces", f"{text['unspaced_documents']:,} (documents left out)"))
-    if "long_sentences" in text:
-        long, words = text["long_sentences"], text["long_sentence_words"]
-        share = words / max(1, sum(s["words"] for s in splits))
-        longest = f"; the longest has {text['longest_sentence']:,}" if long else ""
-        counted.append(
-            (f"over {LONG_SENTENCE} words", f"{long:,} sentences, {words:,} words ({share:.2%} of all){longest}")
-        )
+    share = text["long_sentence_words"] / max(1, sum(s["words"] for s in splits))
+    long = f"{text['long_sentences']:,} sentences, {text['long_sentence_words']:,} words ({share:.2%} of all)"
+    longest = f"; the longest has {text['longest_sentence']:,}" if text["long_sentences"] else ""
+    counted.append((f"over {LONG_SENTENCE} words", long + longest))
     lines += [f"{label:<{width}}  {value}" for label, value in counted]
     return "\n".join([f"corpus in {corpus.path}", *lines])
-
-
-def _last(name: str) -> str:
-    """Returns the last part of a source's name, which is enough to recognise it."""
-    return name if name.lower().startswith("tfds:") else Path(name).name

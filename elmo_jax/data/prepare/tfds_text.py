@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import MagicMock
 from urllib.parse import urlsplit
 
+from elmo_jax.data.blocks import quiet_tfds
 from elmo_jax.data.prepare.text import Format, Piece
-from elmo_jax.data.tfds import quiet_tfds
 from elmo_jax.errors import UserError
 
 _EXAMPLES_AT_ONCE = 1024

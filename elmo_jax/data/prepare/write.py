@@ -3,14 +3,15 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from elmo_jax.characters import MARKS
 from elmo_jax.data.blocks import cut_blocks, write_blocks
-from elmo_jax.data.corpus import BLOCKS, LEXICON, VOCABULARY
+from elmo_jax.data.corpus import BLOCKS, LEXICON, VOCABULARY, checksums
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID, Lexicon, build_lexicon
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.data.prepare.spool import Part
 from elmo_jax.errors import UserError
@@ -27,25 +28,21 @@ _TEXT_COUNTS = (  # the counts of a spool that the report has
 _LONGEST_SPELT = 48  # the number of bytes per word that the model reads (original: 50, including two marks)
 
 
-def encode(
-    folder: Path,
-    splits: dict[str, Part],
-    vocabulary: list[str] | None,
-    vocabulary_size: int | None,
-    min_count: int | None,
-    base: list[str] | None,
-    progress: bool,
-) -> dict[str, Any]:
+class Vocabularies(NamedTuple):
+    """The words of the files of the whole vocabulary and of the one to extend; None for a file that is not given."""
+
+    whole: list[str] | None
+    base: list[str] | None
+
+
+def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: PrepareOptions) -> dict[str, Any]:
     """Writes the lexicon, the vocabulary and the blocks, and removes the spool.
 
     Args:
       folder: the folder to write to.
       splits: the text of `train` and `heldout`, parts of one spool; either part may be empty.
-      vocabulary: the softmax vocabulary, if given (see `lexicon.build_lexicon`).
-      vocabulary_size: the maximum of V.
-      min_count: the least count of a word of the softmax vocabulary.
-      base: the words that come first in the softmax vocabulary.
-      progress: whether to show progress.
+      given: the words of the softmax vocabulary, as far as they are given.
+      options: the options of `prepare`.
 
     Returns:
       The counts for the report.
@@ -59,25 +56,28 @@ def encode(
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
         raise UserError("no words in the text; its lines are all blank")
-    if vocabulary is None and base is None and not words["train"]:
+    if not any(given) and not words["train"]:
         raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
     uses = counts["train"].copy()
     uses[[BEGIN_SENTENCE_ID, END_SENTENCE_ID]] = train.sentences
-    lexicon, ids = build_lexicon(types, uses, vocabulary, vocabulary_size, min_count, base)
-    if vocabulary is None and base is None and lexicon.vocabulary_size == len(MARKS):
-        raise UserError(f"the minimal count is {min_count}, and no word is used that often; choose a smaller one")
+    lexicon, ids = build_lexicon(types, uses, given.whole, options.vocabulary_size, options.least_count, given.base)
+    if not any(given) and lexicon.vocabulary_size == len(MARKS):
+        raise UserError(
+            f"the minimal count is {options.least_count}, and no word is used that often; choose a smaller one"
+        )
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
-    with Progress("writing the blocks", progress, total=sum(words.values())) as bar:
+    with Progress("writing the blocks", options.progress, total=sum(words.values())) as bar:
         blocks, digest = write_blocks(
             folder / BLOCKS,
             {split: cut_blocks(_encoded(part, ids)) for split, part in splits.items() if words[split]},
             lambda block: bar.add(int(np.count_nonzero(block))),
         )
+    content = f"{checksums(folder)[LEXICON]} {lexicon.vocabulary_size} {digest}"
     sources = {split: part.of_sources() for split, part in splits.items()}
     train.spool.remove()
     return {
-        "fingerprint": _fingerprint(_sha256(folder / LEXICON), lexicon.vocabulary_size, digest),
+        "fingerprint": hashlib.sha256(content.encode()).hexdigest(),
         "splits": {
             split: _split_report(sources[split], counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
             for split in splits
@@ -120,12 +120,3 @@ def _lexicon_report(lexicon: Lexicon, ids: np.ndarray, uses: np.ndarray) -> dict
         "long_words": int(long.sum()),
         "long_word_uses": int(uses[long[ids]].sum()),
     }
-
-
-def _fingerprint(words_digest: str, vocabulary_size: int, blocks_digest: str) -> str:
-    return hashlib.sha256(f"{words_digest} {vocabulary_size} {blocks_digest}".encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.config import ModelConfig
-from elmo_jax.embedding.flax import character_ids
+from elmo_jax.embedding.embed import character_ids
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo

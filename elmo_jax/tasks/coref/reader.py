@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.formats.lines import Line, cells, error_at, read_lines
+from elmo_jax.tasks.formats.lines import cells
+from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # the first letters of the names of CoNLL-2012's documents

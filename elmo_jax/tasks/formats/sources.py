@@ -71,8 +71,8 @@ def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[Any]:
+    from elmo_jax.data.blocks import quiet_tfds
     from elmo_jax.data.prepare.tfds_text import prepared_builder, read_split, split_name
-    from elmo_jax.data.tfds import quiet_tfds
 
     if not task.tfds_features:
         raise UserError(f"{source}: no TFDS dataset has examples of the task {task.name}; give files")

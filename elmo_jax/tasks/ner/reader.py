@@ -5,8 +5,9 @@ from typing import Literal
 
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.lines import blocks, cells, error_at
+from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.formats.tags import Scheme, TagError, to_bio
+from elmo_jax.text_files import error_at
 from elmo_jax.words import is_blank
 
 EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, such as those of Broad Twitter

@@ -9,8 +9,9 @@ from typing import Literal
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.lines import Line, error_at, read_json, read_lines
+from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.tasks.formats.penn import unescape
+from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank, split_words
 
 LABELS = ("entailment", "neutral", "contradiction")

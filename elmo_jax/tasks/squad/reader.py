@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import repeated_id, report
-from elmo_jax.tasks.formats.lines import read_json, read_lines
+from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.tasks.formats.sources import SLICE, split_slice
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
+from elmo_jax.text_files import read_lines
 
 Missing = Literal["error", "skip"]  # what happens to a question without an answer, or whose answer is elsewhere
 

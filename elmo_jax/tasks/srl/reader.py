@@ -8,8 +8,9 @@ from typing import Literal
 
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.lines import Line, blocks, cells, error_at, read_lines
+from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.formats.tags import TagError, brackets_to_bio, to_bio
+from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank, split_words
 
 Layout = Literal["conll2012", "propbank"]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.tasks.core.classification import ClassifiedTexts
-from elmo_jax.tasks.formats.lines import Line, error_at, read_lines
 from elmo_jax.tasks.formats.penn import Escapes, unescape
+from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")  # the names of the labels 0 to 4

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.errors import UserError
 
 
@@ -26,7 +26,9 @@ def make(out: Path, *sources: str | Path, **settings: Any) -> Corpus:
     options = TextOptions(
         **{name: settings.pop(name) for name in ("format", "field", "errors", "language") if name in settings}
     )
-    return prepare([str(s) for s in sources], out, options, **{"progress": False, "workers": 1, **settings})
+    return prepare(
+        [str(s) for s in sources], out, PrepareOptions(options, **{"progress": False, "workers": 1, **settings})
+    )
 
 
 def refusal(out: Path, *sources: str | Path, **settings: Any) -> str:

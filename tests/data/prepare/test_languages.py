@@ -12,8 +12,8 @@ from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.corpus_table import describe
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.errors import UserError
 from elmo_jax.settings import to_dict
@@ -54,7 +54,11 @@ def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(GERMAN * 50, encoding="utf-8")
     source = [str(tmp_path / "text.txt")]
     corpora = [
-        prepare(source, tmp_path / name, TextOptions("raw", language=name), progress=False, workers=1, min_count=1)
+        prepare(
+            source,
+            tmp_path / name,
+            PrepareOptions(TextOptions("raw", language=name), progress=False, workers=1, min_count=1),
+        )
         for name in ("de", "en")
     ]
     assert corpora[0].fingerprint != corpora[1].fingerprint and "z.B." in corpora[0].words()
@@ -65,7 +69,11 @@ def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:
 def test_text_without_spaces_is_refused_with_advice(tmp_path: Path, format: str) -> None:
     (tmp_path / "text.txt").write_text(CHINESE * 20, encoding="utf-8")
     with pytest.raises(UserError, match="without spaces between words; split it into words .* --format lines") as error:
-        prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
+        prepare(
+            [str(tmp_path / "text.txt")],
+            tmp_path / "out",
+            PrepareOptions(TextOptions(format), progress=False, workers=1),
+        )
     assert "text.txt, line 1" in str(error.value) and not (tmp_path / "out").exists()
 
 
@@ -75,10 +83,18 @@ def test_short_clauses_are_not_taken_for_words(tmp_path: Path, format: str) -> N
     clauses = "我坐在河边。银行借给我钱。今天天气很好，我们去散步，然后去银行取钱，再回家吃饭，看书，睡觉。\n" * 20
     (tmp_path / "text.txt").write_text(clauses, encoding="utf-8")
     with pytest.raises(UserError, match=r"text.txt, line 1: .* without spaces between words"):
-        prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions(format), progress=False, workers=1)
+        prepare(
+            [str(tmp_path / "text.txt")],
+            tmp_path / "out",
+            PrepareOptions(TextOptions(format), progress=False, workers=1),
+        )
     split = "我 坐 在 河边 。 银行 借给 我 钱 。 今天 天气 很 好 ， 我们 去 散步 。\n" * 20
     (tmp_path / "split.txt").write_text(split, encoding="utf-8")
-    corpus = prepare([str(tmp_path / "split.txt")], tmp_path / "split", TextOptions(format), progress=False, workers=1)
+    corpus = prepare(
+        [str(tmp_path / "split.txt")],
+        tmp_path / "split",
+        PrepareOptions(TextOptions(format), progress=False, workers=1),
+    )
     assert corpus.report["splits"]["train"]["words"] > 300
 
 
@@ -88,7 +104,9 @@ def test_a_document_without_spaces_among_others_is_left_out(tmp_path: Path) -> N
     for name, documents in (("mixed", [*english[:20], CHINESE, "\n", *english[20:]]), ("english", english)):
         (tmp_path / name).write_text("".join(documents), encoding="utf-8")
         options = TextOptions("documents")
-        prepared.append(prepare([str(tmp_path / name)], tmp_path / f"{name}_corpus", options, progress=False))
+        prepared.append(
+            prepare([str(tmp_path / name)], tmp_path / f"{name}_corpus", PrepareOptions(options, progress=False))
+        )
     mixed, alone = prepared
     assert mixed.words() == alone.words() and mixed.report["lexicon"] == alone.report["lexicon"]
     assert mixed.report["text"]["unspaced_documents"] == 1 and alone.report["text"]["unspaced_documents"] == 0
@@ -98,14 +116,18 @@ def test_a_document_without_spaces_among_others_is_left_out(tmp_path: Path) -> N
 
 def test_chinese_words_are_taken(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("昨天 北京 下 了 很 大 的 雨 。\n" * 40, encoding="utf-8")
-    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions("lines"), progress=False, workers=1)
+    corpus = prepare(
+        [str(tmp_path / "text.txt")], tmp_path / "out", PrepareOptions(TextOptions("lines"), progress=False, workers=1)
+    )
     assert "北京" in corpus.words()
 
 
 def test_an_english_text_that_quotes_chinese_is_taken(tmp_path: Path) -> None:
     text = "The sentence " + CHINESE.strip() + " says that it rained in the city yesterday, so that all of us stayed at"
     (tmp_path / "text.txt").write_text(f"{text} home and read books the whole day long.\n" * 20, encoding="utf-8")
-    assert prepare([str(tmp_path / "text.txt")], tmp_path / "out", TextOptions("raw"), progress=False, workers=1)
+    assert prepare(
+        [str(tmp_path / "text.txt")], tmp_path / "out", PrepareOptions(TextOptions("raw"), progress=False, workers=1)
+    )
 
 
 def test_a_language_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +163,7 @@ def test_where_the_document_without_spaces_lies_makes_no_difference(tmp_path: Pa
     english = record * (1_200_000 // len(record))  # more than a chunk
     chinese = json.dumps({"text": CHINESE}) + "\n"
     (tmp_path / "text.jsonl").write_text(chinese + english if place == "first" else english + chinese)
-    corpus = prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", progress=False, workers=1)
+    corpus = prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", PrepareOptions(progress=False, workers=1))
     assert corpus.report["text"]["unspaced_documents"] == 1
 
 
@@ -150,7 +172,7 @@ def test_a_text_is_refused_if_most_of_it_is_without_spaces(tmp_path: Path, other
     records = [{"text": CHINESE}] * 50 + [{"text": other}]
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(UserError, match="line 1: most of this text is in a script without spaces"):
-        prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", progress=False, workers=1)
+        prepare([str(tmp_path / "text.jsonl")], tmp_path / "out", PrepareOptions(progress=False, workers=1))
 
 
 def test_a_file_without_spaces_in_a_folder_is_left_out(tmp_path: Path) -> None:
@@ -159,5 +181,5 @@ def test_a_file_without_spaces_in_a_folder_is_left_out(tmp_path: Path) -> None:
     for number in range(5):
         (folder / f"{number}.txt").write_text("It rained all day, in town. We stayed at home.\n\n" * 40)
     (folder / "9.txt").write_text(CHINESE * 3, encoding="utf-8")
-    corpus = prepare([str(folder)], tmp_path / "out", TextOptions("raw"), progress=False, workers=1)
+    corpus = prepare([str(folder)], tmp_path / "out", PrepareOptions(TextOptions("raw"), progress=False, workers=1))
     assert corpus.report["text"]["unspaced_documents"] == 1

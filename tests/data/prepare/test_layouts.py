@@ -12,8 +12,9 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare import pieces as pieces_module
 from elmo_jax.data.prepare import text as text_module
 from elmo_jax.data.prepare.corpus_table import describe
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions, open_sources
+from elmo_jax.data.prepare.sources import open_sources
 from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
 from elmo_jax.errors import UserError
 
@@ -31,7 +32,7 @@ def read(corpus: Corpus, split: str) -> list[str]:
 
 def make(out: Path, *sources: Path | str, **settings: Any) -> Corpus:
     options = TextOptions(**{name: settings.pop(name) for name in ("format", "field", "errors") if name in settings})
-    return prepare([str(s) for s in sources], out, options, progress=False, workers=1, **settings)
+    return prepare([str(s) for s in sources], out, PrepareOptions(options, progress=False, workers=1, **settings))
 
 
 def refusal(out: Path, *sources: Path | str, **settings: Any) -> str:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from elmo_jax.data.prepare import spool
+from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import TextOptions
 from tests.data.prepare.corpora import document, files, make, read, refusal
 
 
@@ -196,13 +196,13 @@ def test_workers_and_compression_do_not_change_the_result(tmp_path: Path) -> Non
             words = rng.zipf(1.3, 400_000).clip(0, 30_000).astype("U6")
             text = "\n".join(" ".join(line) for line in np.split(words, 16_000)).encode()
             (tmp_path / suffix / f"{k}.txt{'.gz' * i}").write_bytes(gzip.compress(text, 1) if i else text)
-    settings: dict[str, Any] = {"options": TextOptions("lines"), "heldout_fraction": 0.2, "progress": False}
-    one = prepare([str(tmp_path / "plain")], tmp_path / "one", workers=1, **settings)
+    settings: dict[str, Any] = {"text": TextOptions("lines"), "heldout_fraction": 0.2, "progress": False}
+    one = prepare([str(tmp_path / "plain")], tmp_path / "one", PrepareOptions(workers=1, **settings))
     for workers in (2, 3):
         out = tmp_path / f"workers{workers}"
-        prepare([str(tmp_path / "plain")], out, workers=workers, **settings)
+        prepare([str(tmp_path / "plain")], out, PrepareOptions(workers=workers, **settings))
         assert files(out) == files(one.path)
-    zipped = prepare([str(tmp_path / "gz")], tmp_path / "zipped", workers=2, **settings)
+    zipped = prepare([str(tmp_path / "gz")], tmp_path / "zipped", PrepareOptions(workers=2, **settings))
     assert zipped.fingerprint == one.fingerprint
     a, b = files(zipped.path), files(one.path)
     assert {name for name in a if a[name] != b[name]} == {"corpus.json"}  # which names the sources

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from elmo_jax.data.prepare import pieces
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.errors import UserError
@@ -50,7 +51,7 @@ def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[st
                 time.sleep(0.01)
 
     with mock.patch.object(Progress, "add", add_and_pause), mock.patch.object(pieces, "CHUNK_BYTES", (1 << 20) // 10):
-        prepare(sources, out, workers=workers, **SETTINGS)
+        prepare(sources, out, PrepareOptions(workers=workers, **SETTINGS))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,9 @@ def two_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory, two_files: list[str]) -> dict[str, bytes]:
     """The files of a corpus that was prepared without a stop, in whole chunks."""
-    return files(prepare(two_files, tmp_path_factory.mktemp("straight") / "out", workers=1, **SETTINGS).path)
+    return files(
+        prepare(two_files, tmp_path_factory.mktemp("straight") / "out", PrepareOptions(workers=1, **SETTINGS)).path
+    )
 
 
 def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> Forked:
@@ -155,7 +158,7 @@ def test_exception_leaves_nothing(documents: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("elmo_jax.data.prepare.write.write_blocks", fail)
     with pytest.raises(RuntimeError, match="in the middle"):
-        prepare([str(documents)], documents.parent / "out", progress=False)
+        prepare([str(documents)], documents.parent / "out", PrepareOptions(progress=False))
     assert sorted(p.name for p in documents.parent.iterdir()) == ["documents"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -163,7 +166,7 @@ def test_exception_leaves_nothing(documents: Path, monkeypatch: pytest.MonkeyPat
 def prepare_or_complain(source: str, out: str) -> None:
     """Prints the mistake."""
     try:
-        prepare([source], out, workers=1, progress=False)
+        prepare([source], out, PrepareOptions(workers=1, progress=False))
     except UserError as error:
         print(error)
 
@@ -186,7 +189,7 @@ def test_two_at_once_are_refused(documents: Path) -> None:
     other = os.open(partial, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     with pytest.raises(UserError, match="another process is preparing it"):
-        prepare([str(documents)], out, progress=False)
+        prepare([str(documents)], out, PrepareOptions(progress=False))
     assert (partial / "text.ids").exists()
     os.close(other)  # as if that process had died
-    assert prepare([str(documents)], out, progress=False).tokens("train") and not partial.exists()
+    assert prepare([str(documents)], out, PrepareOptions(progress=False)).tokens("train") and not partial.exists()

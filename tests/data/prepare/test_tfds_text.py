@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elmo_jax.data.tfds import quiet_tfds
+from elmo_jax.data.blocks import quiet_tfds
 
 # A separate process prepares the dataset, since TFDS reads its folder from the environment only once.
 
@@ -42,7 +42,8 @@ for config in ("one", "named", "two", "none"):
 READ = """
 import sys
 from elmo_jax.data.prepare.pieces import chunks
-from elmo_jax.data.prepare.sources import TextOptions, open_sources
+from elmo_jax.data.prepare.options import TextOptions
+from elmo_jax.data.prepare.sources import open_sources
 from elmo_jax.data.prepare.text import Errors, tokenise
 from elmo_jax.errors import UserError
 for name in sys.argv[1:]:
@@ -61,7 +62,8 @@ assert "tensorflow" not in sys.modules
 # Prints one line per list of names: nothing, or the mistake.
 OPEN = """
 import sys
-from elmo_jax.data.prepare.sources import TextOptions, check_read_once, open_sources
+from elmo_jax.data.prepare.options import TextOptions
+from elmo_jax.data.prepare.sources import check_read_once, open_sources
 from elmo_jax.errors import UserError
 
 for names in sys.argv[1:]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.text import Format
 from elmo_jax.data.samples.licenses import Licenses, license_text, open_licenses
@@ -74,7 +75,7 @@ def test_versions_are_held_out_or_trained_on_together(tmp_path: Path, monkeypatc
     assert source.has_documents
     assert sum(piece.starts_document for piece in source.pieces()) == 40
     monkeypatch.setattr("elmo_jax.data.prepare.sources.open_licenses", lambda format: source)
-    corpus = prepare(["licenses"], tmp_path / "corpus", heldout_fraction=0.1, workers=1, progress=False)
+    corpus = prepare(["licenses"], tmp_path / "corpus", PrepareOptions(heldout_fraction=0.1, workers=1, progress=False))
     assert corpus.report["splits"]["heldout"]["documents"] == 4
     numbers = {split: licences_of(corpus, split) for split in ("train", "heldout")}
     assert len(numbers["heldout"]) == 4 and len(numbers["train"]) == 36

@@ -9,7 +9,8 @@ import pytest
 import zstandard
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.formats.lines import Line, blocks, cells, read_json, read_lines
+from elmo_jax.tasks.formats.lines import blocks, cells, read_json
+from elmo_jax.text_files import Line, read_lines
 from tests.tasks.format_cases import message, write
 
 pytestmark = pytest.mark.quick

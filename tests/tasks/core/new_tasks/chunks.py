@@ -15,9 +15,10 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
 from elmo_jax.tasks.core.task import Labels
-from elmo_jax.tasks.formats.lines import blocks, cells, error_at
+from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.lstm import BiLSTM
+from elmo_jax.text_files import error_at
 
 
 @dataclasses.dataclass(frozen=True)

