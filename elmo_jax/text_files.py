@@ -4,27 +4,26 @@ Lines end with "\\n" or "\\r\\n"; other separators, such as U+2028, are characte
 """
 
 import bz2
+import contextlib
 import gzip
 import hashlib
-import io
 import lzma
+import sys
 import zipfile
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
-
-import zstandard
+from typing import IO, NamedTuple, cast
 
 from elmo_jax.errors import UserError
 
-SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
-_READ_BYTES = 1 << 16
-# The bytes that are decompressed in one call. A call returns everything that they hold, and Zstandard can pack 128 KiB
-# into 4 bytes, so that this bounds the memory of a call to 8 MiB.
-_STEP_BYTES = 1 << 8
+SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
 
 
 def open_text(path: Path) -> IO[bytes]:
@@ -51,7 +50,7 @@ def _open(path: Path) -> IO[bytes]:
         case ".bz2":
             return cast(IO[bytes], bz2.open(path, "rb"))
         case ".zst":
-            return io.BufferedReader(_ZstdReader(path.open("rb")))
+            return cast(IO[bytes], zstd.open(path, "rb"))  # a window of more than 128 MiB is refused
         case ".zip":
             archive = zipfile.ZipFile(path)
             names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
@@ -69,69 +68,21 @@ def without_suffix(path: Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
-class _ZstdReader(io.RawIOBase):
-    """Decompresses a file of one or more Zstandard frames; parallel compressors write several.
-
-    The reader of the package zstandard does not notice that a file has been truncated. Memory is bounded: little is
-    decompressed at a time, and the package refuses windows of more than 128 MiB.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._compressed = memoryview(b"")  # read, and not yet decompressed
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data: bytes | memoryview = self._frame.unused_data if self._frame.eof else b""
-            data = data or self._next_bytes()
-            if not data and self._frame.eof:
-                return 0
-            if not data:
-                raise EOFError("the file ends inside a frame")
-            if self._frame.eof:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-            self._ready = memoryview(self._frame.decompress(data))
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
-
-    def _next_bytes(self) -> memoryview:
-        if not self._compressed:
-            self._compressed = memoryview(self._file.read(_READ_BYTES))
-        step, self._compressed = self._compressed[:_STEP_BYTES], self._compressed[_STEP_BYTES:]
-        return step
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+_DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zstd.ZstdError, zlib.error)
 
 
-class reading:
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
     """A context that turns the errors of reading a file into a `UserError` that names the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        damaged = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zstandard.ZstdError, zlib.error)
-        if isinstance(error, damaged):
-            kind_of_file = self.path.suffix.removeprefix(".")
-            if "too much memory" in str(error):
-                raise UserError(
-                    f"{self.path}: made with a window of over 128 MiB; compress it with zstd --long=27"
-                ) from None
-            raise UserError(f"{self.path}: the {kind_of_file} file is damaged or cut short ({error})") from None
-        if isinstance(error, OSError):
-            raise UserError(f"{self.path}: cannot be read ({error.strerror or error})") from None
+    try:
+        yield
+    except _DAMAGED as error:
+        if "too much memory" in str(error):
+            raise UserError(f"{path}: made with a window of over 128 MiB; compress it with zstd --long=27") from None
+        kind = path.suffix.removeprefix(".")
+        raise UserError(f"{path}: the {kind} file is damaged or cut short ({error})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 class Line(NamedTuple):

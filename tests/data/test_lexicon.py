@@ -83,7 +83,7 @@ def test_vocabulary_that_is_not_utf8_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read_vocabulary(path)
     path.write_bytes(b"<S>\n</S>\n<UNK>\ncaf\xe9\n")
-    with pytest.raises(UserError, match="line 4: not UTF-8"):
+    with pytest.raises(UserError, match="line 4: byte 0xe9 is not UTF-8"):
         read_vocabulary(path)
 
 

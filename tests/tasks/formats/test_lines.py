@@ -6,7 +6,7 @@ import lzma
 import zipfile
 
 import pytest
-import zstandard
+from backports import zstd
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.lines import blocks, cells, read_json
@@ -50,7 +50,7 @@ def zipped(content):
         (".gz", gzip.compress),
         (".xz", lzma.compress),
         (".bz2", bz2.compress),
-        (".zst", zstandard.compress),
+        (".zst", zstd.compress),
         (".zip", zipped),
     ],
 )
