@@ -73,7 +73,11 @@ MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 27909734400 bytes."
     [
         (
             jax.errors.JaxRuntimeError(MEMORY),
-            "not enough memory: Out of memory allocating 27909734400 bytes.; use smaller",
+            "not enough memory: Out of memory allocating 27909734400 bytes; use smaller",
+        ),
+        (
+            jax.errors.JaxRuntimeError("INTERNAL: Failed to allocate request for 2.0GiB on device ordinal 0\nBuffers:"),
+            "not enough memory: INTERNAL: Failed to allocate request for 2.0GiB on device ordinal 0; use smaller",
         ),
         (MemoryError(), "not enough memory: the system has no more; use smaller batches, shorter lines or"),
         (OSError(28, "No space left on device", "runs/x"), "runs/x: No space left on device"),
