@@ -1,7 +1,5 @@
 """Silences libtpu on machines without a TPU."""
 
-from __future__ import annotations
-
 import glob
 import importlib.util
 import os

@@ -5,8 +5,6 @@ ignores it in a callback of JAX. And an interpreter that ends while XLA's thread
 that the signal itself wakes up ends the process, without the end of the interpreter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

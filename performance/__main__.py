@@ -4,8 +4,6 @@ Each part is measured by `performance.parts` in a separate process, so that peak
 not import JAX, since this process must not occupy an accelerator that the parts need.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ The sentences are those of `infer`, and the biLM has random parameters. The file
 time is taken, so that nothing is compiled then; the words of the text are encoded again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Measures held-out evaluation with the full softmax, as it is done by `evaluate` and during training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

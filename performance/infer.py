@@ -5,8 +5,6 @@ random parameters, which take as long as trained ones. Its cache of words starts
 encoded once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -9,8 +9,6 @@ Shapes: U distinct words, W characters, T steps, B rows, P dimension of the proj
 vocabulary.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Measures the machine itself next to a part: the rate of matrix products, the memory and the compilation."""
 
-from __future__ import annotations
-
 import resource
 import statistics
 import sys

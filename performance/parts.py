@@ -1,7 +1,5 @@
 """Measures one part at one size in this process, and prints JSON: `python -m performance.parts train/tiny …`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

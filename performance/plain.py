@@ -7,8 +7,6 @@ batch starts from zero states, which saves it some work.
 Shapes: T steps, B rows, W characters per word, P projection, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -26,17 +24,11 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class PlainStep:
-    """A training step of the plain biLM on one device.
+    """A training step of the plain biLM on one device."""
 
-    Attributes:
-      config: the settings, with one learning rate for all parameters.
-      vocabulary_size: V.
-      total_steps: the number of updates of the run, for the schedule.
-    """
-
-    config: Config
-    vocabulary_size: int
-    total_steps: int
+    config: Config  # the settings, with one learning rate for all parameters
+    vocabulary_size: int  # V
+    total_steps: int  # the number of updates of the run, for the schedule
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

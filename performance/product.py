@@ -6,8 +6,6 @@ original trainers were divided by the rate in such a plain process as well. An a
 only, which measures both.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

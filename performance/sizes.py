@@ -1,7 +1,5 @@
 """The three sizes at which the original trainers were measured, and the amount of work for each."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
@@ -10,25 +8,15 @@ from elmo_jax.config import CharCNNConfig, Config, DataConfig, EvaluationConfig,
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A size of the biLM and its batches; all have 20 steps, 50 characters, two layers, dropout 0.1 and Adagrad.
+    """A size of the biLM and its batches; all have 20 steps, 50 characters, two layers, dropout 0.1 and Adagrad."""
 
-    Attributes:
-      model: the architecture.
-      rows: the rows of a training batch on a CPU, with which the original trainers were measured.
-      rows_of_accelerator: the rows of a training batch per accelerator.
-      negatives: the negatives of the sampled softmax.
-      vocabulary_size: the rows of the softmax; the text may have fewer words.
-      evaluation: the evaluation settings.
-      evaluated_tokens: the tokens of the held-out text that are evaluated on a CPU; on accelerators, all are.
-    """
-
-    model: ModelConfig
-    rows: int
-    rows_of_accelerator: int
-    negatives: int
-    vocabulary_size: int
-    evaluation: EvaluationConfig
-    evaluated_tokens: int
+    model: ModelConfig  # the architecture
+    rows: int  # the rows of a training batch on a CPU, with which the original trainers were measured
+    rows_of_accelerator: int  # the rows of a training batch per accelerator
+    negatives: int  # the negatives of the sampled softmax
+    vocabulary_size: int  # the rows of the softmax; the text may have fewer words
+    evaluation: EvaluationConfig  # the evaluation settings
+    evaluated_tokens: int  # the tokens of the held-out text that are evaluated on a CPU; on accelerators, all are
 
     def config(self, rows: int, precision: Literal["float32", "bfloat16"], corpus: str) -> Config:
         """Returns the settings of a training with `rows` rows."""

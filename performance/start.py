@@ -5,8 +5,6 @@ start is the first run on a machine. A warm start is a new run with the programs
 `compilation_cache`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

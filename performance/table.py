@@ -1,7 +1,5 @@
 """Formats what the command prints, which is one line per part."""
 
-from __future__ import annotations
-
 from typing import Any
 
 HEADER = (

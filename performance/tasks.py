@@ -11,8 +11,6 @@ speed. There are no characters and no ELMo, and no dropout in `pos`.
 Shapes: T words, B rows, H units, I numbers of input per word.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from typing import Any

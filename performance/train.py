@@ -3,8 +3,6 @@
 On several devices of a CPU, a training on one device is timed as well. The making of batches is also measured alone.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import statistics

@@ -4,8 +4,6 @@ A dataset consists of two files: `NAME.data.xml` has the text with an id, a lemm
 `NAME.gold.key.txt` has one line per instance with its id and its right sense keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

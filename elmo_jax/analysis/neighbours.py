@@ -3,8 +3,6 @@
 Shapes: N words of the text, n words of a chunk, Q queries, F numbers per vector, k neighbours.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Mapping, Sequence

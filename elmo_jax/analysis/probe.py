@@ -4,8 +4,6 @@ Shapes: N words, B words per batch, M layers that are mixed (1 for the paper's c
 classes.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,45 +21,27 @@ UNKNOWN = -1  # the class of a tag that the training set does not have, which is
 
 
 class Words(NamedTuple):
-    """The words of a dataset.
+    """The words of a dataset."""
 
-    Attributes:
-      x: float16 or float32 [N, M, F], the input of the classifier.
-      y: int32 [N], the classes.
-    """
-
-    x: jax.Array
-    y: jax.Array
+    x: jax.Array  # float16 or float32 [N, M, F], the input of the classifier
+    y: jax.Array  # int32 [N], the classes
 
 
 class Recipe(NamedTuple):
-    """The settings of the training of a classifier.
+    """The settings of the training of a classifier."""
 
-    Attributes:
-      batch_size: the number of words per step.
-      learning_rate: the constant learning rate of Adam.
-      epochs: the largest number of epochs.
-      patience: the number of epochs without a better accuracy on dev after which training stops.
-    """
-
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    epochs: int = 100
-    patience: int = 5
+    batch_size: int = 256  # the number of words per step
+    learning_rate: float = 1e-3  # the constant learning rate of Adam
+    epochs: int = 100  # the largest number of epochs
+    patience: int = 5  # the number of epochs without a better accuracy on dev after which training stops
 
 
 class Found(NamedTuple):
-    """The classifier of the epoch that was best on dev.
+    """The classifier of the epoch that was best on dev."""
 
-    Attributes:
-      dev: the accuracy on dev in percent.
-      test: the accuracy on test in percent.
-      epoch: the number of the epoch, from 1.
-    """
-
-    dev: float
-    test: float
-    epoch: int
+    dev: float  # the accuracy on dev in percent
+    test: float  # the accuracy on test in percent
+    epoch: int  # the number of the epoch, from 1
 
 
 def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:

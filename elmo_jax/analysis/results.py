@@ -1,7 +1,5 @@
 """Serves the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a plot."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

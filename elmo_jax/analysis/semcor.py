@@ -3,8 +3,6 @@
 An expression of several words, such as `primary_election`, is several words with one tag.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -24,21 +22,13 @@ _SYNTACTIC_MARK = re.compile(r"\((?:a|p|ip)\)")
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """A word, or an expression of several words, with its senses.
+    """A word, or an expression of several words, with its senses."""
 
-    Attributes:
-      start: the position of its first word in the sentence.
-      end: the position after its last word.
-      lemma: the lemma in lower case, with `_` between the words of an expression.
-      part: the part of speech.
-      keys: the right sense keys.
-    """
-
-    start: int
-    end: int
-    lemma: str
-    part: str
-    keys: tuple[str, ...]
+    start: int  # the position of its first word in the sentence
+    end: int  # the position after its last word
+    lemma: str  # the lemma in lower case, with `_` between the words of an expression
+    part: str  # the part of speech
+    keys: tuple[str, ...]  # the right sense keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +40,11 @@ class Sentence:
 
 
 class SenseCorpus(NamedTuple):
-    """The sentences of a corpus with senses.
+    """The sentences of a corpus with senses."""
 
-    Attributes:
-      sentences: the sentences with at least one word, in the order of the files.
-      keys: the number of sense keys in the files.
-      dropped: the number of sense keys that were left out because they are not in the index of senses.
-    """
-
-    sentences: list[Sentence]
-    keys: int
-    dropped: int
+    sentences: list[Sentence]  # the sentences with at least one word, in the order of the files
+    keys: int  # the number of sense keys in the files
+    dropped: int  # the number of sense keys that were left out because they are not in the index of senses
 
     @property
     def instances(self) -> int:

@@ -4,8 +4,6 @@ Shapes: N words, n words of a chunk, T words of a sentence, L LSTM layers, P dim
 stored numbers per word (`tasks.core.elmo_vectors`), M layers of an analysis, F numbers per layer of an analysis.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,15 +26,10 @@ View = Callable[[jax.Array], jax.Array]  # selects the layers of an analysis: [n
 
 
 class Speed(NamedTuple):
-    """The amount of text that this process embedded, and the time that it took.
+    """The amount of text that this process embedded, and the time that it took."""
 
-    Attributes:
-      words: the number of words that were not on disk.
-      seconds: the time for these words.
-    """
-
-    words: int
-    seconds: float
+    words: int  # the number of words that were not on disk
+    seconds: float  # the time for these words
 
     def __str__(self) -> str:
         """Returns both numbers and the speed for a person to read."""

@@ -4,8 +4,6 @@ A sense key is `lemma%type:file:number:head:head_number`. Its type is 1 for noun
 adverbs and 5 for adjective satellites, which are adjectives too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Shapes: I instances, K senses that have a mean, L LSTM layers, P dimension of th
 per word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,15 +22,10 @@ Predictions = list[str | None]  # a sense key per instance; None if WordNet does
 
 
 class ClassMeans(NamedTuple):
-    """The mean vector of each sense.
+    """The mean vector of each sense."""
 
-    Attributes:
-      rows: the row of each sense key.
-      directions: float32 [L+1, K, 2P], the mean vectors divided by their lengths.
-    """
-
-    rows: dict[str, int]
-    directions: np.ndarray
+    rows: dict[str, int]  # the row of each sense key
+    directions: np.ndarray  # float32 [L+1, K, 2P], the mean vectors divided by their lengths
 
 
 class Score(NamedTuple):

@@ -8,8 +8,6 @@ Gbit/s. `usable` is the memory that the compiler leaves to a program, read from 
 0.0.42).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math

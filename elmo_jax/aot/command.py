@@ -1,24 +1,18 @@
 """Compiles the step of an experiment for a topology, and advises what to change if it does not fit."""
 
-from __future__ import annotations
-
 import dataclasses
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 from elmo_jax.aot.chips import CHIPS
 from elmo_jax.aot.compile_report import Report
-from elmo_jax.aot.step import Compiled, DoesNotFit, Target, compile_step, find_target
+from elmo_jax.aot.step import DoesNotFit, Target, compile_step, find_target
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.training.checks import check_negatives
 
-Precision = Literal["float32", "bfloat16"]
-
-_MULTIPLE = 8  # the advised numbers of rows are multiples of this, since a TPU's registers hold 8 rows
-_TRIES = 4  # the most compilations to find a batch that fits
+_MULTIPLE = 8  # the advised number of rows is a multiple of this, since a TPU's registers hold 8 rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,13 +78,11 @@ def compile_for(
     word_types = max(word_types or vocabulary_size, vocabulary_size)
     check_negatives(config, vocabulary_size)
 
-    def compile_with(config: Config) -> Compiled:
-        return compile_step(config, target, vocabulary_size, word_types)
-
     try:
-        return Report(title, config, target, vocabulary_size, word_types, compile_with(config))
+        compiled = compile_step(config, target, vocabulary_size, word_types)
     except DoesNotFit as error:
-        return TooLarge(title, topology, error, list(_advice(config, target, compile_with, error)))
+        return TooLarge(title, topology, error, list(_advice(config, target, error)))
+    return Report(title, config, target, vocabulary_size, word_types, compiled)
 
 
 def _corpus(config: Config) -> Corpus | None:
@@ -100,27 +92,18 @@ def _corpus(config: Config) -> Corpus | None:
         return None
 
 
-def _advice(
-    config: Config, target: Target, compile_with: Callable[[Config], Compiled], error: DoesNotFit
-) -> Iterator[str]:
-    """Yields changes that help; the first two kinds have been tried with the compiler."""
+def _advice(config: Config, target: Target, error: DoesNotFit) -> Iterator[str]:
+    """Yields changes that help."""
     rows = config.train.batch_size // len(target.devices)
-    by_rows = ("LSTM carry", "batch")
-    fixed = sum(size for name, size in error.parts.items() if name not in by_rows)
-    if config.train.precision == "float32" and _fits(config, target, compile_with, rows, "bfloat16"):
-        yield f"--config.train.precision=bfloat16 fits, with the same {rows} rows per chip"
-    if fixed < error.usable:
-        # All memory except the fixed parts is assumed to be proportional to the number of rows.
-        share = (0.95 * error.usable - fixed) / max(error.needed - fixed, 1.0)
-        fewer = _at_most(min(int(share * rows), rows - 1))
-        for _ in range(_TRIES):
-            if fewer < 1:
-                break
-            if _fits(config, target, compile_with, fewer, config.train.precision):
-                total = fewer * len(target.devices)
-                yield f"--config.train.batch_size={total} fits: {fewer} rows per chip instead of {rows}"
-                break
-            fewer = _at_most(fewer // 2)
+    if config.train.precision == "float32":
+        yield "--config.train.precision=bfloat16 makes the temporaries smaller"
+    fixed = sum(size for name, size in error.parts.items() if name not in ("LSTM carry", "batch"))
+    # All memory except the fixed parts is assumed to be proportional to the number of rows.
+    fewer = min(int((0.95 * error.usable - fixed) / max(error.needed - fixed, 1.0) * rows), rows - 1)
+    fewer = fewer if fewer < _MULTIPLE else fewer // _MULTIPLE * _MULTIPLE
+    if fewer > 0:
+        total = fewer * len(target.devices)
+        yield f"--config.train.batch_size={total} should fit: {fewer} rows per chip instead of {rows}"
     softmax = error.parts["softmax rows"] + error.parts["softmax accumulator"]
     if config.train.softmax == "replicated" and len(target.devices) > 1:
         share = softmax / len(target.devices) / 1e9
@@ -136,20 +119,3 @@ def _advice(
     larger = [chip.name for chip in CHIPS.values() if chip.usable > max(error.needed, error.usable)]
     if larger:
         yield f"chips with more memory: {', '.join(larger)}"
-
-
-def _at_most(rows: int) -> int:
-    return rows if rows < _MULTIPLE else rows // _MULTIPLE * _MULTIPLE
-
-
-def _fits(
-    config: Config, target: Target, compile_with: Callable[[Config], Compiled], rows: int, precision: Precision
-) -> bool:
-    """Returns whether the step fits with another number of rows per chip and another precision."""
-    print(f"does not fit; trying {rows} rows per chip in {precision}", file=sys.stderr)
-    train = dataclasses.replace(config.train, batch_size=rows * len(target.devices), precision=precision)
-    try:
-        compile_with(dataclasses.replace(config, train=train))
-    except DoesNotFit:
-        return False
-    return True

@@ -1,13 +1,11 @@
 """Reports the memory and the exchanges of a compiled training step, and estimates its speed."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from typing import Any
 
-from elmo_jax.aot.cost import Cost, Count, cost_of, once
+from elmo_jax.aot.cost import Cost, cost_of
 from elmo_jax.aot.hlo import Instruction, parse
 from elmo_jax.aot.step import Compiled, Target
 from elmo_jax.config import Config
@@ -20,7 +18,6 @@ from elmo_jax.training.throughput import Work
 # there are 1,340 to 1,460 distinct words among 5,120 tokens, and they grow by Heaps' law with an exponent of 0.65.
 _TYPICAL_TOKENS, _TYPICAL_WORDS, _HEAPS = 5_120, 1_500, 0.65
 _TYPICAL_POSITIONS = 16.0  # of 50 positions, for chunks of 1,024 of these words, sorted by length
-_WHY = "as in English text"
 
 
 # The times of an estimate, each as if the others were hidden behind it: their keys and names.
@@ -30,23 +27,14 @@ _PASSES = 6  # bf16 products that a product of full float32 precision takes on a
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The report about a step that fits.
+    """The report about a step that fits."""
 
-    Attributes:
-      title: the name of the experiment.
-      config: the settings.
-      target: the devices that the step was compiled for.
-      vocabulary_size: the words of the softmax.
-      word_types: the words of the lexicon.
-      compiled: the compiled step.
-    """
-
-    title: str
-    config: Config
-    target: Target
-    vocabulary_size: int
-    word_types: int
-    compiled: Compiled
+    title: str  # the name of the experiment
+    config: Config  # the settings
+    target: Target  # the devices that the step was compiled for
+    vocabulary_size: int  # the words of the softmax
+    word_types: int  # the words of the lexicon
+    compiled: Compiled  # the compiled step
     fits = True
 
     @property
@@ -70,21 +58,21 @@ class Report:
         """The work of a step on one device."""
         return cost_of(parse(self.compiled.text), self.assume)
 
-    def assume(self, instruction: Instruction) -> Count:
+    def assume(self, instruction: Instruction) -> float:
         """Assumes how often something runs that depends on the batch.
 
         The token encoder skips chunks without words and positions without characters. The exchange of softmax rows has
         further rounds only for batches that hardly ever occur.
         """
         if FURTHER_ROUNDS in instruction.op_name:
-            return Count(0.0, "of rounds that hardly any batch needs, counted as none")
+            return 0.0
         if "token_encoder" not in instruction.op_name:
-            return once(instruction)
+            return 1.0
         if instruction.opcode == "while":
-            return Count(self.positions, _WHY)
+            return self.positions
         room = min(2 * self.config.train.unroll_steps * self.rows, self.word_types)  # the most distinct words
         chunk = min(preferred_encoder_chunk(make_mesh(self.target.devices)), room)
-        return Count(min(1.0, math.ceil(self.distinct_words / chunk) / math.ceil(room / chunk)), _WHY)
+        return min(1.0, math.ceil(self.distinct_words / chunk) / math.ceil(room / chunk))
 
     @property
     def sent(self) -> float:
@@ -156,11 +144,10 @@ class Report:
                 }
                 for exchange in self.cost.collectives
             ],
-            "loops": [{"op_name": name, "turns": turns, "known": why} for name, turns, why in self.cost.loops],
             "model_flops": self.model_flops,
             "main_memory_bytes": self.cost.bytes,
             "sent_bytes": self.sent,
-            "assumed": {"distinct": self.distinct_words, "positions": self.positions, "why": _WHY},
+            "assumed": {"distinct": self.distinct_words, "positions": self.positions},
             "estimate": self.estimate,
         }
 
@@ -222,10 +209,10 @@ class Report:
         lines = [
             "assumed, where the program's work depends on the text",
             f"  {self.distinct_words:,} distinct words in a device's batch, filters applied to"
-            f" {self.positions:.1f} positions ({_WHY})",
+            f" {self.positions:.1f} positions (as in English text)",
         ]
-        others = [(name, why) for name, _, why in self.cost.loops if why not in ("as compiled", _WHY)]
-        lines += dict.fromkeys(f"  a loop {why}: {_short(name)}" for name, why in others)
+        if not all(exchange.times for exchange in self.cost.collectives):
+            lines.append("  no further rounds of the exchange of softmax rows, which hardly any batch needs")
         return "\n".join(lines)
 
 

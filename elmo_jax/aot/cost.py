@@ -1,7 +1,5 @@
 """Counts the exchanges and the main memory traffic of a compiled program; loop bodies count as often as they run."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
@@ -37,33 +35,18 @@ class Collective:
 
 @dataclasses.dataclass
 class Cost:
-    """The sums over one step of one chip.
+    """The sums over one step of one chip."""
 
-    Attributes:
-      bytes: the bytes read from and written to the main memory.
-      collectives: the exchanges.
-      loops: for each loop its name, the number of iterations in all, and how this number is known.
-    """
-
-    bytes: float = 0.0
-    collectives: list[Collective] = dataclasses.field(default_factory=list)
-    loops: list[tuple[str, float, str]] = dataclasses.field(default_factory=list)
+    bytes: float = 0.0  # the bytes read from and written to the main memory
+    collectives: list[Collective] = dataclasses.field(default_factory=list)  # the exchanges
 
 
-@dataclasses.dataclass(frozen=True)
-class Count:
-    """How often something runs, and how this is known."""
-
-    times: float
-    why: str
+Assume = Callable[[Instruction], float]
 
 
-Assume = Callable[[Instruction], Count]
-
-
-def once(instruction: Instruction) -> Count:
+def once(instruction: Instruction) -> float:
     """Assumes that a loop of unknown length runs once, and that the costly branch is taken."""
-    return Count(1.0, "whose number of iterations is not known before the run, counted once")
+    return 1.0
 
 
 def cost_of(program: Program, assume: Assume = once) -> Cost:
@@ -76,8 +59,6 @@ def cost_of(program: Program, assume: Assume = once) -> Cost:
     """
     cost = Cost()
     for where, instruction, times, loops in runs(program, program.entry, assume):
-        if instruction.opcode == "while":
-            cost.loops.append((_name(instruction), times, _turns(program, instruction, assume).why))
         for inner, fused in with_fused(program, where, instruction):
             if fused.opcode.removesuffix("-start") in COLLECTIVES and not _continues(inner, fused):
                 cost.collectives.append(_collective(program, inner, fused, times, loops))
@@ -94,15 +75,15 @@ def runs(
     """Yields each instruction with its computation, how often it runs, and its loops; of a loop, all its iterations."""
     for instruction in where.instructions.values():
         if instruction.opcode == "while":
-            turns = times * _turns(program, instruction, assume).times
+            turns = times * _turns(program, instruction, assume)
             yield where, instruction, turns, loops
             body = program.computations[instruction.called("body")]
-            yield from runs(program, body, assume, turns, (*loops, _name(instruction)))
+            yield from runs(program, body, assume, turns, (*loops, instruction.op_name or instruction.name))
         elif instruction.opcode == "conditional":
             # The branch with the most traffic is taken as often as assumed, and the others in equal shares of the rest.
             branches = [program.computations[name] for name in instruction.branches]
             costly = max(branches, key=lambda branch: _bytes(program, branch))
-            share = assume(instruction).times
+            share = assume(instruction)
             for branch in branches:
                 taken = share if branch is costly else (1 - share) / (len(branches) - 1)
                 yield from runs(program, branch, assume, times * taken, loops)
@@ -113,24 +94,20 @@ def runs(
             yield where, instruction, times, loops
 
 
-def _turns(program: Program, loop: Instruction, assume: Assume) -> Count:
+def _turns(program: Program, loop: Instruction, assume: Assume) -> float:
     """Returns how often the body of a `while` runs each time.
 
     XLA writes it into programs for CPUs. In those for TPUs, the condition compares the counter with a constant: the
     loops of JAX whose length is known count from 0 in steps of 1.
     """
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes):
-        return Count(int(known[1]), "as compiled")
+        return int(known[1])
     condition = program.computations[loop.called("condition")]
     compare, sides = condition.root, condition.inputs(condition.root)
     if compare.opcode == "compare" and "direction=LT" in compare.attributes and sides[1].opcode == "constant":
         if sides[0].opcode == "get-tuple-element" and sides[1].arguments.isdigit():
-            return Count(int(sides[1].arguments), "as compiled")
+            return int(sides[1].arguments)
     return assume(loop)
-
-
-def _name(loop: Instruction) -> str:
-    return loop.op_name or loop.name
 
 
 def _bytes(program: Program, where: Computation) -> float:

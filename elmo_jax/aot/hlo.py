@@ -4,8 +4,6 @@ XLA's own `cost_analysis` counts the body of a loop once. Therefore everything t
 the text of `compiled.as_text()`. Instructions of unknown kinds are kept unchanged.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -3,8 +3,6 @@
 It is the same step as in `pretrain`, mapped over the same kind of mesh with the same shardings and donated state.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import re

@@ -4,8 +4,6 @@ A slice counts as the slice alone, an update in place as the update alone, and a
 Arrays in a chip's own memory do not count.
 """
 
-from __future__ import annotations
-
 from elmo_jax.aot.hlo import Array, Computation, Instruction, Program
 
 # Instructions that only rename bytes which stay in place, or whose traffic is counted inside of them.

@@ -9,8 +9,6 @@ Numbers may be stored in float16; they are float32 once they have been read, and
 as they are read. This module depends neither on training nor on Orbax.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

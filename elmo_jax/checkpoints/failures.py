@@ -1,7 +1,5 @@
 """Turns what Orbax and TensorStore raise and log when a file cannot be written into one readable line."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

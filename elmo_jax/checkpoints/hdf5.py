@@ -10,8 +10,6 @@ are the same in both.
 A file may come from anywhere and is not trusted (see `hdf5_data`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ HDF5 read elsewhere or unpack data (links, external or virtual storage, filters)
 by the size of the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The parameter tree: its keys and shapes, a versioned interface for users who freeze, store and load it."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ temporary folder that is deleted later. Damage that occurs afterwards is detecte
 restored, and the checkpoint before it is used.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -5,8 +5,6 @@ flipped (measured with Orbax 0.12.8 and TensorStore 0.1.86). The manifest is wri
 final name, so a folder of that name without a matching manifest is not a checkpoint.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import zlib

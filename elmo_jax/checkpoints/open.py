@@ -4,8 +4,6 @@ If a run has an export, that is the model; a warning says if the run has been tr
 export, the model is its newest checkpoint that is intact.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 

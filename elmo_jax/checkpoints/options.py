@@ -1,7 +1,5 @@
 """Reads and writes `options.json` of the published format."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

@@ -1,7 +1,5 @@
 """Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
 
-from __future__ import annotations
-
 import math
 
 from etils import epath

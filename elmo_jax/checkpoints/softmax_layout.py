@@ -9,8 +9,6 @@ it. Exports hold the rows in the order of the vocabulary.
 Shapes: V vocabulary, R rows stored, 256 lanes of R / 256 rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stores a training state as nested dicts of arrays, and checks a stored one before it is restored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from elmo_jax.cli.options import Commands, add_model_options, add_process_options, model_source
+from elmo_jax.cli.options import Commands, add_choice, add_model_options, add_process_options, model_source
 from elmo_jax.cli.values import local, number
 from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
@@ -28,23 +28,20 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "out", type=local, metavar="vectors.hdf5", help="the file to write, or the folder of --format npy"
     )
-    parser.add_argument(
+    add_choice(
+        parser,
         "--format",
-        choices=("hdf5", "npy"),
-        default="hdf5",
-        help="one HDF5 file, or a folder of NumPy files of at most 1,024 lines each, for large texts; in Python,"
-        " elmo_jax.VectorShards reads the folder (default: %(default)s)",
+        ("hdf5", "npy"),
+        "one HDF5 file, or a folder of NumPy files of at most 1,024 lines each, for large texts; in Python,"
+        " elmo_jax.VectorShards reads the folder",
     )
     parser.add_argument(
         "--words",
         action="store_true",
         help="write the context-independent vectors of a word list: dataset 'embedding' [words, dim]",
     )
-    parser.add_argument(
-        "--layers",
-        choices=("all", "top", "average", "mix"),
-        default="all",
-        help="all: vectors [layers + 1, T, dim]; otherwise [T, dim] (default: %(default)s)",
+    add_choice(
+        parser, "--layers", ("all", "top", "average", "mix"), "all: vectors [layers + 1, T, dim]; otherwise [T, dim]"
     )
     parser.add_argument(
         "--weights", metavar="W,W,…", help="with --layers mix: the weight of each layer before the softmax"
@@ -52,22 +49,15 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--gamma", type=number(), default=1.0, metavar="X", help="with --layers mix: the scale (default: 1)"
     )
-    parser.add_argument(
-        "--dtype", choices=("float32", "float16"), default="float32", help="type of the vectors (default: %(default)s)"
-    )
-    parser.add_argument(
+    add_choice(parser, "--dtype", ("float32", "float16"), "type of the vectors")
+    add_choice(
+        parser,
         "--state",
-        choices=("reset", "carry", "warm_up"),
-        default="reset",
-        help="the LSTM state at the start of a line: zeros (reset); the state after the line before, as in the original"
-        " (carry, slow); or the state after reading the line itself once (warm_up) (default: %(default)s)",
+        ("reset", "carry", "warm_up"),
+        "the LSTM state at the start of a line: zeros (reset); the state after the line before, as in the original"
+        " (carry, slow); or the state after reading the line itself once (warm_up)",
     )
-    parser.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="type of the operands of matrix products (default: %(default)s)",
-    )
+    add_choice(parser, "--precision", ("float32", "bfloat16"), "type of the operands of matrix products")
     add_process_options(parser)
     parser.set_defaults(run=_embed)
 

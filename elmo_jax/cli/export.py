@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from etils import epath
 
-from elmo_jax.cli.options import Commands, add_model_options, model_source
+from elmo_jax.cli.options import Commands, add_choice, add_model_options, model_source
 from elmo_jax.cli.values import anywhere
 from elmo_jax.errors import UserError
 from elmo_jax.files import place
@@ -35,18 +35,8 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="PATH",
         help="the file, whose name ends in .safetensors, or a folder for bilm.safetensors (default: RUN/export)",
     )
-    parser.add_argument(
-        "--dtype",
-        choices=("float32", "float16"),
-        default="float32",
-        help="type of the parameters in the file (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--softmax",
-        choices=("keep", "drop"),
-        default="keep",
-        help="whether the softmax and its vocabulary are written (default: %(default)s)",
-    )
+    add_choice(parser, "--dtype", ("float32", "float16"), "type of the parameters in the file")
+    add_choice(parser, "--softmax", ("keep", "drop"), "whether the softmax and its vocabulary are written")
     parser.set_defaults(run=_export)
 
 

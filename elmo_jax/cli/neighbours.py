@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from elmo_jax.cli.options import SOURCES, Commands, add_model_options, add_text_options, model_source, text_options
+from elmo_jax.cli.options import (
+    SOURCES,
+    Commands,
+    add_choice,
+    add_model_options,
+    add_text_options,
+    model_source,
+    text_options,
+)
 from elmo_jax.cli.values import local, source, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
@@ -31,12 +39,11 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
         help="a tokenized sentence, or several, each with this option; the first occurrence of the word in it is taken"
         " (default: sentences of the text)",
     )
-    parser.add_argument(
+    add_choice(
+        parser,
         "--among",
-        choices=("words", "uses"),
-        default="words",
-        help="compare with all words of the text, or with the other uses of the same word, which takes seconds"
-        " (default: %(default)s)",
+        ("words", "uses"),
+        "compare with all words of the text, or with the other uses of the same word, which takes seconds",
     )
     parser.add_argument(
         "--occurrences",

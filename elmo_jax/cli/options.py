@@ -21,6 +21,11 @@ a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds
 tfds:lm1b; sotu for the State of the Union addresses, licenses for software licences"""
 
 
+def add_choice(parser: argparse._ActionsContainer, name: str, choices: tuple[str, ...], help: str) -> None:
+    """Adds an option with some values, of which the first is the default."""
+    parser.add_argument(name, choices=choices, default=choices[0], help=f"{help} (default: %(default)s)")
+
+
 def add_text_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for reading text: `--format`, `--field` and `--errors`."""
     parser.add_argument(
@@ -41,11 +46,11 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         metavar="CODE",
         help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: %(default)s)",
     )
-    parser.add_argument(
+    add_choice(
+        parser,
         "--errors",
-        choices=("strict", "replace"),
-        default="strict",
-        help="for bytes that are not UTF-8: stop (strict), or replace them by U+FFFD (default: %(default)s)",
+        ("strict", "replace"),
+        "for bytes that are not UTF-8: stop (strict), or replace them by U+FFFD",
     )
 
 

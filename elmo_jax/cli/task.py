@@ -11,7 +11,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax import files
-from elmo_jax.cli.options import Commands
+from elmo_jax.cli.options import Commands, add_choice
 from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, tolerant_output, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
@@ -87,18 +87,17 @@ def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="the text, or both texts, of one example")
     source.add_argument("--input", metavar="FILE", help="a file of text; - for standard input")
-    parser.add_argument(
+    add_choice(
+        parser,
         "--format",
-        choices=("raw", "lines"),
-        default="raw",
-        help="raw: running text, which is split into sentences and words; lines: one tokenized sentence per line"
-        " (default: %(default)s)",
+        ("raw", "lines"),
+        "raw: running text, which is split into sentences and words; lines: one tokenized sentence per line",
     )
-    parser.add_argument(
+    add_choice(
+        parser,
         "--output",
-        choices=("text", "json", "file"),
-        default="text",
-        help="text for a person to read, JSON lines, or the task's own file format (default: %(default)s)",
+        ("text", "json", "file"),
+        "text for a person to read, JSON lines, or the task's own file format",
     )
     parser.add_argument("--out", type=output, metavar="FILE", help="the file to write (default: standard output)")
     parser.set_defaults(run=_predict)

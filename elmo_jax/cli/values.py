@@ -1,7 +1,5 @@
 """Defines the types of the command line's values, so that wrong values are refused before anything is loaded."""
 
-from __future__ import annotations
-
 import argparse
 import glob
 import math

@@ -4,8 +4,6 @@ Shapes: B rows of this process, T steps, U distinct words of one device; a leadi
 backward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 

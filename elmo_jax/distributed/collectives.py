@@ -5,8 +5,6 @@ Every process must call the functions that exchange values, and all processes mu
 Shapes: P processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping

@@ -9,8 +9,6 @@ Gloo does between CPUs, or the barrier of a checkpoint fails first, the process 
 so. In either case the same launch resumes from the last checkpoint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -4,8 +4,6 @@ The mesh has one axis, `data`. An array is replicated (`REPLICATED`), or it is d
 own axes (`ROWS` for the first axis).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

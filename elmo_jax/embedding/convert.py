@@ -1,7 +1,5 @@
 """Converts published HDF5 weights to an export and back, without ever overwriting another model."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

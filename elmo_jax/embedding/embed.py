@@ -15,8 +15,6 @@ With D devices, the rows of the LSTMs are divided over them: each device runs su
 first device.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 from functools import partial

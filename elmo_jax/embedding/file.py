@@ -11,8 +11,6 @@ The rows of a batch are divided over the biLM's devices. Several processes, whic
 turns at the windows; when all are written, process 0 makes the output.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

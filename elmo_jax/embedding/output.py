@@ -3,8 +3,6 @@
 Shapes: T words per line, L LSTM layers, P projection.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math

@@ -13,8 +13,6 @@ While `embed --state carry` runs, the folder also has `000000001024.carry`, …,
 that line.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import json

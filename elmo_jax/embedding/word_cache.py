@@ -6,8 +6,6 @@ that two threads may encode the same new word at the same time; the vector is th
 Shapes: n words, W characters, P projection, K words encoded in one call of the compiled program.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ another program has no such attribute.
 Shapes: N words, P projection.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

@@ -5,8 +5,6 @@ of its own that writes all of them to memory five times. Here they are plain ari
 them: of 3.4 M units on one core, dropout and its gradient took 20 ms instead of 94, and compiled three times as fast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -8,8 +8,6 @@ fills after `init` and after a restore. What `init` makes and a checkpoint store
 collection `elmo`, the fingerprint of the biLM that they belong to.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import flax.linen as nn

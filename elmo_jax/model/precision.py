@@ -5,8 +5,6 @@ bfloat16 round the operands and sum in float32. Everything between products (gat
 float32 in both cases, except that the LSTM's backward pass reads gates that were rounded like operands.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ Shapes: N words, W characters, E character embedding, F filters in all, P projec
 L layers, V vocabulary; a leading 2 is the direction, the backward stream already reversed.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

@@ -3,8 +3,6 @@
 Shapes: B sentences, N layers (including the token vectors), T positions, D features.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import Any
 

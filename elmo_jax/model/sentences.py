@@ -4,8 +4,6 @@ Shapes: B sentences, T words of the longest, W characters, U spelt words, N rows
 P projection.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -3,8 +3,6 @@
 Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalisers are float32.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from jax import lax

@@ -3,8 +3,6 @@
 Shapes: U words, W characters per word, P projection.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import flax.linen as nn
@@ -19,19 +17,12 @@ from elmo_jax.types import Tree
 
 
 class TokenEncoder(nn.Module):
-    """Computes context-free vectors from the characters of words (paper, section 3.1).
+    """Computes context-free vectors from the characters of words (paper, section 3.1)."""
 
-    Attributes:
-      config: the architecture of the char CNN.
-      projection: P, the dimension of the vectors.
-      precision: the precision of the matrix products.
-      chunk: the number of words encoded at a time, which affects speed and memory only.
-    """
-
-    config: CharCNNConfig
-    projection: int
-    precision: Precision = Precision.FLOAT32
-    chunk: int = 512
+    config: CharCNNConfig  # the architecture of the char CNN
+    projection: int  # P, the dimension of the vectors
+    precision: Precision = Precision.FLOAT32  # the precision of the matrix products
+    chunk: int = 512  # the number of words encoded at a time, which affects speed and memory only
 
     def __call__(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
         """Encodes words as `encode_words` does: [U, W] raw character ids -> [U, P]; `count` is U unless given."""

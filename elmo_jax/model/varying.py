@@ -1,7 +1,5 @@
 """Types of arrays under `jax.shard_map`, which tell along which axes of the mesh the devices have different values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

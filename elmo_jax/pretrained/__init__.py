@@ -4,8 +4,6 @@
 `info` has the sources of the text and their licences.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent

@@ -1,7 +1,5 @@
 """The report that `prepare` prints about a corpus."""
 
-from __future__ import annotations
-
 from elmo_jax.data.blocks import SPLITS
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.text import LONG_SENTENCE

@@ -1,7 +1,5 @@
 """Recognises how text is laid out: words that are not separated by spaces, and lines that are whole paragraphs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

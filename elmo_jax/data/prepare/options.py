@@ -1,7 +1,5 @@
 """The options of `prepare`, which are checked when they are made."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cuts a text file into pieces at blank lines, document ends or line ends, and joins pieces to chunks of work."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 JSON lines may be compressed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

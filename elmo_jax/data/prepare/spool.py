@@ -192,15 +192,10 @@ class Spool:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The text of one split, which consists of some units of a spool.
+    """The text of one split, which consists of some units of a spool."""
 
-    Attributes:
-      spool: the text of all splits.
-      units: bool `[units]`, true for the units of this split.
-    """
-
-    spool: Spool
-    units: np.ndarray
+    spool: Spool  # the text of all splits
+    units: np.ndarray  # bool `[units]`, true for the units of this split
 
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Reads the text in order; see `Spool.parts`."""

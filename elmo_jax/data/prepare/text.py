@@ -71,19 +71,12 @@ class Errors(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A piece of text that consists of consecutive whole lines of one document.
+    """A piece of text that consists of consecutive whole lines of one document."""
 
-    Attributes:
-      data: the bytes of the lines.
-      name: the name of the file or example, for messages.
-      first_line: the number of the first line, from 1, for messages.
-      starts_document: false if the piece continues the document of the piece before.
-    """
-
-    data: bytes
-    name: str
-    first_line: int
-    starts_document: bool
+    data: bytes  # the bytes of the lines
+    name: str  # the name of the file or example, for messages
+    first_line: int  # the number of the first line, from 1, for messages
+    starts_document: bool  # false if the piece continues the document of the piece before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,27 +92,16 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenised:
-    """The words and sentences of a chunk.
+    """The words and sentences of a chunk."""
 
-    Attributes:
-      types: the distinct words, in the order of their first use.
-      ids: int32 `[words]`, for each word its index into `types`.
-      lengths: int32 `[sentences]`, the number of words of each sentence, never zero.
-      pieces: int32 `[pieces]`, the number of sentences of each piece.
-      empty_lines: the number of lines without a word (in running text, those between paragraphs or documents).
-      marks_dropped: the number of `<S>` and `</S>` that were found in the text and removed.
-      replaced_lines: the number of lines with bytes that are not UTF-8.
-      unspaced: the pieces that were left out, since their words are not separated by spaces.
-    """
-
-    types: list[str]
-    ids: np.ndarray
-    lengths: np.ndarray
-    pieces: np.ndarray
-    empty_lines: int
-    marks_dropped: int
-    replaced_lines: int
-    unspaced: list[Piece]
+    types: list[str]  # the distinct words, in the order of their first use
+    ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
+    lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence, never zero
+    pieces: np.ndarray  # int32 `[pieces]`, the number of sentences of each piece
+    empty_lines: int  # the number of lines without a word (in running text, those between paragraphs or documents)
+    marks_dropped: int  # the number of `<S>` and `</S>` that were found in the text and removed
+    replaced_lines: int  # the number of lines with bytes that are not UTF-8
+    unspaced: list[Piece]  # the pieces that were left out, since their words are not separated by spaces
 
 
 def tokenise(chunk: Chunk) -> Tokenised:

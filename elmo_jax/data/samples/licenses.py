@@ -5,8 +5,6 @@ trained on as a whole, is therefore a cluster of near-duplicates, so that no lic
 is trained on.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.metadata

@@ -6,8 +6,6 @@ Broder 1997). All pairs are compared exactly, which is feasible for some thousan
 Shapes: n texts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
