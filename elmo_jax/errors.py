@@ -20,7 +20,7 @@ class PeerLost(Exception):
 
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: a restart may succeed, whereas status 2 says that it would not
-_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)
+_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (request|\d)|_ALLOC_FAILED", re.IGNORECASE)
 
 
 def of_machine(error: BaseException) -> str | None:
@@ -31,8 +31,8 @@ def of_machine(error: BaseException) -> str | None:
     if isinstance(error, ConnectionError):  # the loss of a reader or of another process
         return None
     if isinstance(error, MemoryError) or (isinstance(error, Exception) and _MEMORY.search(str(error))):
-        reason = str(error).removeprefix("RESOURCE_EXHAUSTED: ") or "the system has no more"
-        return f"not enough memory: {reason}; use smaller batches, shorter lines or another machine"
+        lines = str(error).removeprefix("RESOURCE_EXHAUSTED: ").splitlines() or ["the system has no more"]
+        return f"not enough memory: {lines[0].rstrip('.')}; use smaller batches, shorter lines or another machine"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"

@@ -38,11 +38,17 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
       path: a path on this machine, which may begin with `~` or `~user`, or in a bucket (`gs://…`).
 
     Raises:
-      UserError: the path is empty or another URL, there is no such user, or the package that reads buckets is missing.
+      UserError: the path is empty or another URL, it has characters that the locale does not have, there is no such
+        user, or the package that reads buckets is missing.
     """
     text = os.fspath(path)
     if not text.strip() or "\0" in text:
         raise UserError(f"expected a path, got {text!r}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        raise UserError(f"{text!a}: the locale's encoding is {encoding}, not UTF-8; set PYTHONUTF8=1") from None
     if not _URL.match(text):
         expanded = os.path.expanduser(text) if text.startswith("~") else text
         if expanded.startswith("~"):
@@ -154,8 +160,9 @@ def read_sealed_json(path: epath.Path | Path, remedy: str, covered: Covered = di
       FileNotFoundError: there is no such file.
       UserError: the file is damaged, was edited, or was written by another version of elmo_jax.
     """
+    content = path.read_bytes()
     try:
-        value: dict[str, Any] = json.loads(path.read_bytes())
+        value: dict[str, Any] = json.loads(content)
         version, seal = value.pop("format_version"), value.pop("sha256")
         if version == FORMAT_VERSION and seal == digest_of(covered(value)):
             return value

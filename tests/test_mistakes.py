@@ -12,6 +12,7 @@ import jax
 import pytest
 from etils import epath
 
+import elmo_jax
 from elmo_jax.cli.main import main
 from elmo_jax.cli.values import check_distinct
 from elmo_jax.data.corpus import Corpus
@@ -73,7 +74,11 @@ MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 27909734400 bytes."
     [
         (
             jax.errors.JaxRuntimeError(MEMORY),
-            "not enough memory: Out of memory allocating 27909734400 bytes.; use smaller",
+            "not enough memory: Out of memory allocating 27909734400 bytes; use smaller",
+        ),
+        (
+            jax.errors.JaxRuntimeError("INTERNAL: Failed to allocate request for 2.0GiB on device ordinal 0\nBuffers:"),
+            "not enough memory: INTERNAL: Failed to allocate request for 2.0GiB on device ordinal 0; use smaller",
         ),
         (MemoryError(), "not enough memory: the system has no more; use smaller batches, shorter lines or"),
         (OSError(28, "No space left on device", "runs/x"), "runs/x: No space left on device"),
@@ -149,6 +154,13 @@ def test_paths_that_are_none(path: str) -> None:
     with pytest.raises(UserError) as error:
         place(path)
     assert "\n" not in str(error.value)
+
+
+def test_a_path_that_the_locale_cannot_express_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsencode", lambda text: text.encode("ascii"))
+    for opened in (place, Corpus.open, elmo_jax.load_bilm, elmo_jax.load_task, elmo_jax.VectorShards):
+        with pytest.raises(UserError, match=r"'donn\\xe9es': the locale's encoding is .*; set PYTHONUTF8=1"):
+            opened("données")
 
 
 def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
         return 128 + signal.SIGPIPE
     except Exception as error:
-        text = isinstance(error, UnicodeEncodeError) and bool(_NOT_UTF8)
-        line = f"{error}; {_NOT_UTF8}" if text else of_machine(error)
+        line = of_machine(error)
         if line is None:
             raise
         print(f"elmo-jax: {one_line(line)}", file=sys.stderr)
