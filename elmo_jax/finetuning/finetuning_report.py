@@ -13,13 +13,7 @@ TEXTS = ("domain", "original")
 
 
 def results(outcome: Outcome, trainable: str, finetuned_from: dict[str, Any]) -> dict[str, Any]:
-    """Returns the entries that a fine-tuning adds to `result.json`: perplexities before and after, and its source.
-
-    Args:
-      outcome: the outcome of the training.
-      trainable: the setting `finetune.trainable`.
-      finetuned_from: the provenance of the source model.
-    """
+    """Returns the entries that a fine-tuning adds to `result.json`: perplexities before and after, and its source."""
     return {
         "exported_step": outcome.exported_step,
         "stopped_early": outcome.last_step < outcome.total_steps,

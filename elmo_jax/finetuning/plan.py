@@ -51,14 +51,7 @@ def plan_of(
 ) -> Plan:
     """Returns the plan of a fine-tuning.
 
-    It differs from pretraining in that it starts from the parameters of a model, may end early, and exports the best
-    step, which may be step 0.
-
-    Args:
-      config: the settings.
-      params: the parameters of step 0, a whole tree in the layout of an export.
-      finetuned_from: the provenance of the model.
-      evaluators: the evaluators on further texts.
+    `params` are those of step 0, a whole tree in the layout of an export, and `finetuned_from` is their provenance.
     """
     return Plan(
         params=params,

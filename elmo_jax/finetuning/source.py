@@ -67,12 +67,7 @@ def open_source(source: BiLMSource) -> SourceModel:
 
 
 def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:
-    """Returns the settings with the architecture of a model; of `config.model`, only the dropout is kept.
-
-    Args:
-      config: the settings.
-      model: the architecture of the model to train.
-      where: the name of the model, for the message.
+    """Returns the settings with the architecture of the model `where`; of `config.model`, only the dropout is kept.
 
     Raises:
       UserError: `config.model` requests another architecture, by a value that is neither the model's nor the default.

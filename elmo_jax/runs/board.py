@@ -26,9 +26,7 @@ class Board:
     def __init__(self, folder: Path, purge: int) -> None:
         """Makes the events of a beginning, without touching the disk.
 
-        Args:
-          folder: the folder of the files.
-          purge: the step from which on TensorBoard hides the points of earlier launches; 0 for none.
+        From the step `purge` on, TensorBoard hides the points of earlier launches; 0 for none.
         """
         self._folder, self._numbers = folder, itertools.count()
         self._file: IO[bytes] | None = None

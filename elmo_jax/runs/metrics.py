@@ -55,11 +55,7 @@ class MetricsLog(Records):
     """
 
     def __init__(self, workdir: epath.Path, step: int):
-        """Opens the files.
-
-        Args:
-          workdir: the folder of the run.
-          step: the step that the run resumes from; records past it are deleted.
+        """Opens the files; records past `step`, which the run resumes from, are deleted.
 
         Raises:
           UserError: a line of the file is damaged.

@@ -15,14 +15,7 @@ class RunProgress:
     """The progress of a run: one live line on a terminal, and elsewhere a plain line per report."""
 
     def __init__(self, total: int, done: int, unit: str = "step", silent: bool = False) -> None:
-        """Begins to show progress.
-
-        Args:
-          total: the number of units of work.
-          done: the units done by earlier launches.
-          unit: the name of a unit, such as "step" or "epoch".
-          silent: whether nothing is shown, for all processes but the first.
-        """
+        """Begins to show progress; earlier launches have done `done` of the `total` units of work."""
         self._total, self._unit, self._silent = total, unit, silent
         self._terminal = sys.stderr.isatty()
         self._bar = tqdm(
@@ -39,13 +32,7 @@ class RunProgress:
         self._bar.update(1)
 
     def show(self, text: str, done: int, seconds_left: float) -> None:
-        """Shows the newest metrics.
-
-        Args:
-          text: the metrics.
-          done: the units of work done so far.
-          seconds_left: the estimated seconds until the end.
-        """
+        """Shows the newest metrics, the units of work done so far and the estimated time left."""
         if self._terminal:
             self._bar.set_description_str(f" {text}")  # tqdm would put a comma before a postfix
         else:
@@ -66,12 +53,9 @@ class RunProgress:
 
 @contextlib.contextmanager
 def elapsed(text: str) -> Iterator[None]:
-    """Shows on stderr how long a piece of work, whose end is unknown, has been running.
+    """Shows on stderr for how long `text`, a piece of work whose end is unknown, has been running.
 
     On a terminal this is one live line, which is removed at the end; elsewhere it is one line every 30 seconds.
-
-    Args:
-      text: what is being done.
     """
     terminal, began, ended = sys.stderr.isatty(), time.monotonic(), threading.Event()
     bar = tqdm(bar_format="{desc}", dynamic_ncols=True, leave=False, disable=not terminal)

@@ -43,10 +43,7 @@ def read_result(folder: epath.Path) -> dict[str, Any] | None:
 def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]) -> int:
     """Prints how a run has ended, and returns the command's exit status.
 
-    Args:
-      ended: the end of the run.
-      workdir: the folder of the run.
-      table: a function that makes the report of a complete run from its result and its folder.
+    `table` makes the report of a complete run from its result and its folder.
     """
     if isinstance(ended, Stopped):
         if is_first():

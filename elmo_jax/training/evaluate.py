@@ -67,16 +67,10 @@ class Evaluator:
         placement: Placement = Placement.REPLICATED,
         merged: np.ndarray | None = None,
     ):
-        """Makes the program without compiling it.
+        """Makes the program, without compiling it, for a model without softmax.
 
-        Args:
-          model: the model, without softmax.
-          config: the evaluation settings.
-          mesh: the devices.
-          vocabulary_size: V.
-          placement: the placement of the softmax's rows.
-          merged: bool [V], true for the words that are merged with `<UNK>`, which is always one of them. If it is
-            given, the softmax of the parameters must have `merged_bias` (`with_merged`).
+        The words that are true in `merged`, bool [V], are merged with `<UNK>`, which is always one of them. If it is
+        given, the softmax of the parameters must have `merged_bias` (`with_merged`).
         """
         self._merged = np.arange(vocabulary_size) == UNKNOWN_ID if merged is None else merged
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
@@ -169,12 +163,7 @@ class Evaluator:
 
 
 def with_merged(params: Tree, merged: np.ndarray) -> Tree:
-    """Returns a parameter tree, in the order of the vocabulary, whose softmax says which words are merged.
-
-    Args:
-      params: the parameter tree of an export.
-      merged: bool [V], true for the words that are merged with `<UNK>`.
-    """
+    """Returns the tree of an export with a softmax that says which words, bool [V], are merged with `<UNK>`."""
     softmax = params["softmax"]
     return params | {"softmax": softmax | {"merged_bias": np.where(merged, softmax["bias"], -np.inf)}}
 
@@ -246,10 +235,7 @@ class _Totals:
             self._sums = np.pad(self._sums, ((0, 0), (0, max(self._sentences, 2 * room) - room)))
 
     def result(self, unknown: int) -> tuple[Perplexity, SentenceScores]:
-        """Returns the results over all processes.
-
-        Args:
-          unknown: the number of `<UNK>` targets of this process.
+        """Returns the results over all processes, of which this one has `unknown` targets that are `<UNK>`.
 
         Raises:
           UserError: the loss is not finite.

@@ -29,10 +29,7 @@ from elmo_jax.training.program import Program
 def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
     """Trains a biLM to the end, or until SIGTERM or SIGINT.
 
-    Args:
-      config: the settings.
-      workdir: the folder of the run; a run that was stopped or killed resumes there.
-      title: the name of the run in its plot and its export.
+    A run that was stopped or killed resumes in its `workdir`. `title` names the run in its plot and its export.
 
     Raises:
       UserError: a setting or a file is invalid, or the loss is not finite.
@@ -56,13 +53,7 @@ def launch(
 ) -> Finished | Stopped:
     """Starts or resumes the run of `workdir`, which the caller has locked, unless it is complete.
 
-    Args:
-      plan: the kind of training.
-      config: the settings.
-      corpus: the text.
-      workdir: the folder of the run.
-      title: the name of the run.
-      facts: the values that must stay the same from one launch to the next, besides settings and corpus.
+    `facts` are the values that must stay the same from one launch to the next, besides settings and corpus.
 
     Raises:
       UserError: as for `pretrain`.

@@ -37,11 +37,7 @@ _HELDOUT = "heldout/perplexity/average"
 def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Finished | Stopped:
     """Trains to the end, or until SIGTERM or SIGINT.
 
-    Args:
-      program: the programs of the training.
-      plan: the kind of training.
-      workdir: the folder of the run.
-      title: the name of the run in its plot and its export.
+    `title` names the run in its plot and its export.
 
     Raises:
       UserError: no checkpoint can be restored or written, or the loss is not finite.

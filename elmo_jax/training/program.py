@@ -134,11 +134,9 @@ class Program:
         return self._evaluator.perplexity(params, blocks, DistinctWords(spellings, PADDING), on_devices)
 
     def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
-        """Returns the perplexity of the held-out text over the first words of the vocabulary.
+        """Returns the perplexity of the held-out text over the first `size` words of the vocabulary.
 
-        Args:
-          params: a whole tree in the layout of an export, whose softmax has `size` rows.
-          size: the number of words of the softmax.
+        The `params` are a whole tree in the layout of an export, whose softmax has `size` rows.
         """
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)

@@ -44,12 +44,9 @@ def initial_state(
 ) -> TrainState:
     """Makes the state before the first step, with all rows at their beginning.
 
-    Args:
-      config: the settings.
-      model: the model, with softmax.
-      optimizer: the optimizer of all trained parameters except the softmax.
-      params: the parameters, with the softmax's rows in the order of the vocabulary; None for random initial ones.
-      frozen: the parts of the parameter tree that are not trained and have no optimizer state.
+    The softmax's rows of given `params` are in the order of the vocabulary; None means random initial parameters. The
+    `optimizer` is that of all trained parameters but the softmax. The `frozen` parts are not trained and have no
+    optimizer state.
     """
     key = jax.random.key(config.train.seed, impl="threefry2x32")
     init, later = jax.random.split(key)

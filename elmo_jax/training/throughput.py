@@ -63,12 +63,9 @@ class Interval:
         }
 
     def values(self, distinct_words: int) -> dict[str, Any]:
-        """Returns the metrics of the interval.
+        """Returns the metrics of the interval, in whose batches all devices had so many distinct words.
 
         `tokens_per_second` counts each token of the text once, although both directions read it.
-
-        Args:
-          distinct_words: the number of distinct words in the batches, summed over all devices and steps.
         """
         seconds, tokens = self.seconds, self.steps * self.work.config.train.tokens_per_step
         forward, backward = (float(loss) for loss in np.mean(self.losses, axis=0))
@@ -90,11 +87,7 @@ class Interval:
 def flops_per_word(model: ModelConfig, windows: float) -> float:
     """Returns the floating-point operations of the token encoder's forward pass for one word.
 
-    A multiplication and an addition count as two operations.
-
-    Args:
-      model: the architecture.
-      windows: the number of positions that the filters are applied to.
+    A multiplication and an addition count as two operations. The filters are applied to `windows` positions.
     """
     char_cnn = model.char_cnn
     filters = sum(2 * width * char_cnn.embedding_dim * number for width, number in char_cnn.filters)
@@ -106,9 +99,7 @@ def flops_per_word(model: ModelConfig, windows: float) -> float:
 def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
     """Returns the floating-point operations of a token's forward pass in both directions, without the token encoder.
 
-    Args:
-      model: the architecture.
-      softmax_words: the number of words that are scored for each token.
+    For each token, `softmax_words` words are scored.
     """
     lstm = model.lstm
     layer = 2 * 2 * lstm.projection * 4 * lstm.cells

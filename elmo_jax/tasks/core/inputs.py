@@ -36,10 +36,8 @@ class TextEncoder:
     def __init__(self, setup: TaskSetup[Any, Any], layers: StoredLayers | None = None, embeds: bool = False) -> None:
         """Keeps what the arrays are made from.
 
-        Args:
-          setup: the task and the experiment.
-          layers: the stored layers of the biLM; None if each step or this object computes them.
-          embeds: whether this object computes the layers, by `bilm.embed`, which reads long texts in windows.
+        With stored `layers`, those are read; with `embeds`, this object computes layers by `bilm.embed`, which reads
+        long texts in windows; otherwise each step of the training computes them.
         """
         self._config, self._vocabulary, self._bilm = setup.config, setup.vocabulary, setup.bilm
         self._layers, self._embeds = layers, embeds

@@ -35,11 +35,7 @@ def train_task(
 ) -> Finished | Stopped:
     """Trains a task with every seed of its config, to the end or until SIGTERM or SIGINT.
 
-    Args:
-      config: the experiment, of the task's own class.
-      workdir: the run's folder; a run that was stopped or killed in it is resumed.
-      title: the title of the run's plot.
-      devices: the devices to use; all local devices unless given.
+    A run that was stopped or killed in `workdir` is resumed. Without `devices`, all local ones are used.
 
     Returns:
       The results of all seeds; or which signal stopped the training, and at which step.

@@ -48,13 +48,9 @@ def head_weights(scores: jax.Array, widest: int) -> jax.Array:
 
 
 def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | None) -> jax.Array:
-    """Returns the scores [N, W] of all candidates; elsewhere the values are arbitrary.
+    """Returns the scores [N, W] of all candidates by a `Scorer`; elsewhere the values are arbitrary.
 
-    Args:
-      params: the parameters of a `Scorer`.
-      words: the words of the document.
-      rate: the fraction of the hidden units that is dropped.
-      key: the random key for dropout; None for no dropout.
+    The fraction `rate` of the hidden units is dropped, none without a key.
     """
     widest = words.widths.shape[1]
     first = params["hidden_0"]
