@@ -166,7 +166,8 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     if prepared is not None or (vocabulary is not None and not extends):
         _check_chosen(config.finetune)
     if prepared is not None:
-        _check_unused(text)
+        heldout = ("--heldout", text.heldout_sources), ("--heldout-fraction", text.heldout_fraction)
+        text.options.check_unused(text.sources[0], *(name for name, value in heldout if value is not None))
         words = prepared.vocabulary()
         if vocabulary is not None and vocabulary != (words[: len(vocabulary)] if extends else words):
             option = "--extend-vocab" if extends else "--vocab"
@@ -193,12 +194,6 @@ def _check_chosen(settings: FinetuneConfig) -> None:
                 f"config.finetune.{name}: has no effect, since the softmax has the words of the model or of a prepared"
                 " corpus; leave it out, or give the text itself with config.finetune.vocabulary=extend"
             )
-
-
-def _check_unused(text: Text) -> None:
-    """Raises `UserError` for options of preparing text that have no effect on a prepared corpus."""
-    heldout = ("--heldout", text.heldout_sources), ("--heldout-fraction", text.heldout_fraction)
-    text.options.check_unused(text.sources[0], *(name for name, value in heldout if value is not None))
 
 
 def _fit_softmax(

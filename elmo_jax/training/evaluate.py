@@ -125,8 +125,9 @@ class Evaluator:
         if not len(blocks):
             raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
         shape = jax.eval_shape(lambda: initial_carry(self._model.config, self._rows))
+        rows = len(local_rows(self._rows, self._mesh))
         carry = to_devices(
-            jax.tree.map(lambda s: np.zeros(self._local(s.shape), s.dtype), shape),
+            jax.tree.map(lambda s: np.zeros((2, rows, *s.shape[2:]), s.dtype), shape),  # of this process
             jax.tree.map(lambda _: CARRY_SPEC, shape),
             self._mesh,
         )
@@ -150,11 +151,6 @@ class Evaluator:
     ) -> Perplexity:
         """Returns only the perplexities of a text; the arguments are those of `sentences`."""
         return self.sentences(params, blocks, distinct, spellings)[0]
-
-    def _local(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the shape of this process's part, [2, R, …] -> [2, B, …]."""
-        rows = local_rows(self._rows, self._mesh)
-        return (shape[0], len(rows), *shape[2:])
 
     def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)

@@ -33,6 +33,10 @@ pytestmark = pytest.mark.quick
         ([9.0, 8.0, 8.0, 8.0], 2, True),  # a perplexity that is not lower is not better
         ([8.0, 9.0, 9.0, 9.0], 0, False),
         ([8.0, 9.0, float("inf"), 9.0], 3, True),
+        # those of tasks are dev metrics times -1, in which an equal one is not better either (AllenNLP)
+        ([-5.0, -5.0], 2, False),
+        ([-5.0, -5.0, -4.0], 2, True),
+        ([-5.0, -4.0, -6.0, -5.0], 2, False),
     ],
 )
 def test_patience(heldout, patience, enough):

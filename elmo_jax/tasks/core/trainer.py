@@ -19,7 +19,6 @@ from etils import epath
 
 from elmo_jax.errors import UserError
 from elmo_jax.runs.signals import Stopped, StopSignals
-from elmo_jax.tasks.core.config import TaskTrainConfig
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import elmo_mixes
 from elmo_jax.tasks.core.optimizer import learning_rate
@@ -53,13 +52,6 @@ class Evaluations:
     def best(self) -> int | None:
         """The step of the best evaluation, the first of equally good ones; None if there is none yet."""
         return self.steps[self.metrics.index(max(self.metrics))] if self.metrics else None
-
-    def are_enough(self, config: TaskTrainConfig) -> bool:
-        """Returns whether `patience` evaluations have passed since the best one.
-
-        As in AllenNLP, an evaluation as good as the best one does not count as better.
-        """
-        return is_out_of_patience([-metric for metric in self.metrics], config.patience)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +104,11 @@ class Trainer(Generic[Example, Prediction]):
     def _evaluations(self) -> Evaluations:
         return Evaluations.of(self._session.log.records, f"dev/{self._task.metric}")
 
+    def _is_out_of_patience(self) -> bool:
+        return is_out_of_patience([-metric for metric in self._evaluations().metrics], self._config.patience)
+
     def _is_over(self, state: TaskState) -> bool:
-        return int(state.epoch) >= self._config.epochs or self._evaluations().are_enough(self._config)
+        return int(state.epoch) >= self._config.epochs or self._is_out_of_patience()
 
     def _epoch(self, state: TaskState) -> TaskState:
         """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, every so many steps.
@@ -133,7 +128,7 @@ class Trainer(Generic[Example, Prediction]):
             if every and step % every == 0:
                 state = self._evaluate(state, began)
                 evaluations, began = self._evaluations(), time.perf_counter()
-                if evaluations.are_enough(self._config):
+                if self._is_out_of_patience():
                     return state
             # A signal is heeded after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:

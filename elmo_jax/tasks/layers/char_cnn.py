@@ -64,7 +64,7 @@ class CharCNN(nn.Module):
             size = min(vectors.shape[-2] + width - 1, self._most)
         else:
             size = max(vectors.shape[-2], width)
-        vectors = _pad(vectors, size)
+        vectors = jnp.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, size - vectors.shape[-2]), (0, 0)])
         windows = size - width + 1  # P
         bound = uniform((width * self.config.embedding_dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
         kernel = self.param(f"filter_{i}_kernel", bound, (width, self.config.embedding_dim, number))
@@ -76,8 +76,3 @@ class CharCNN(nn.Module):
         if self.config.variant == "masked":  # a zero never exceeds the maximum, since ReLU is not negative
             value = jnp.where((jnp.arange(windows) < length[..., None])[..., None], value, 0.0)
         return value.max(-2)
-
-
-def _pad(vectors: jax.Array, size: int) -> jax.Array:
-    before = [(0, 0)] * (vectors.ndim - 2)
-    return jnp.pad(vectors, [*before, (0, size - vectors.shape[-2]), (0, 0)])

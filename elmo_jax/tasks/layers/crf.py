@@ -133,7 +133,7 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
       Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
       row of words and N + 1 its end.
     """
-    parts = [_letter_and_type(label) for label in labels] + [("START", ""), ("END", "")]
+    parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the letter and the type of each
     allowed = np.zeros((len(parts), len(parts)), bool)
     for i, (before, kind) in enumerate(parts):
         for j, (after, other) in enumerate(parts):
@@ -141,11 +141,6 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
             same_type = any(before in a and after in b for a, b in _SAME_TYPE[encoding].items())
             allowed[i, j] = any_type or (same_type and kind == other)
     return allowed
-
-
-def _letter_and_type(label: str) -> tuple[str, str]:
-    letter, _, kind = label.partition("-")
-    return letter, kind
 
 
 def constrained(transitions: Transitions, allowed: np.ndarray) -> Transitions:

@@ -7,10 +7,9 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.core.config import TaskOptimizerConfig, TaskTrainConfig
+from elmo_jax.tasks.core.config import TaskOptimizerConfig
 from elmo_jax.tasks.core.optimizer import averaged, learning_rate, make_optimizer, weight_penalty
 from elmo_jax.tasks.core.trainer import Evaluations
 
@@ -61,16 +60,6 @@ def test_the_evaluation_before_training_is_not_in_the_history() -> None:
     evaluations = Evaluations.of(records, "dev/f1")
     assert evaluations == Evaluations((10, 20, 30), (31.0, 32.0, 32.0)) and evaluations.best == 20
     assert Evaluations.of(records[:2], "dev/f1").best is None
-
-
-@pytest.mark.parametrize(
-    ("metrics", "enough"),
-    [((), False), ((5.0,), False), ((5.0, 5.0), False), ((5.0, 5.0, 4.0), True), ((5.0, 4.0, 6.0, 5.0), False)],
-)
-def test_patience_counts_evaluations_that_are_not_better(metrics: tuple[float, ...], enough: bool) -> None:
-    evaluations = Evaluations(tuple(range(1, len(metrics) + 1)), metrics)
-    assert evaluations.are_enough(TaskTrainConfig(patience=2)) is enough
-    assert not evaluations.are_enough(TaskTrainConfig(patience=0))
 
 
 def updates(config: TaskOptimizerConfig, gradients: list[list[float]]) -> list[np.ndarray]:
