@@ -11,7 +11,7 @@ from typing import Literal
 from ml_collections import ConfigDict
 
 from elmo_jax.errors import UserError
-from elmo_jax.settings import setting, to_dict
+from elmo_jax.settings import fraction, setting, to_dict
 
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
@@ -70,11 +70,9 @@ class ModelConfig:
 
     char_cnn: CharCNNConfig = CharCNNConfig()
     lstm: LSTMConfig = LSTMConfig()
-    dropout: float = setting(
+    dropout: float = fraction(
         0.1,
         "The fraction of units dropped in training, at the input of every LSTM layer and at the top layer's output.",
-        least=0,
-        below=1,
     )
 
     def check(self, where: str = "config") -> None:
@@ -127,8 +125,8 @@ class OptimizerConfig:
     final_fraction: float = setting(
         0.0, "The fraction of the learning rates at which the cosine decay ends.", least=0, most=1
     )
-    adam_b1: float = setting(0.9, "Adam's decay rate for the mean of the gradients.", least=0, below=1)
-    adam_b2: float = setting(0.999, "Adam's decay rate for the mean of the squared gradients.", least=0, below=1)
+    adam_b1: float = fraction(0.9, "Adam's decay rate for the mean of the gradients.")
+    adam_b2: float = fraction(0.999, "Adam's decay rate for the mean of the squared gradients.")
     adam_eps: float = setting(
         1e-8,
         "The constant that Adam adds to the square root of the mean of the squared gradients.",

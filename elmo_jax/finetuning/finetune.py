@@ -100,40 +100,29 @@ def finetune(
         if is_first():
             check_usable(workdir)
     with locked(workdir):
-        return _finetune(source, config, text, workdir, title, original)
-
-
-def _finetune(
-    source: SourceModel,
-    config: Config,
-    text: Text,
-    workdir: epath.Path,
-    title: str,
-    original: Sequence[str] | None,
-) -> Finished | Stopped:
-    """Implements `finetune` in a folder that is locked."""
-    with fails_together():
-        corpus = _corpus(text, workdir, source, config)
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
-    config = _with_evaluations(config, corpus)
-    use_compilation_cache(workdir)
-    if source.bilm.vocabulary is None:
-        _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
-        fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
-        if isinstance(fitted, Stopped):
-            return fitted
-        source = fitted
-    with fails_together():
-        other = source.original()
-        if original is not None:
-            other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
-        facts = _provenance(workdir, source)
-    if isinstance(other, str):
-        _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
-    _describe(source, config, corpus)
-    plan = plan_for_corpus(source, config, corpus, None if isinstance(other, str) else other)
-    facts["original_fingerprint"] = None if isinstance(other, str) else other.fingerprint
-    return launch(plan, config, corpus, workdir, title, facts)
+        with fails_together():
+            corpus = _corpus(text, workdir, source, config)
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
+        config = _with_evaluations(config, corpus)
+        use_compilation_cache(workdir)
+        if source.bilm.vocabulary is None:
+            _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
+            fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
+            if isinstance(fitted, Stopped):
+                return fitted
+            source = fitted
+        with fails_together():
+            other: Corpus | str | None = source.original()
+            if original is not None:
+                other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
+            facts = _provenance(workdir, source)
+        if isinstance(other, str):
+            _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
+            other = None
+        _describe(source, config, corpus)
+        facts["original_fingerprint"] = other and other.fingerprint
+        plan = plan_for_corpus(source, config, corpus, other)
+        return launch(plan, config, corpus, workdir, title, facts)
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:

@@ -10,7 +10,7 @@ direction.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -18,18 +18,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.model.dropout import variational_mask
+from elmo_jax.model.lstm import State
 from elmo_jax.tasks.layers.initial_values import block_orthogonal, glorot_uniform
 from elmo_jax.tasks.layers.lstm import run_both
 from elmo_jax.types import Tree
 
 Cell = Literal["coupled", "standard"]
-
-
-class State(NamedTuple):
-    """The state that both directions hand from step to step."""
-
-    cell: jax.Array  # [2, B, H]
-    hidden: jax.Array  # [2, B, H]
 
 
 def bidirectional_lstm(
@@ -63,7 +57,7 @@ def bidirectional_lstm(
         return new, new.hidden
 
     shape = (2, inputs.shape[0], units)
-    start = State(jnp.zeros(shape), jnp.zeros(shape))
+    start = State(jnp.zeros(shape), jnp.zeros(shape))  # of both directions, [2, B, H] each
     if cell == "coupled":
         start = State(*(params[name][:, None] + jnp.zeros(shape) for name in ("initial_cell", "initial_hidden")))
     return run_both(step, start, read + params["bias"][:, None], mask)

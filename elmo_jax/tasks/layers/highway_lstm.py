@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.model.dropout import variational_mask
+from elmo_jax.model.lstm import State
 from elmo_jax.tasks.layers.initial_values import block_orthogonal
 from elmo_jax.tasks.layers.lstm import Direction
 from elmo_jax.types import Tree
@@ -40,13 +41,6 @@ FORGET_BIAS = 1.0
 Form = Literal["original", "allennlp"]
 
 ORDERS = {"original": "iforj", "allennlp": "ifjor"}  # the orders of the blocks that read the state; k follows them
-
-
-class State(NamedTuple):
-    """The state that a layer hands from step to step."""
-
-    cell: jax.Array  # [B, H]
-    hidden: jax.Array  # [B, H]
 
 
 @dataclasses.dataclass(frozen=True)
