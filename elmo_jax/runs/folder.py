@@ -22,13 +22,10 @@ _BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softma
 
 
 def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
-    """Claims a folder for a run, or verifies that it belongs to this run.
+    """Claims a folder, which may be absent or empty, for a run, or verifies that it belongs to this run.
 
-    Args:
-      workdir: the folder, which may be absent or empty.
-      config: the settings of this launch, a dataclass.
-      facts: further values that must stay the same, such as the fingerprint of the corpus.
-      changeable: the dotted keys of settings that may differ between two launches of a run.
+    The `config` is a dataclass of settings, of which those with the dotted keys `changeable` may differ between two
+    launches of a run. The `facts` must stay the same, such as the fingerprint of the corpus.
 
     Raises:
       UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read

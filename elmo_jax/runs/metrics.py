@@ -71,12 +71,10 @@ class MetricsLog(Records):
         self._attempt(self._write_all)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds one record, unless an earlier launch, killed afterwards, has written it already.
+        """Adds the record of a step, unless an earlier launch, killed afterwards, has written it already.
 
-        Args:
-          step: the number of updates made.
-          values: the metrics by name; parts of a name are joined by `/`. A list holds one value per process, of which
-            TensorBoard gets the largest.
+        Parts of a metric's name are joined by `/`. A list holds one value per process, of which TensorBoard gets the
+        largest.
         """
         record = {"step": step, **values}
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():

@@ -95,9 +95,8 @@ def evaluate_text(
         raise UserError(f"--batch-size: expected 1 to {MOST_ROWS:,}, got {batch_size:,}")
     bilm = open_bilm(model)
     if bilm.vocabulary is None:
-        raise UserError(
-            f"{_name(model)}: this biLM has no softmax (the published files have none), so it has no perplexity"
-        )
+        name = model[1] if isinstance(model, tuple) else model
+        raise UserError(f"{name}: this biLM has no softmax (the published files have none), so it has no perplexity")
     merged = None if words is None else _merged(words, bilm.vocabulary)
     mesh = make_mesh()
     program = BiLM(
@@ -129,10 +128,6 @@ def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
     if merged[len(MARKS) :].all():
         raise UserError(f"{path}: has no word of the biLM's vocabulary, so all words would count as <UNK>")
     return merged
-
-
-def _name(model: BiLMSource) -> str:
-    return str(model[1] if isinstance(model, tuple) else model)
 
 
 def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:

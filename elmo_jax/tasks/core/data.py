@@ -39,13 +39,8 @@ class TaskData(Generic[Example]):
     ) -> None:
         """Groups the examples.
 
-        Args:
-          setup: the task and the experiment.
-          encoder: the encoder that makes the arrays of texts.
-          examples: the examples of the split.
-          known: the shapes that exist already; see `make_groups`.
-          use: in training, windows of documents above `max_sentences` are read; in prediction, batches fit their
-            examples.
+        Those of the `known` shapes, for which programs are compiled already, stay in these (`make_groups`). In
+        training, windows of documents above `max_sentences` are read; in prediction, batches fit their examples.
         """
         train = setup.config.train
         self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples

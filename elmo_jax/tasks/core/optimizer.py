@@ -49,13 +49,9 @@ def _scale_by_adagrad(eps: float) -> optax.GradientTransformation:
 
 
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
-    """Returns the learning rate of a step.
+    """Returns the learning rate of the update after `step` others, of a training of `steps` updates.
 
-    Args:
-      config: the settings of the optimizer.
-      step: the number of updates made before this one.
-      steps: the number of updates of the whole training.
-      metrics: the dev metrics of the evaluations so far, oldest first; see `Evaluations`.
+    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `Evaluations`.
     """
     return config.learning_rate * _factor(config, step, steps, metrics)
 

@@ -19,7 +19,7 @@ from jax import lax
 
 from elmo_jax.model.dropout import variational_mask
 from elmo_jax.model.lstm import State
-from elmo_jax.tasks.layers.initial_values import block_orthogonal, glorot_uniform
+from elmo_jax.tasks.layers.dense import block_orthogonal, glorot_uniform, uniform
 from elmo_jax.tasks.layers.lstm import run_both
 from elmo_jax.types import Tree
 
@@ -137,5 +137,4 @@ def _standard_kernel(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.floa
 
 def _torch_bias(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
     """Returns the sum of PyTorch's two biases, each uniform between -1 / sqrt(H) and 1 / sqrt(H)."""
-    bound = (shape[-1] // 4) ** -0.5
-    return jax.random.uniform(key, (2, *shape), dtype, -bound, bound).sum(0)
+    return uniform((shape[-1] // 4) ** -0.5)(key, (2, *shape), dtype).sum(0)

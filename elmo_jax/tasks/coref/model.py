@@ -29,7 +29,7 @@ from elmo_jax.tasks.coref.ranking import (
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
 from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
-from elmo_jax.tasks.layers.initial_values import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.types import Tree
 
 DISTANCES = 10  # the number of buckets of distances

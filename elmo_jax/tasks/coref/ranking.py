@@ -62,15 +62,8 @@ def antecedent_scores(
 ) -> jax.Array:
     """Returns the scores s_m(i) + s_m(j) + s_a(i, j), [k, K], of each span's antecedents, the nearest first.
 
-    Where there is no antecedent, the value is arbitrary.
-
-    Args:
-      params: the parameters of a `Scorer` over [g_i; g_j; g_i * g_j; features].
-      features: the features of pairs.
-      spans: the kept spans.
-      antecedents: K.
-      rates: the rates of dropout.
-      key: the random key for dropout; None for no dropout.
+    Where there is no antecedent, the value is arbitrary. The `params` are those of a `Scorer` over [g_i; g_j; g_i *
+    g_j; features]; without a key, nothing is dropped.
     """
     number, size = spans.vectors.shape
     chunk = min(CHUNK, number)

@@ -31,7 +31,7 @@ from jax import lax
 
 from elmo_jax.model.dropout import variational_mask
 from elmo_jax.model.lstm import State
-from elmo_jax.tasks.layers.initial_values import block_orthogonal
+from elmo_jax.tasks.layers.dense import block_orthogonal
 from elmo_jax.tasks.layers.lstm import Direction
 from elmo_jax.types import Tree
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.layers.initial_values import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform
 
 MASKED = -1e29  # the original's score of padding; finite, so that a row without words has no NaN
 NULL_START = -1.0  # the original's initial score of attending to nothing

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers.initial_values import block_orthogonal
+from elmo_jax.tasks.layers.dense import block_orthogonal
 
 
 @pytest.mark.parametrize("shape", [(6, 18), (9, 12), (4, 18)])
