@@ -48,11 +48,9 @@ class Text:
     workers: int | None = None
 
     def prepare(self, out: epath.Path, **vocabulary: Any) -> Corpus:
-        """Prepares the text in `out`, unless that has been done already.
+        """Prepares the text in the folder `out`, unless that has been done already.
 
-        Args:
-          out: the folder of the corpus.
-          **vocabulary: the attributes of `PrepareOptions` for the vocabulary.
+        `vocabulary` are the attributes of `PrepareOptions` for the vocabulary.
 
         Raises:
           UserError: the text is invalid, `out` is in a bucket, or there are several processes.

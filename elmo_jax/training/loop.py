@@ -103,10 +103,11 @@ class Launch:
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._received and not self._ended:
                 waiting = time.perf_counter()
-                batch, distinct_words, interval.blocks_read = next(batches)
+                placed = next(batches)
                 interval.waited += time.perf_counter() - waiting
-                interval.distinct_words += distinct_words
-                state, metrics = mapped(state, batch, self._program.spellings)
+                interval.distinct_words += placed.distinct_words
+                interval.blocks_read = placed.blocks_read
+                state, metrics = mapped(state, placed.batch, self._program.spellings)
                 received = agreement.announce(signals.received)
                 step += 1
                 self._session.progress.advance()

@@ -1,7 +1,7 @@
 """Prepares a training of a biLM for the devices: model, step, evaluator and text."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -28,6 +28,14 @@ from elmo_jax.training.throughput import Work
 from elmo_jax.types import Tree
 
 SMALL = 10_000_000  # parameters, which take less than a second to draw
+
+
+class PlacedBatch(NamedTuple):
+    """A batch on the devices."""
+
+    batch: TrainingBatch
+    distinct_words: int  # in this process's part of it
+    blocks_read: int  # by this process so far
 
 
 class Program:
@@ -97,22 +105,18 @@ class Program:
         """Returns the step over all devices: `(state, batch, spellings) -> (state, metrics)`."""
         return map_step(self.step, self._shapes, self.mesh)
 
-    def batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
-        """Yields batches on the devices, from the state's position on.
-
-        Each comes with the number of distinct words in this process's part of it, and the number of blocks that this
-        process has read so far.
-        """
+    def batches(self, state: TrainState, step: int) -> Iterator[PlacedBatch]:
+        """Yields batches on the devices, from the state's position on."""
         settings = BatchSettings.of(self.config, self.corpus.vocabulary_size)
         share = Share(local_rows(self.config.train.batch_size, self.mesh), len(self.mesh.local_devices))
         blocks, position = self.corpus.blocks("train"), local_part(state.position)
         batches = TrainingBatches(blocks, self._distinct, settings, share, position, step)
 
-        def ready(batch: TrainingBatch) -> tuple[TrainingBatch, int, int]:
-            counts = int(batch.window.word_count.sum()), batches.blocks_read
-            return to_devices(batch, BATCH_SPECS, self.mesh), *counts
+        def placed(batch: TrainingBatch) -> PlacedBatch:
+            words = int(batch.window.word_count.sum())
+            return PlacedBatch(to_devices(batch, BATCH_SPECS, self.mesh), words, batches.blocks_read)
 
-        return prefetched(map(ready, batches))
+        return prefetched(map(placed, batches))
 
     def heldout(self, params: Tree) -> Perplexity:
         """Returns the perplexity of the corpus's held-out text; `params` are those of a training state."""
@@ -123,12 +127,10 @@ class Program:
         return spread_blocks(self.corpus.blocks("heldout"), self.config.evaluation.tokens)
 
     def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
-        """Returns the perplexity of another text whose lexicon begins with the vocabulary of the corpus.
+        """Returns the perplexity of another text, whose lexicon begins with the vocabulary of the corpus.
 
-        Args:
-          params: the parameters of a training state.
-          blocks: the text.
-          spellings: [types, W] the raw character ids of the text's own lexicon.
+        The `params` are those of a training state; `spellings` [types, W] are the raw character ids of the text's
+        lexicon.
         """
         on_devices = to_devices(spellings, REPLICATED, self.mesh)
         return self._evaluator.perplexity(params, blocks, DistinctWords(spellings, PADDING), on_devices)

@@ -61,11 +61,8 @@ class Session:
     def open(self, step: int, *, total: int, done: int, unit: str = "step") -> None:
         """Opens the metrics, and begins to show progress.
 
-        Args:
-          step: the number of updates made before this launch.
-          total: the units of work of the whole run.
-          done: the units of work that were done before this launch.
-          unit: what a unit of work is, such as a step or an epoch.
+        Earlier launches have made `step` updates, and done `done` of the `total` units of work, such as steps or
+        epochs.
         """
         with fails_together():
             self.log = MetricsLog(self._workdir, step) if is_first() else Records()

@@ -52,12 +52,9 @@ class TrainStep:
         return dense_optimizer(self.config.optimizer, rate_shape(self.config.optimizer, self.total_steps))
 
     def __call__(self, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
-        """Makes one update.
+        """Makes one update from this device's parts of the state and of the batch.
 
-        Args:
-          state: this device's part of the state.
-          batch: this device's part of the batch.
-          spellings: [types, W] the raw character ids of the lexicon.
+        `spellings` [types, W] are the raw character ids of the lexicon.
 
         Returns:
           The new state, and the metrics of the step.

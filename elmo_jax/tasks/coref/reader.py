@@ -49,10 +49,6 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     one entity may be nested: `12)` closes the last one that was opened. Two entities that have a mention in common are
     merged.
 
-    Args:
-      path: the file, decompressed by its suffix.
-      singletons: whether entities of one mention are kept.
-
     Raises:
       UserError: a word is outside of a document, a document has no begin or no end, a line has too few columns or
         another number than the first line of its sentence, or a mention is not opened or not closed.
