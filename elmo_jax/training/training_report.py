@@ -14,15 +14,13 @@ from elmo_jax.training.state import without_softmax
 _DIRECTIONS = ("forward", "backward")
 _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
-Records = list[dict[str, Any]]  # the records of `metrics.jsonl`
-
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """The outcome of a training."""
 
     title: str  # the name of the run
-    records: Records  # the records of its metrics
+    records: list[dict[str, Any]]  # those of its `metrics.jsonl`
     last_step: int  # the number of updates made
     total_steps: int  # the number of updates that were requested
     exported_step: int  # the step of the parameters to export
@@ -51,12 +49,12 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def before_training(records: Records, text: str) -> dict[str, float] | None:
+def before_training(records: list[dict[str, Any]], text: str) -> dict[str, float] | None:
     """Returns the first perplexities of a text among some records, which are those before training; None for none."""
     return next(filter(None, (of_record(record, text) for record in records)), None)
 
 
-def _speed(reports: Records) -> float:
+def _speed(reports: list[dict[str, Any]]) -> float:
     """Returns tokens per second without the first report, which includes the compilation; 0 if there are none."""
     if not reports:
         return 0.0
@@ -98,7 +96,7 @@ def draw_curve(workdir: epath.Path, outcome: Outcome) -> None:
         figure.suptitle(outcome.title)
 
 
-def _lines(axes: Any, records: Records, name: str, style: str) -> None:
+def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> None:
     for direction in _DIRECTIONS:
         points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
         if points:

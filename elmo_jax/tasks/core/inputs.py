@@ -22,8 +22,8 @@ from elmo_jax.model.scalar_mix import LayerNorm, Layers
 from elmo_jax.model.sentences import sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, packed, stored_size, unpacked
-from elmo_jax.tasks.core.model_types import Embedded
 from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.types import Tree
 

@@ -21,9 +21,9 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.model_types import TaskOutput
 from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, weight_penalty
 from elmo_jax.tasks.core.setup import TaskSetup
+from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
 
 Arrays = Mapping[str, Any]

@@ -2,16 +2,19 @@
 
 `TaggingTask` and `ClassificationTask` implement all of it but the reader and the model.
 
-Shapes: B examples per batch.
+Shapes: B examples or rows per batch, T words of the longest row, D numbers of input per word, E numbers of an ELMo mix
+per word, W numbers of input per word without ELMo.
 """
 
 import abc
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import flax.linen as nn
+import flax.struct
+import jax
 import numpy as np
 
 from elmo_jax.errors import UserError
@@ -24,6 +27,26 @@ Arrays = dict[str, np.ndarray]
 Records = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, with NumPy values
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]
+
+
+@flax.struct.dataclass
+class Embedded:
+    """The words of a text as vectors."""
+
+    # [B, T, D], the input of the task's lowest layer: word vectors, characters and ELMo, concatenated
+    vectors: jax.Array
+    mask: jax.Array  # [B, T], true on words; rows are padded at their end
+    # [B, T, E], the ELMo mix that is joined to the output of the task's RNN; None if there is none
+    output: jax.Array | None = None
+    words: jax.Array | None = None  # [B, T, W], `vectors` without ELMo; None if there is nothing else
+
+
+class TaskOutput(NamedTuple):
+    """The output of a task model."""
+
+    loss: jax.Array  # [], the loss of the batch without the penalty of the ELMo mixes
+    # arrays whose first axis is B, from which the host makes the predictions of the examples
+    predictions: dict[str, jax.Array]
 
 
 class Task(abc.ABC, Generic[Example, Prediction]):

@@ -15,7 +15,7 @@ from jax import lax
 
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.coref.lstm import BiLSTM
 from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
 from elmo_jax.tasks.coref.ranking import (

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from elmo_jax.errors import UserError
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import CRF, allowed_transitions, constrained, log_likelihood, viterbi_decode
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.lstm import BiLSTMStack

@@ -13,7 +13,7 @@ from jax import lax
 
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 from elmo_jax.tasks.squad.gru import BiGRU
 

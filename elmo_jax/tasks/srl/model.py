@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.settings import fraction, setting
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
 from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM, HighwaySettings
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.coref.model import Coref, CorefModel
 
 WORDS, ROWS, LONGEST = 4096, 120, 48  # 3,000 words, and what they are rounded up to

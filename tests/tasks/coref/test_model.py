@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.coref.model import Coref, CorefModel
 from elmo_jax.tasks.coref.spans import keep_spans
 from tests.tasks import checks

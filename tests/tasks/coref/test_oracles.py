@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.coref.mentions import Words, head_weights, span_vectors
 from elmo_jax.tasks.coref.metric import evaluate
 from elmo_jax.tasks.coref.model import Coref, CorefModel

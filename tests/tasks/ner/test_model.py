@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.core.config import CharactersConfig
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.layers.crf import allowed_transitions
 from elmo_jax.tasks.ner.model import ALLENNLP, NERModel, Tagger

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.settings import from_dict, to_dict
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from tests.tasks import checks, weights
 from tests.tasks.oracle_cases import each_case

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from tests.tasks import checks
 from tests.tasks.oracle_cases import each_case

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.settings import from_dict
-from elmo_jax.tasks.core.model_types import Embedded
+from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.crf import bio_transitions
 from elmo_jax.tasks.srl.model import SRL, SRLModel, tagging_loss
 from tests.tasks import checks

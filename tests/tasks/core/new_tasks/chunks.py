@@ -12,9 +12,8 @@ import jax.numpy as jnp
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Labels
+from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
 from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.lstm import BiLSTM

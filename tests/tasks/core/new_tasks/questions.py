@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.model_types import Embedded, TaskOutput
-from elmo_jax.tasks.core.task import Labels
+from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.masked import masked_max, mean_cross_entropy
 from elmo_jax.text_files import error_at, read_lines
