@@ -40,8 +40,8 @@ class Range:
     def __str__(self) -> str:
         most = None if self.most == LARGEST_INTEGER else self.most  # the bound of integers that have no other
         bounds = (("at least", self.least), ("above", self.above), ("at most", most), ("below", self.below))
-        said = " and ".join(f"{name} {bound:,.12g}" for name, bound in bounds if bound is not None)
-        return f"a number {'of ' if self.least is not None else ''}{said}" if said else "a finite number"
+        text = " and ".join(f"{name} {bound:,.12g}" for name, bound in bounds if bound is not None)
+        return f"a number {'of ' if self.least is not None else ''}{text}" if text else "a finite number"
 
 
 def setting(default: Any, sentence: str, **bounds: float) -> Any:

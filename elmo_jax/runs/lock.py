@@ -135,7 +135,7 @@ def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
 
 
 def _read(path: epath.Path) -> Holder | None:
-    """Returns what a lock file says of its holder, or None if it is absent or not complete."""
+    """Returns the holder in a lock file, or None if it is absent or not complete."""
     try:
         values = json.loads(path.read_text())
         return Holder(**values)
@@ -255,7 +255,7 @@ def _is_alive(process: int) -> bool:
 
 def _renew(workdir: epath.Path, path: epath.Path, mine: Holder, ended: threading.Event) -> None:
     """Rewrites the lease until the end, or until another launch has taken it over."""
-    told: Any = False
+    reported: Any = False
     while not ended.wait(HEARTBEAT_SECONDS):
         try:
             found = _read(path)
@@ -264,6 +264,6 @@ def _renew(workdir: epath.Path, path: epath.Path, mine: Holder, ended: threading
                 return
             _write(path, mine)
         except Exception as error:  # of any kind, from the client of an object store; the next turn may succeed
-            if not told:
+            if not reported:
                 print(f"elmo-jax: warning: {path}: the lease cannot be renewed ({error})", file=sys.stderr)
-            told = True
+            reported = True

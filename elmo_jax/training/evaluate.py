@@ -159,7 +159,7 @@ class Evaluator:
 
 
 def with_merged(params: Tree, merged: np.ndarray) -> Tree:
-    """Returns the tree of an export with a softmax that says which words, bool [V], are merged with `<UNK>`."""
+    """Returns the tree of an export with the bias of the words, bool [V], that are merged with `<UNK>`."""
     softmax = params["softmax"]
     return params | {"softmax": softmax | {"merged_bias": np.where(merged, softmax["bias"], -np.inf)}}
 

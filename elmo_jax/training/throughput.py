@@ -69,8 +69,7 @@ class Interval:
         """
         seconds, tokens = self.seconds, self.steps * self.work.config.train.tokens_per_step
         forward, backward = (float(loss) for loss in np.mean(self.losses, axis=0))
-        # The loss of the sampled softmax does not give a perplexity of the text. The name of the metric says so, lest
-        # it be compared with held-out perplexity.
+        # The loss of the sampled softmax does not give a perplexity of the text, which the name of the metric shows.
         perplexity = "train/sampled_perplexity" if self.work.config.train.negatives else "train/perplexity"
         return {
             "train/loss/forward": forward,

@@ -42,7 +42,7 @@ class TrainedTask:
     def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
         """Loads the models; see `load_task`."""
         self._folder = files.place(run)
-        self._told: set[str] = set()  # the sources whose words without vectors were counted on stderr
+        self._reported: set[str] = set()  # the sources whose words without vectors were counted on stderr
         written = read_config_file(self._folder)
         if not written["config"].get("task"):
             raise UserError(f"{run}: the run of a biLM, not of a task; expected a run of elmo-jax task train")
@@ -140,13 +140,13 @@ class TrainedTask:
         examples = read_source(self._task, self.config, source, training=False)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
-            self._tell_unknown(examples, source)
+            self._report_unknown(examples, source)
         return self._task.score(examples, self._predictions(examples))
 
     def _predicted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Returns the examples of a user's words and their predictions."""
         examples = self._examples(inputs)
-        self._tell_unknown(examples, "the text")
+        self._report_unknown(examples, "the text")
         return examples, self._predictions(examples)
 
     def _examples(self, inputs: Sequence[Any]) -> list[Any]:
@@ -165,14 +165,14 @@ class TrainedTask:
             found += self._task.from_words(texts, self._setup.labels)
         return found
 
-    def _tell_unknown(self, examples: Sequence[Any], source: str) -> None:
-        """Says on stderr, once for each source, how many words have no vector here though they may be pretrained."""
-        if not self.config.word_vectors.path or source in self._told:
+    def _report_unknown(self, examples: Sequence[Any], source: str) -> None:
+        """Reports on stderr, once for each source, how many words have no vector here though they may be pretrained."""
+        if not self.config.word_vectors.path or source in self._reported:
             return
         words = {word for row in rows_of(self._task, examples) for word in row}
         unknown = sum(self._setup.vocabulary.word_id(word) == UNKNOWN_ID for word in words)
         if unknown:
-            self._told.add(source)
+            self._reported.add(source)
             print(
                 f"elmo-jax: {source}: {unknown:,} of {len(words):,} distinct words have no vector in this run, which"
                 " read the pretrained vectors of the words of its own data.train, data.dev and data.test alone; if"

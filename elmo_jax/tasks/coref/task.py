@@ -130,7 +130,7 @@ class Coref(Task[Document, Prediction]):
 
         Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross,
         as the words 1 to 3 and 2 to 4 do: they are read back as 1 to 4 and 2 to 3. The number of documents with such
-        mentions is said on stderr.
+        mentions is reported on stderr.
         """
         crossing = sum(any(map(_crosses, prediction)) for prediction in predictions)
         if crossing:

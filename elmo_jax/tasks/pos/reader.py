@@ -35,7 +35,7 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
         tags: list[str] = []
         for line in block:
             if not tokens and line.text.startswith("#"):
-                continue  # comments stand before the words
+                continue  # comments come before the words
             row = line.text.split("\t")
             if len(row) != _COLUMNS:
                 raise error_at(path, line.number, f"expected {_COLUMNS} columns separated by tabs, found {len(row)}")

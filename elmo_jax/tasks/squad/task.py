@@ -108,7 +108,7 @@ class Squad(Task[Example, Prediction]):
         return json.dumps(named, ensure_ascii=False, indent=1) + "\n"
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
-        """Returns the question about the paragraph, whose text has a blank between words.
+        """Returns the question about the paragraph, whose text has a space between words.
 
         Both are split into words again, since the model was trained on finer words, which end at hyphens and slashes.
         """
