@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
+from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.formats.tags import Scheme, TagError, to_bio
-from elmo_jax.text_files import error_at
+from elmo_jax.text_files import Line, error_at
 from elmo_jax.words import is_blank
 
 EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, such as those of Broad Twitter
@@ -38,22 +39,27 @@ def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns or columns < 2:
                 expected = f"{columns} columns, as in the lines before" if columns > 1 else "a word and its tag"
-                if not examples and block[0].text.startswith("#"):
-                    raise error_at(path, block[0].number, f"a comment, {block[0].text[:80]!r}; remove such lines")
-                raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
+                first = block[0] if not examples and block[0].text.startswith("#") else line
+                raise _refused(path, first, f"expected {expected}, found {line.text!r}")
             if is_blank(row[0]) and empty_words == "error":
                 advice = "remove the line, or leave such lines out with config.data.empty_words=skip"
                 raise error_at(path, line.number, f"the word is empty; {advice}")
         try:
             tags = to_bio([row[-1] for row in rows], scheme)
         except TagError as error:
-            raise error_at(path, block[error.position].number, error.reason) from None
+            raise _refused(path, block[error.position], error.reason) from None
         kept = [(row[0], tag) for row, tag in zip(rows, tags, strict=True) if not is_blank(row[0])]
         skipped += len(rows) - len(kept)
         if kept:  # a span whose first word is left out begins at its next one
             examples.append(TaggedSentence([word for word, _ in kept], to_bio([tag for _, tag in kept], "iob1")))
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
+
+
+def _refused(path: Path, line: Line, reason: str) -> UserError:
+    """Returns the error of a line, which is a comment if it begins with `#` and is no word with its tag."""
+    comment = line.text.startswith("#")
+    return error_at(path, line.number, f"a comment, {line.text[:80]!r}; remove such lines" if comment else reason)
 
 
 def _separates(text: str) -> bool:

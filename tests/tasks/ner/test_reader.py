@@ -76,9 +76,21 @@ def test_tags_of_single_and_last_words(tmp_path, scheme, single, last):
     assert message(read, path, scheme) == f"line 2: '{single}-PER' cannot stand after 'B-PER'"
 
 
-def test_a_comment_is_named_by_its_line(tmp_path):
-    path = write(tmp_path, "# id 12-34\tdomain=en\nrobert _ _ B-PER\n")
-    assert message(read, path, "bio") == "line 1: a comment, '# id 12-34\\tdomain=en'; remove such lines"
+@pytest.mark.parametrize(
+    ("text", "line", "comment"),
+    [
+        ("# id 12-34\tdomain=en\nrobert _ _ B-PER\n", 1, "# id 12-34\tdomain=en"),
+        ("#\thttp://x [date]\nrobert\tB-PER\n", 1, "#\thttp://x [date]"),
+        ("robert\tB-PER\n\n# id 2\nrobert\tB-PER\n", 3, "# id 2"),
+        ("#\tO\n", 0, ""),
+    ],
+)
+def test_a_comment_is_named_by_its_line(tmp_path, text, line, comment):
+    path = write(tmp_path, text)
+    if line:
+        assert message(read, path, "bio") == f"line {line}: a comment, {comment!r}; remove such lines"
+    else:  # a word of the text
+        assert read(path, "bio")[0].tokens == ["#"]
 
 
 def test_a_file_of_words_only(tmp_path):
