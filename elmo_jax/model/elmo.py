@@ -25,6 +25,12 @@ from elmo_jax.model.sentences import sentence_layers
 from elmo_jax.settings import choice
 
 
+_LIFT = (
+    "nn.scan and nn.vmap must lift the collections 'params', 'elmo' and 'bilm', as in"
+    " variable_broadcast=('params', 'elmo', 'bilm')"
+)
+
+
 class ELMoOutput(NamedTuple):
     """The output of `ELMo`, the input of a task model.
 
@@ -91,6 +97,8 @@ class ELMo(nn.Module):
         ]
         self.drop = Dropout(self.dropout)
         if self.is_initializing():
+            if not self.is_mutable_collection("elmo"):
+                raise ValueError(f"the collection 'elmo' is not made here: {_LIFT}")
             self.variable("elmo", "fingerprint", lambda: fingerprint_array(self.fingerprint))
 
     def __call__(
@@ -166,10 +174,7 @@ class ELMo(nn.Module):
         if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which `with_bilm` adds later
             return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection), jnp.float32), mask
         if not self.has_variable("bilm", "tree"):
-            raise ValueError(
-                "no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply; nn.scan and nn.vmap must"
-                " lift the collections 'params', 'elmo' and 'bilm', as in variable_broadcast=('params', 'elmo', 'bilm')"
-            )
+            raise ValueError(f"no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply; {_LIFT}")
         model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         cache = None if words is None else self.get_variable("bilm", "cache", None)
         if words is not None:

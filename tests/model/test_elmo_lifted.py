@@ -71,6 +71,8 @@ def test_a_collection_that_is_not_lifted_is_named(bilm, characters, how):
         model.apply(variables, batches)
     with pytest.raises(UserError, match=r"no collection 'elmo'; .* must lift the collections 'params', 'elmo' and"):
         with_bilm({"params": variables["params"]}, bilm)
+    with pytest.raises(ValueError, match=r"'elmo' is not made here: .* must lift the collections 'params', 'elmo' and"):
+        Lifted(bilm.elmo(), how, ("params",)).init(jax.random.key(0), batches)
 
 
 class Two(nn.Module):
