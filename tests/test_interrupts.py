@@ -83,3 +83,22 @@ def test_ignored_sighup_stays_ignored() -> None:
             assert stop.received is None
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_while_the_command_is_imported() -> None:
+    program = """
+import os, signal, sys
+from elmo_jax.__main__ import main
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "elmo_jax.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (130, "elmo-jax: interrupted\n")
