@@ -24,7 +24,6 @@ from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array
 from elmo_jax.model.sentences import sentence_layers
 from elmo_jax.settings import choice
 
-
 _LIFT = (
     "nn.scan and nn.vmap must lift the collections 'params', 'elmo' and 'bilm', as in"
     " variable_broadcast=('params', 'elmo', 'bilm')"
