@@ -8,14 +8,16 @@ import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 from unittest.mock import MagicMock
 from urllib.parse import urlsplit
 
 from elmo_jax.data.blocks import quiet_tfds
 from elmo_jax.data.prepare.text import Format, Piece
 from elmo_jax.errors import UserError
+
+Features = TypeVar("Features")
 
 _EXAMPLES_AT_ONCE = 1024
 # Both the version of a dataset and the split follow a colon: tfds:wiki40b/en:1.3.0:train[:10%].
@@ -80,8 +82,7 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
     """
     dataset, split = split_name(name)
     with quiet_tfds():
-        builder = prepared_builder(name, dataset, split)
-        feature = _text_feature(name, builder.info.features)
+        builder, feature = prepared_builder(name, dataset, split, _text_feature)
         examples = read_split(name, builder, split)
         ranges = _ranges(builder, split)
     if not len(examples):
@@ -141,8 +142,16 @@ def _check_split(name: str, builder: Any, split: str) -> None:
         raise UserError(f"{name}: no split {split!r}; the dataset has {', '.join(splits)}") from None
 
 
-def prepared_builder(name: str, dataset: str, split: str) -> Any:
-    """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary; `name` is for the messages.
+def prepared_builder(
+    name: str, dataset: str, split: str, choose: Callable[[str, Any], Features]
+) -> tuple[Any, Features]:
+    """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary, and what `choose` returns.
+
+    Args:
+      name: the name that the user gave, for the messages.
+      dataset: the name of the dataset, which may have a config and a version.
+      split: the split that is to be read.
+      choose: is called with `name` and the dataset's features before anything is downloaded, and may refuse them.
 
     Raises:
       UserError: the dataset does not exist or cannot be prepared.
@@ -153,6 +162,7 @@ def prepared_builder(name: str, dataset: str, split: str) -> Any:
 
     try:
         builder = tfds.builder(dataset)
+        chosen = choose(name, builder.info.features)
         if not builder.is_prepared():
             builder = tfds.builder(dataset, file_format="array_record")
             _check_before_download(name, builder, split)
@@ -178,7 +188,7 @@ def prepared_builder(name: str, dataset: str, split: str) -> Any:
         # TFDS and its downloads may raise any exception, and all of them concern this dataset.
         lines = str(error).splitlines() or [type(error).__name__]
         raise UserError(f"{name}: TFDS cannot prepare the dataset: {lines[0]}") from error
-    return builder
+    return builder, chosen
 
 
 def _check_before_download(name: str, builder: Any, split: str) -> None:

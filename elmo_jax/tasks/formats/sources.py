@@ -77,16 +77,18 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
     if not task.tfds_features:
         raise UserError(f"{source}: no TFDS dataset has examples of the task {task.name}; give files")
     dataset, split = split_name(source)
-    with quiet_tfds():
-        builder = prepared_builder(source, dataset, split)
-        features = builder.info.features
+
+    def check(source: str, features: Any) -> None:
         missing = sorted(set(task.tfds_features) - set(features))
         if missing:
             expected = ", ".join(task.tfds_features)
             raise UserError(f"{source}: expected a dataset with the features {expected}; it has no {missing[0]}")
+
+    with quiet_tfds():
+        builder, _ = prepared_builder(source, dataset, split, check)
         examples = read_split(source, builder, split)
         records = examples.__getitems__(list(range(len(examples))))
-        found: list[Any] = task.from_tfds(source, features, records, config)
+        found: list[Any] = task.from_tfds(source, builder.info.features, records, config)
     return found
 
 

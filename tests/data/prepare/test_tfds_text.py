@@ -123,7 +123,13 @@ import socket, time
 def fail(*_): raise socket.gaierror(-2, "Name or service not known")
 socket.getaddrinfo, time.sleep = fail, lambda _: None
 """
-    names = ["tfds:imdb_reviews:trian", "tfds:imdb_reviews:train[:10%]+tset", "tfds:lm1b:foo", "tfds:imdb_reviews:all"]
+    names = [
+        "tfds:imdb_reviews:trian",
+        "tfds:imdb_reviews:train[:10%]+tset",
+        "tfds:lm1b:foo",
+        "tfds:imdb_reviews:all",
+        "tfds:mnist",
+    ]
     done = run(tmp_path, "-c", offline + OPEN, *names)
     assert [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("tfds:")] == [
         "no split 'trian'; the dataset has train, test, unsupervised",
@@ -131,6 +137,7 @@ socket.getaddrinfo, time.sleep = fail, lambda _: None
         "the dataset's own builder needs tensorflow to prepare it (not to read it later); run: pip install tensorflow",
         "ai.stanford.edu cannot be reached; prepare the dataset where there is a network, and set TFDS_DATA_DIR to the"
         " folder in which it is then",
+        "expected one text feature, or one called text; the dataset has image (Image), label (ClassLabel)",
     ]
     assert "Retrying" not in done.stderr and "TensorFlow is not" not in done.stdout
 
