@@ -78,6 +78,7 @@ def _finetune(options: argparse.Namespace) -> int:
     if options.config is not None:
         config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        from elmo_jax.data.prepare.options import PrepareOptions
         from elmo_jax.distributed.collectives import check_equal, fails_together
         from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
@@ -95,7 +96,15 @@ def _finetune(options: argparse.Namespace) -> int:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)
         divide_cpu(source.bilm.config.lstm, config.train.batch_size)
-        text = Text(options.data, text_options(options), options.heldout_fraction, options.heldout, options.workers)
+        text = Text(
+            options.data,
+            PrepareOptions(
+                text_options(options),
+                heldout_fraction=options.heldout_fraction,
+                heldout_sources=options.heldout,
+                workers=options.workers,
+            ),
+        )
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
         return tell_end(ended, options.workdir, table)
 

@@ -15,7 +15,7 @@ from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
-from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
+from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import for_other_text
 from elmo_jax.distributed.collectives import fails_together, is_first
@@ -36,21 +36,15 @@ FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epoc
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A text to train or evaluate on: one prepared corpus, or sources that `prepare` reads.
-
-    The attributes are the arguments of `pipeline.prepare`.
-    """
+    """A text to train or evaluate on: one prepared corpus, or sources that `prepare` reads."""
 
     sources: Sequence[str]
-    options: TextOptions = TextOptions()
-    heldout_fraction: float | None = None
-    heldout_sources: Sequence[str] | None = None
-    workers: int | None = None
+    options: PrepareOptions = PrepareOptions()
 
-    def prepare(self, out: epath.Path, **vocabulary: Any) -> Corpus:
+    def prepare(self, out: epath.Path, **changes: Any) -> Corpus:
         """Prepares the text in the folder `out`, unless that has been done already.
 
-        `vocabulary` are the attributes of `PrepareOptions` for the vocabulary.
+        `changes` are attributes of the options that are different, such as the vocabulary.
 
         Raises:
           UserError: the text is invalid, `out` is in a bucket, or there are several processes.
@@ -60,14 +54,7 @@ class Text:
                 f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
                 " prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
             )
-        options = PrepareOptions(
-            self.options,
-            heldout_fraction=self.heldout_fraction,
-            heldout_sources=self.heldout_sources,
-            workers=self.workers,
-            **vocabulary,
-        )
-        return prepare(self.sources, Path(out), options)
+        return prepare(self.sources, Path(out), dataclasses.replace(self.options, **changes))
 
 
 def finetune(
@@ -153,8 +140,9 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     if prepared is not None or (vocabulary is not None and not extends):
         _check_chosen(config.finetune)
     if prepared is not None:
-        heldout = ("--heldout", text.heldout_sources), ("--heldout-fraction", text.heldout_fraction)
-        text.options.check_unused(text.sources[0], *(name for name, value in heldout if value is not None))
+        options = text.options
+        heldout = ("--heldout", options.heldout_sources), ("--heldout-fraction", options.heldout_fraction)
+        options.text.check_unused(text.sources[0], *(name for name, value in heldout if value is not None))
         words = prepared.vocabulary()
         if vocabulary is not None and vocabulary != (words[: len(vocabulary)] if extends else words):
             option = "--extend-vocab" if extends else "--vocab"
@@ -220,10 +208,10 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
     prepared = Corpus.find(text.sources)
     if prepared is not None:
         return prepared
-    options = for_other_text(text.sources, text.options)
-    whole = dataclasses.replace(text, options=options, heldout_fraction=1.0, heldout_sources=None)
+    whole: dict[str, Any] = {"heldout_fraction": 1.0, "heldout_sources": None}
+    reading = for_other_text(text.sources, text.options.text)
     with vocabulary_file(corpus.vocabulary()) as file:
-        return whole.prepare(workdir / "original", vocabulary_file=file)
+        return text.prepare(workdir / "original", text=reading, vocabulary_file=file, **whole)
 
 
 def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:

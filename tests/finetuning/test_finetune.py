@@ -33,9 +33,9 @@ def test_text_is_not_prepared_into_a_bucket_or_by_many_processes(monkeypatch, tm
 @pytest.mark.parametrize(
     ("settings", "unused"),
     [
-        ({"options": TextOptions("raw")}, "--format has"),
+        ({"text": TextOptions("raw")}, "--format has"),
         ({"heldout_sources": ["other.txt"]}, "--heldout has"),
-        ({"heldout_fraction": 0.2, "options": TextOptions("lines")}, "--format and --heldout-fraction have"),
+        ({"heldout_fraction": 0.2, "text": TextOptions("lines")}, "--format and --heldout-fraction have"),
     ],
 )
 def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, settings, unused):
@@ -44,17 +44,17 @@ def test_options_that_a_prepared_corpus_would_ignore_are_refused(tmp_path, setti
     source = SimpleNamespace(bilm=SimpleNamespace(vocabulary=corpus.vocabulary()))
     given = [str(tmp_path / "corpus")]
     with pytest.raises(UserError, match=f"corpus: a prepared corpus, on which {unused} no effect; leave that out"):
-        finetune._corpus(Text(given, **settings), epath.Path(tmp_path), source, Config())
-    assert finetune._corpus(Text(given, workers=1), epath.Path(tmp_path), source, Config()).path == corpus.path
+        finetune._corpus(Text(given, PrepareOptions(**settings)), epath.Path(tmp_path), source, Config())
+    assert finetune._corpus(Text(given), epath.Path(tmp_path), source, Config()).path == corpus.path
 
 
 def test_the_original_text_may_be_a_prepared_corpus(tmp_path):
     (tmp_path / "text.txt").write_text("a house\n" * 200)
     corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(progress=False, workers=1))
-    options = TextOptions("jsonl", "body")  # those of the domain's text
+    options = PrepareOptions(TextOptions("jsonl", "body"), workers=1)  # those of the domain's text
     found = finetune._original(Text([str(corpus.path)], options), epath.Path(tmp_path), corpus)
     assert found.path == corpus.path
-    found = finetune._original(Text([str(tmp_path / "text.txt")], options, workers=1), epath.Path(tmp_path), corpus)
+    found = finetune._original(Text([str(tmp_path / "text.txt")], options), epath.Path(tmp_path), corpus)
     assert found.report["splits"]["heldout"]["sentences"] == 200
 
 
