@@ -163,7 +163,6 @@ def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState
 
 
 def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
-    """Yields batches on the devices, each with its number of distinct words."""
     return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)
 
 

@@ -21,27 +21,16 @@ _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8")
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """The published data of one kind of chip.
-
-    Attributes:
-      name: the name of the chip.
-      flops: the operations per second of bf16 matrix products.
-      memory: the bytes of the main memory.
-      usable: the bytes of the main memory that a program can use.
-      memory_rate: the bytes per second of the main memory.
-      link_rate: the bytes per second that a chip can send to other chips.
-      slices: the shapes of the slices.
-      one_device: libtpu's name of the setting that makes the two cores of a chip one device, if there is one.
-    """
+    """The published data of one kind of chip."""
 
     name: str
-    flops: float
-    memory: float
-    usable: float
-    memory_rate: float
-    link_rate: float
-    slices: tuple[str, ...]
-    one_device: str | None = None
+    flops: float  # the operations per second of bf16 matrix products
+    memory: float  # the bytes of the main memory
+    usable: float  # the bytes of the main memory that a program can use
+    memory_rate: float  # the bytes per second of the main memory
+    link_rate: float  # the bytes per second that a chip can send to other chips
+    slices: tuple[str, ...]  # the shapes of the slices
+    one_device: str | None = None  # libtpu's name of the setting that makes the two cores of a chip one device, if any
 
 
 CHIPS = {

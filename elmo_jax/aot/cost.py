@@ -37,8 +37,8 @@ class Collective:
 class Cost:
     """The sums over one step of one chip."""
 
-    bytes: float = 0.0  # the bytes read from and written to the main memory
-    collectives: list[Collective] = dataclasses.field(default_factory=list)  # the exchanges
+    bytes: float = 0.0  # read from and written to the main memory
+    collectives: list[Collective] = dataclasses.field(default_factory=list)
 
 
 Assume = Callable[[Instruction], float]

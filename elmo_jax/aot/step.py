@@ -40,17 +40,11 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """A compiled step.
+    """A compiled step."""
 
-    Attributes:
-      text: the text of the program.
-      memory: the bytes that it needs on one device: each part of its arguments, its temporaries and the program.
-      seconds: the time that the compilation took.
-    """
-
-    text: str
-    memory: dict[str, int]
-    seconds: float
+    text: str  # of the program
+    memory: dict[str, int]  # the bytes on one device: each part of the arguments, the temporaries and the program
+    seconds: float  # that the compilation took
 
 
 class DoesNotFit(Exception):

@@ -72,7 +72,6 @@ def _read_by(program: Program, where: Computation, user: Instruction, place: int
 
 
 def _results(where: Computation) -> list[Instruction]:
-    """Returns the results of a fusion."""
     return where.inputs(where.root) if where.root.opcode == "tuple" else [where.root]
 
 

@@ -111,10 +111,10 @@ def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
     finished = (read_result(run) or {}).get("steps", 0)
     newest = None if exported is None else trained_since(run, max(exported, finished))
     if newest is not None:
-        _log.warning(
-            "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes",
-            run, f"{exported:,}", f"{newest:,}",
-        )  # fmt: skip
+        message = (
+            "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes"
+        )
+        _log.warning(message, run, f"{exported:,}", f"{newest:,}")
 
 
 def trained_since(run: epath.Path, step: int) -> int | None:

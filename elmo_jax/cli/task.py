@@ -183,7 +183,6 @@ def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterato
 
 
 def _lines(text: str) -> list[str]:
-    """Returns the lines of a text, which end with a line feed and with nothing else."""
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 

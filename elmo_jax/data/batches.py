@@ -57,23 +57,14 @@ def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) 
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
-    """The settings of training batches, which are the same on all processes.
+    """The settings of training batches, which are the same on all processes."""
 
-    Attributes:
-      total_rows: R, the rows of the global batch.
-      unroll_steps: T, the tokens per row.
-      negatives: S, the negatives per direction; 0 for none.
-      vocabulary_size: the words of the softmax; targets beyond it are `<UNK>`.
-      data_seed: the random seed for the order of the blocks.
-      draw_seed: the random seed for the negatives.
-    """
-
-    total_rows: int
-    unroll_steps: int
-    negatives: int
-    vocabulary_size: int
-    data_seed: int
-    draw_seed: int
+    total_rows: int  # R, the rows of the global batch
+    unroll_steps: int  # T, the tokens per row
+    negatives: int  # S, the negatives per direction; 0 for none
+    vocabulary_size: int  # the words of the softmax; targets beyond it are `<UNK>`
+    data_seed: int  # the random seed for the order of the blocks
+    draw_seed: int  # the random seed for the negatives
 
     @classmethod
     def of(cls, config: Config, vocabulary_size: int) -> BatchSettings:

@@ -25,17 +25,11 @@ DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
 
 @dataclasses.dataclass(frozen=True)
 class Lexicon:
-    """The words of a corpus by id.
+    """The words of a corpus by id."""
 
-    Attributes:
-      words: every word; its index is its id.
-      counts: int64 `[words]`, the counts in the training text; those of `<S>` and `</S>` are the number of sentences.
-      vocabulary_size: V, the number of words of the softmax, including the three marks.
-    """
-
-    words: list[str]
-    counts: np.ndarray
-    vocabulary_size: int
+    words: list[str]  # every word; its index is its id
+    counts: np.ndarray  # int64 [words], in the training text; those of <S> and </S> are the number of sentences
+    vocabulary_size: int  # V, the number of words of the softmax, including the three marks
 
     def write(self, lexicon: Path, vocabulary: Path) -> None:
         """Writes two files: a line `word TAB count` for every word, and the first V words, one per line."""

@@ -165,7 +165,6 @@ class _Group:
         return after
 
     def _padded(self, number: int) -> int:
-        """Returns the number of rows to run: the smallest power of two per device that has room for `number` rows."""
         return self._devices * _power_of_two(-(-number // self._devices))
 
     def _keep(self, after: Tree, row: int, here: Tree, first: int) -> None:
@@ -210,7 +209,6 @@ class _Group:
 
 
 def _power_of_two(number: int) -> int:
-    """Returns the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()
 
 

@@ -66,7 +66,7 @@ class WordVectors:
         self._rows: OrderedDict[bytes | str, int] = OrderedDict()  # word -> row of the store, least recently used first
         self._capacity = capacity
         self._size = model.config.lstm.projection
-        self._store = np.empty((0, self._size), np.float32)
+        self._store = np.empty((capacity, self._size), np.float32)  # takes memory as rows are written
         self._lock = threading.Lock()  # guards the rows, the store and the count
         self.encoded = 0
 
@@ -122,19 +122,9 @@ class WordVectors:
 
     def _keep(self, keys: Sequence[bytes | str], vectors: np.ndarray) -> None:
         """Stores the vectors of distinct words; the caller holds the lock."""
-        if not self._capacity:
-            return
-        keys, vectors = keys[-self._capacity :], vectors[-self._capacity :]
-        self._grow(min(self._capacity, len(self._rows) + len(keys)))
         for k, vector in zip(keys, vectors, strict=True):
-            if k in self._rows:  # another thread has encoded the word in the meantime
+            if k in self._rows or not self._capacity:  # another thread has encoded the word in the meantime
                 continue
             row = len(self._rows) if len(self._rows) < self._capacity else self._rows.popitem(last=False)[1]
             self._store[row] = vector
             self._rows[k] = row
-
-    def _grow(self, rows: int) -> None:
-        """Makes the store hold at least `rows` rows; it doubles, so that few copies are made of it."""
-        if rows > len(self._store):
-            rows = min(self._capacity, max(rows, 2 * len(self._store)))
-            self._store = np.concatenate([self._store, np.empty((rows - len(self._store), self._size), np.float32)])

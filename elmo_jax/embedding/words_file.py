@@ -113,14 +113,10 @@ def _read_description(file: h5py.File, cache: Path) -> dict[str, Any]:
     """Returns the values of the attribute that `embed_words` writes; empty if the file has none."""
     if _DESCRIPTION not in file.attrs:
         return {}
-    identifier = file.attrs.get_id(_DESCRIPTION)
-    if identifier.shape == () and identifier.get_storage_size() <= _DESCRIPTION_BYTES:
-        text = file.attrs[_DESCRIPTION]
-        if isinstance(text, str) and len(text) <= _DESCRIPTION_BYTES:
-            try:
-                values = json.loads(text)
-            except (ValueError, RecursionError):
-                values = None
-            if isinstance(values, dict) and all(isinstance(values.get(key), str) for key in ("bilm", "words")):
-                return values
+    try:
+        if file.attrs.get_id(_DESCRIPTION).get_storage_size() <= _DESCRIPTION_BYTES:
+            values = json.loads(file.attrs[_DESCRIPTION])
+            return {key: str(values[key]) for key in ("bilm", "words")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
     raise UserError(f"{cache}: attribute '{_DESCRIPTION}' is damaged; make the file again with embed --words")

@@ -240,10 +240,9 @@ def _backward_chunk(
     for layer, (gate, transform), x in reversed(list(zip(weights.highways, gates, inputs, strict=False))):
         d_gate = gradient * (transform - x) * gate * (1 - gate)
         d_transform = jnp.where(transform > 0, gradient * gate, 0.0)
-        highways.insert(0, {
-            "carry": {"kernel": product(x, d_gate, (0, 0)), "bias": d_gate.sum(0)},
-            "transform": {"kernel": product(x, d_transform, (0, 0)), "bias": d_transform.sum(0)},
-        })  # fmt: skip
+        of_carry = {"kernel": product(x, d_gate, (0, 0)), "bias": d_gate.sum(0)}
+        of_transform = {"kernel": product(x, d_transform, (0, 0)), "bias": d_transform.sum(0)}
+        highways.insert(0, {"carry": of_carry, "transform": of_transform})
         gradient = (
             gradient * (1 - gate)
             + product(d_gate, layer["carry"]["kernel"], (1, 1))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,14 +40,17 @@ def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
     assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)
 
 
-def test_the_store_of_vectors_grows_only_when_it_is_full(bilm):
-    cache = WordVectors(bilm.model, bilm._device_params)
-    sizes = []
+def test_the_store_of_vectors_is_not_copied_and_takes_memory_as_it_fills(bilm):
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident()
+    cache = WordVectors(bilm.model, bilm._device_params, capacity=1 << 21)
+    store = cache._store
+    assert store.nbytes > 1 << 25 and resident() - before < store.nbytes / 2
     for i in range(40):
         cache([f"v{i}"])
-        sizes.append(len(cache._store))
-    assert sizes[-1] < 2 * 40  # and not doubled by every call
-    assert len(set(sizes)) == 7  # one copy for each doubling: 1, 2, 4, … 64
+    assert cache._store is store
 
 
 def with_threads(number, job):

@@ -186,7 +186,6 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
 
 
 def _suffix(path: Path) -> str:
-    """Returns the suffix that tells the contents of a file, which precedes that of a compression, in small letters."""
     return without_suffix(path).suffix.lower()
 
 

@@ -66,7 +66,6 @@ class TfdsText:
 
 
 def _overlap(one: tuple[str, int, int], two: tuple[str, int, int]) -> bool:
-    """Returns whether two ranges of `TfdsText.ranges` have an example in common."""
     return one[0] == two[0] and one[1] < two[2] and two[1] < one[2]
 
 

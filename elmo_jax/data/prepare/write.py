@@ -89,7 +89,6 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
 
 
 def _encoded(part: Part, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the pieces of a text with final ids in place of provisional ones, and the lengths of their sentences."""
     return ((ids[provisional], lengths) for provisional, lengths in part.read())
 
 
