@@ -56,7 +56,8 @@ def get_config() -> ConfigDict:
     config.train.optimizer.initial_accumulator = 0.01
     config.train.optimizer.schedule = "warmup_cosine"
     config.train.optimizer.warmup_steps = 50
-    config.evaluation.every = 0  # an evaluation takes as long as 140 steps
+    config.evaluation.every = 225  # ten times
+    config.evaluation.tokens = 20_000  # all held-out tokens would take as long as 140 steps each time
     config.evaluation.vocabulary_chunk = 256  # 256 logits per token stay in a core's cache
     config.checkpoint.every = 500
     return config
