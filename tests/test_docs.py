@@ -1,5 +1,6 @@
 """The documentation builds without warnings, its links lead somewhere, and what it names exists."""
 
+import ast
 import configparser
 import html.parser
 import re
@@ -7,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 import elmo_jax
@@ -99,6 +102,36 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\nversion: {elmo_jax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"\n## {elmo_jax.__version__}\n" in changelog and len(changelog.encode()) <= 4096
+
+
+def tour() -> nbformat.NotebookNode:
+    return nbformat.read(ROOT / "docs" / "tour.ipynb", 4)
+
+
+@pytest.mark.quick
+def test_the_tour_is_committed_with_its_outputs() -> None:
+    cells = [cell for cell in tour().cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run it from top to bottom"
+    for cell in cells:
+        ast.parse(cell.source)
+        assert {output.output_type for output in cell.outputs} <= {"stream", "display_data"}
+        shown = [output.data for output in cell.outputs if "data" in output]
+        assert ("plt.show()" in cell.source) == any("image/png" in data for data in shown)
+        assert all(output.name == "stdout" for output in cell.outputs if output.output_type == "stream")
+    assert (ROOT / "docs" / "tour.ipynb").stat().st_size < 300_000
+
+
+@pytest.mark.slow
+def test_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook, path = tour(), {"metadata": {"path": str(ROOT / "docs")}}
+    nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=path).execute()
+    printed = "".join(output.text for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output)
+    assert "the same predictions: True" in printed and "the model was made with another biLM" in printed
+    before, after = (
+        float(re.search(rf"domain, {when} .* ([\d.]+) +[\d.]+%", printed)[1]) for when in ("before", "after")
+    )
+    assert after < before / 2
 
 
 @pytest.mark.quick
