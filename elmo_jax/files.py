@@ -23,6 +23,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.interrupts import temporary
 
 _URL = re.compile(r"[A-Za-z][\w+.-]*://|(https?|ftp|file|gs|s3):/")  # pathlib makes one slash of two
+HUB = "hf:"  # begins the name of a biLM on the Hugging Face Hub, which `checkpoints.hub` reads
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles of articles may have some
 
 FORMAT_VERSION = 1  # of all sealed files together; must be increased when the content of one of them changes
@@ -49,6 +50,8 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
     except UnicodeEncodeError:
         encoding = sys.getfilesystemencoding()
         raise UserError(f"{text!a}: the locale's encoding is {encoding}, not UTF-8; set PYTHONUTF8=1") from None
+    if text.startswith(HUB):
+        raise UserError(f"{text}: names a biLM on the Hub; expected a path here (a file of this name is ./{text})")
     if not _URL.match(text):
         expanded = os.path.expanduser(text) if text.startswith("~") else text
         if expanded.startswith("~"):

@@ -11,6 +11,7 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.export import NAME, PretrainedBiLM, find_export, read_export
+from elmo_jax.checkpoints.hub import fetched
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manifest import steps_in
 from elmo_jax.errors import UserError
@@ -23,8 +24,9 @@ Path = str | os.PathLike[str]
 BiLMSource = Path | tuple[Path, Path]
 
 _EXPECTED = (
-    "expected the name of a packaged biLM (%s), a run's folder, an export, or published weights"
-    " with their options (on the command line WEIGHTS.hdf5 --options OPTIONS.json, in Python (options, weights))"
+    "expected the name of a packaged biLM (%s), a run's folder, an export, hf:USER/NAME[@REVISION], or"
+    " published weights with their options (on the command line WEIGHTS.hdf5 --options OPTIONS.json, in Python"
+    " (options, weights))"
 )
 
 
@@ -32,8 +34,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     """Opens a biLM and verifies it.
 
     Args:
-      source: the name of a packaged biLM (`english`), a run's folder, an export, or the pair (options.json,
-        weights.hdf5) of a published biLM.
+      source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on
+        the Hub, or the pair (options.json, weights.hdf5) of a published biLM.
 
     Returns:
       The biLM; `info["steps"]` is the step of the run that it was made at.
@@ -49,6 +51,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"{source!r}: {_EXPECTED % ' or '.join(packaged_names())}")
+    source = fetched(source)
     folder = files.absolute(source)
     if packaged := packaged_path(os.fspath(source)):
         if folder.exists():

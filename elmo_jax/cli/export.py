@@ -37,16 +37,22 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     add_choice(parser, "--dtype", ("float32", "float16"), "type of the parameters in the file")
     add_choice(parser, "--softmax", ("keep", "drop"), "whether the softmax and its vocabulary are written")
+    parser.add_argument(
+        "--push", metavar="hf:USER/NAME", help="also upload the export to the Hugging Face Hub, with a model card"
+    )
     parser.set_defaults(run=_export)
 
 
 def _export(options: argparse.Namespace) -> int:
     from elmo_jax.checkpoints.export import check_replaceable, export_bilm, export_file, find_export
+    from elmo_jax.checkpoints.hub import check_pushable, push
     from elmo_jax.checkpoints.open import is_run, open_bilm
     from elmo_jax.checkpoints.run import load_run
     from elmo_jax.runs.folder import locked_for
 
     source, out = model_source(options), options.out
+    if options.push is not None:
+        check_pushable(options.push)
     run = None if isinstance(source, tuple) or not is_run(source) else source
     if options.step is not None and run is None:
         raise UserError(f"--step: {options.model} is not a run, which alone has steps to choose from")
@@ -67,6 +73,9 @@ def _export(options: argparse.Namespace) -> int:
         export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info, options.dtype)
     what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
     print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
+    if options.push is not None:
+        push(export_file(out), options.push, bilm)
+        print(f"uploaded; load it with elmo_jax.load_bilm({options.push!r})")
     return 0
 
 

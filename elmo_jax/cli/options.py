@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elmo_jax.cli.values import anywhere, local, number, source, whole
+from elmo_jax.cli.values import bilm, local, number, source, whole
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -106,11 +106,13 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser, option: str | None = None) -> None:
     """Adds a biLM, as an option or by default as a positional argument, and `--options` for published weights."""
-    description = "english (comes with the package), a run, an export, or weights.hdf5 with --options"
+    description = (
+        "english (comes with the package), a run, an export, hf:USER/NAME[@REVISION], or weights.hdf5 with --options"
+    )
     if option is None:
-        parser.add_argument("model", type=anywhere, metavar="MODEL", help=description)
+        parser.add_argument("model", type=bilm, metavar="MODEL", help=description)
     else:
-        parser.add_argument(option, dest="model", type=anywhere, required=True, metavar="MODEL", help=description)
+        parser.add_argument(option, dest="model", type=bilm, required=True, metavar="MODEL", help=description)
     parser.add_argument("--options", type=local, metavar="FILE", help="the options.json of published weights")
 
 

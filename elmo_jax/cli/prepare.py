@@ -12,7 +12,7 @@ from elmo_jax.cli.options import (
     text_options,
     words_file,
 )
-from elmo_jax.cli.values import local, source, whole
+from elmo_jax.cli.values import local, source, whole, words
 
 
 def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -34,13 +34,13 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument(
         "--vocab",
-        type=local,
+        type=words,
         metavar="FILE",
         help="use exactly this vocabulary, a file of one word per line or an export",
     )
     parser.add_argument(
         "--extend-vocab",
-        type=local,
+        type=words,
         metavar="FILE",
         help="use this vocabulary, a file or an export, followed by the words chosen as above",
     )

@@ -76,6 +76,20 @@ def anywhere(text: str) -> epath.Path:
     return _given(files.place, text)
 
 
+def bilm(text: str) -> Path | epath.Path:
+    """Returns the path of a biLM; one on the Hub, `hf:USER/NAME`, is downloaded unless it is in the cache."""
+    from elmo_jax.checkpoints.hub import fetched
+
+    return _given(lambda name: files.place(fetched(name)), text)
+
+
+def words(text: str) -> Path:
+    """Returns the path of a file of words on this machine, or of a biLM, also one on the Hub."""
+    from elmo_jax.checkpoints.hub import fetched
+
+    return _given(lambda name: files.local(fetched(name)), text)
+
+
 def _given(function: Callable[[str], Place], text: str) -> Place:
     if text == "-":
         raise argparse.ArgumentTypeError(

@@ -1,0 +1,120 @@
+"""biLMs on the Hugging Face Hub, which are named `hf:USER/NAME` or `hf:USER/NAME@REVISION`.
+
+A repository has the export as `bilm.safetensors`, and a model card. Downloads are kept in the Hub's own cache, where a
+file appears once it is complete. `HF_ENDPOINT`, `HF_HOME` and `HF_TOKEN` have the meaning that the Hub gives them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elmo_jax.errors import UserError
+from elmo_jax.files import HUB
+
+if TYPE_CHECKING:
+    from elmo_jax.checkpoints.export import PretrainedBiLM
+
+NAME = "bilm.safetensors"
+_NAMED = re.compile(rf"{HUB}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+
+
+def fetched(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Returns the file of a biLM that is named `hf:…`, downloaded unless it is in the cache; another path as it is.
+
+    Raises:
+      UserError: the name is not of this form, the biLM does not exist or is private, the Hub cannot be reached, or the
+        package `huggingface_hub` is missing.
+    """
+    text = os.fspath(source)
+    if not text.startswith(HUB):
+        return source
+    repository, revision = _parsed(text)
+    with _one_line(text) as hub:
+        return Path(hub.hf_hub_download(repository, NAME, revision=revision))
+
+
+def check_pushable(name: str) -> str:
+    """Returns the name `hf:USER/NAME` of a repository to write to; raises `UserError` if it is something else."""
+    if _parsed(name)[1] is not None:
+        raise UserError(f"{name}: an upload makes a new revision; give hf:USER/NAME")
+    return name
+
+
+def push(file: str | os.PathLike[str], name: str, bilm: PretrainedBiLM) -> None:
+    """Uploads an export and its model card in one commit, to the repository `name`, which is made if it does not exist.
+
+    Raises:
+      UserError: the name is not of this form, the token is missing or refused, or the Hub cannot be reached.
+    """
+    repository = _parsed(check_pushable(name))[0]
+    with _one_line(name) as hub:
+        api = hub.HfApi()
+        api.create_repo(repository, exist_ok=True)
+        added = [
+            hub.CommitOperationAdd(NAME, os.fspath(file)),
+            hub.CommitOperationAdd("README.md", model_card(bilm, name).encode()),
+        ]
+        api.create_commit(repository, added, commit_message="Upload a biLM of elmo_jax")
+
+
+def model_card(bilm: PretrainedBiLM, name: str) -> str:
+    """Returns the model card in Markdown: sizes, training, sources with their licences, perplexities, how to load."""
+    info = bilm.info
+    lines = ["---", "library_name: elmo_jax", "tags: [elmo, jax, flax, word-vectors]", "---", f"# {name[len(HUB) :]}"]
+    lines += ["", "A bidirectional language model (ELMo), made with elmo_jax.", "", "```text", repr(bilm), "```"]
+    lines += ["", "## Use", "", "```python", "import elmo_jax", "", f'bilm = elmo_jax.load_bilm("{name}")']
+    lines += ['layers, mask, carry = bilm.embed([["My", "fellow", "citizens"]])', "```", "", "## Text", ""]
+    sources = info.get("sources") or info.get("corpus_sources") or []
+    for source in sources:
+        known = source if isinstance(source, dict) else {"text": source}
+        lines.append(
+            f"- {known.get('text')}, from {known.get('from', 'an unnamed place')};"
+            f" licence: {known.get('licence', 'not recorded')}"
+        )
+    lines += [] if sources else ["The sources of the text were not recorded."]
+    lines += ["", "## Perplexity on held-out text", ""]
+    perplexity = info.get("heldout_perplexity") or {}
+    lines += [f"- {direction}: {value:,.1f}" for direction, value in perplexity.items()] or ["It was not recorded."]
+    return "\n".join(lines) + "\n"
+
+
+def _parsed(name: str) -> tuple[str, str | None]:
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        raise UserError(f"expected hf:USER/NAME or hf:USER/NAME@REVISION, got {name!r}")
+    return found[1], found[2]
+
+
+@contextlib.contextmanager
+def _one_line(name: str) -> Iterator[Any]:
+    """Yields the package `huggingface_hub`, and turns its errors into one line each."""
+    try:
+        hub: Any = importlib.import_module("huggingface_hub")
+        errors: Any = importlib.import_module("huggingface_hub.errors")
+    except ImportError:
+        raise UserError(f"{name}: huggingface_hub is not installed; run: pip install 'elmo_jax[hub]'") from None
+    access = "check the name, and set HF_TOKEN to a token that may use it"
+    try:
+        yield hub
+    except errors.LocalEntryNotFoundError as error:
+        raise UserError(f"{name}: the Hub cannot be reached, and the biLM is not in the cache; try again") from error
+    except errors.RevisionNotFoundError:
+        raise UserError(f"{name}: there is no such revision") from None
+    except errors.EntryNotFoundError:
+        raise UserError(f"{name}: has no {NAME}; give a repository that elmo-jax export --push has written") from None
+    except errors.RepositoryNotFoundError:
+        raise UserError(f"{name}: does not exist, or is private; {access}") from None
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        what = f"the token is missing or refused; {access}" if status in (401, 403) else "try again later"
+        raise UserError(f"{name}: the Hub has answered with status {status}; {what}") from None
+    except errors.HTTPError as error:
+        raise UserError(f"{name}: the connection to the Hub was lost ({error}); try again") from None
+    except OSError as error:
+        raise UserError(f"{name}: the transfer has failed ({error}); try again") from None
