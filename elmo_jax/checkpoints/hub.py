@@ -114,7 +114,5 @@ def _one_line(name: str) -> Iterator[Any]:
         status = error.response.status_code
         what = f"the token is missing or refused; {access}" if status in (401, 403) else "try again later"
         raise UserError(f"{name}: the Hub has answered with status {status}; {what}") from None
-    except errors.HTTPError as error:
-        raise UserError(f"{name}: the connection to the Hub was lost ({error}); try again") from None
-    except OSError as error:
-        raise UserError(f"{name}: the transfer has failed ({error}); try again") from None
+    except (errors.HTTPError, OSError) as error:
+        raise UserError(f"{name}: the transfer has failed ({' '.join(str(error).split())}); try again") from None
