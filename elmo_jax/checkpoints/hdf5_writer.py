@@ -6,8 +6,6 @@ remembers the error. The error is raised after the dataset in which it occurred,
 what is kept in memory is one dataset and the library's caches.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -26,7 +24,7 @@ class Hdf5Writer:
       file: the file, which may be read and whose attributes may be set.
     """
 
-    def __init__(self, file: h5py.File, stream: _Spill) -> None:
+    def __init__(self, file: h5py.File, stream: "_Spill") -> None:
         """Takes a file that `new_hdf5` has opened."""
         self.file, self._stream = file, stream
 

@@ -1,7 +1,5 @@
 """The provenance in an export: the text and settings that it was made with, and the model it was fine-tuned from."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from elmo_jax.config import Config
@@ -19,7 +17,7 @@ def provenance(
     step: int,
     heldout: dict[str, float] | None,
     config: Config,
-    corpus: Corpus,
+    corpus: "Corpus",
     finetuned_from: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Returns the `info` of an export.

@@ -1,7 +1,5 @@
 """Defines the command `compile`, which compiles the training step for devices that this machine does not have."""
 
-from __future__ import annotations
-
 import argparse
 import os
 
@@ -13,7 +11,7 @@ from elmo_jax.files import write_json
 VOCABULARY_SIZE, WORD_TYPES = 793_471, 2_500_000
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `compile`."""
     parser = commands.add_parser(
         "compile",

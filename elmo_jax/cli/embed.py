@@ -1,7 +1,5 @@
 """Defines the command `embed`."""
 
-from __future__ import annotations
-
 import argparse
 
 from elmo_jax.cli.options import Commands, add_choice, add_model_options, add_process_options, model_source
@@ -10,7 +8,7 @@ from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `embed`."""
     parser = commands.add_parser(
         "embed",

@@ -1,7 +1,5 @@
 """Defines the command `evaluate`."""
 
-from __future__ import annotations
-
 import argparse
 
 from elmo_jax.cli.options import (
@@ -17,7 +15,7 @@ from elmo_jax.cli.values import check_distinct, output, source, whole, words
 from elmo_jax.files import write_json, write_text
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `evaluate`."""
     parser = commands.add_parser(
         "evaluate",

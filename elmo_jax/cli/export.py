@@ -1,7 +1,5 @@
 """Defines the command `export`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `export`."""
     parser = commands.add_parser(
         "export",
@@ -79,7 +77,7 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_result(run: Path | epath.Path | str, bilm: PretrainedBiLM, dtype: str) -> None:
+def _check_result(run: Path | epath.Path | str, bilm: "PretrainedBiLM", dtype: str) -> None:
     """Raises `UserError` if a biLM must not become the export of its run, which all commands take for the run's model.
 
     The model of a run that is complete is what its training exported, which for a fine-tuning is the best step.

@@ -1,7 +1,5 @@
 """Defines the command `finetune`."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from typing import TYPE_CHECKING
@@ -41,7 +39,7 @@ trained with, for one epoch. These settings apply to fine-tuning only:
 """
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `finetune`."""
     parser = commands.add_parser(
         "finetune",
@@ -109,7 +107,7 @@ def _finetune(options: argparse.Namespace) -> int:
         return tell_end(ended, options.workdir, table)
 
 
-def _check_together(options: argparse.Namespace, config: Config) -> None:
+def _check_together(options: argparse.Namespace, config: "Config") -> None:
     """Raises `UserError` for settings on the command line that another one makes ineffective."""
     given = {override.split("=")[0] for override in options.overrides}
     if options.epochs is not None and "--config.train.steps" in given and config.train.steps:

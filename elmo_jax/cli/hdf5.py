@@ -1,7 +1,5 @@
 """Defines the commands `import-hdf5` and `export-hdf5`, which read and write the published format."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 
@@ -9,7 +7,7 @@ from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import anywhere, local
 
 
-def add_commands(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the commands `import-hdf5` and `export-hdf5`."""
     importer = commands.add_parser(
         "import-hdf5",

@@ -1,7 +1,5 @@
 """Defines the command `elmo-jax`."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -97,7 +95,7 @@ def _check_xla_flags() -> None:
             raise UserError(f"XLA_FLAGS: {found[0].removesuffix('.')}; correct it, or unset XLA_FLAGS")
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
+def _options(arguments: Sequence[str]) -> "argparse.Namespace":
     """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
     for argument in arguments:
@@ -118,7 +116,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> "argparse.ArgumentParser":
     import argparse
 
     from elmo_jax.cli import (

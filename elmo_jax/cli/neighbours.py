@@ -1,7 +1,5 @@
 """Defines the command `neighbours`."""
 
-from __future__ import annotations
-
 import argparse
 
 from elmo_jax.cli.options import (
@@ -19,7 +17,7 @@ from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `neighbours`."""
     parser = commands.add_parser(
         "neighbours",

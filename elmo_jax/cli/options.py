@@ -1,7 +1,5 @@
 """Defines options that several commands share."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from pathlib import Path
@@ -54,7 +52,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def text_options(options: argparse.Namespace) -> TextOptions:
+def text_options(options: argparse.Namespace) -> "TextOptions":
     """Returns the values of the options that `add_text_options` added."""
     from elmo_jax.data.prepare.options import TextOptions
 
@@ -116,7 +114,7 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
     parser.add_argument("--options", type=local, metavar="FILE", help="the options.json of published weights")
 
 
-def model_source(options: argparse.Namespace) -> BiLMSource:
+def model_source(options: argparse.Namespace) -> "BiLMSource":
     """Returns the biLM that `add_model_options` added, in the form that `open_bilm` takes."""
     return options.model if options.options is None else (options.options, options.model)
 

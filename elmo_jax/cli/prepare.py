@@ -1,7 +1,5 @@
 """Defines the command `prepare`."""
 
-from __future__ import annotations
-
 import argparse
 
 from elmo_jax.cli.options import (
@@ -15,7 +13,7 @@ from elmo_jax.cli.options import (
 from elmo_jax.cli.values import local, source, whole, words
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `prepare`."""
     parser = commands.add_parser(
         "prepare",

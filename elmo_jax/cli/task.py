@@ -1,7 +1,5 @@
 """Defines the commands `task train`, `task evaluate` and `task predict`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -17,7 +15,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
 
 
-def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Adds the command `task` with its three subcommands."""
     task = commands.add_parser(
         "task",
@@ -32,7 +30,7 @@ def add_command(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_predict(inner)
 
 
-def _add_train(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_train(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "train",
         help="train a task model with each seed, or resume a run",
@@ -55,7 +53,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 
 
-def _add_evaluate(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "evaluate",
         help="evaluate a task model on annotated text",
@@ -72,7 +70,7 @@ def _add_evaluate(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=_evaluate)
 
 
-def _add_predict(commands: Commands[argparse.ArgumentParser]) -> None:
+def _add_predict(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "predict",
         help="apply a task model to text",

@@ -8,8 +8,6 @@ different in each epoch. So the next tokens depend on the seed and on the positi
 processes. Both directions of a window come from the same positions of the same sentences.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +65,7 @@ class BatchSettings:
     draw_seed: int  # the random seed for the negatives
 
     @classmethod
-    def of(cls, config: Config, vocabulary_size: int) -> BatchSettings:
+    def of(cls, config: Config, vocabulary_size: int) -> "BatchSettings":
         """Makes the settings from those of an experiment."""
         train = config.train
         return cls(train.batch_size, train.unroll_steps, train.negatives, vocabulary_size, config.data.seed, train.seed)

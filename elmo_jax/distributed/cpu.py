@@ -5,8 +5,6 @@ half of the time, so that one device per core is faster. In a large one the prod
 cores together, and the devices would have to add up their gradients.
 """
 
-from __future__ import annotations
-
 import ctypes
 import glob
 import os
@@ -68,12 +66,12 @@ def available_cores() -> int:
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
-def is_small(config: LSTMConfig) -> bool:
+def is_small(config: "LSTMConfig") -> bool:
     """Returns whether a biLM is so small that more devices make its training faster than more cores per product."""
     return 2 * config.projection * 4 * config.cells <= LARGEST_KERNEL
 
 
-def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
+def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
     """Returns the number of devices with which a CPU trains a biLM best.
 
     Args:
@@ -89,7 +87,7 @@ def devices_for(config: LSTMConfig, rows: int, cores: int) -> int:
     return devices
 
 
-def divide_cpu(config: LSTMConfig, rows: int) -> None:
+def divide_cpu(config: "LSTMConfig", rows: int) -> None:
     """Makes as many CPU devices as `devices_for` says.
 
     In any case, programs of one device run in the thread that calls them. That is the first thread, for which the C

@@ -1,7 +1,5 @@
 """The biLM that `elmo_jax.load_bilm` returns, which computes vectors and makes modules for task models."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -39,7 +37,7 @@ class EmbeddingBiLM(PretrainedBiLM):
     devices: tuple[jax.Device, ...] = ()
 
     @classmethod
-    def of(cls, bilm: PretrainedBiLM, precision: Precision = Precision.FLOAT32) -> EmbeddingBiLM:
+    def of(cls, bilm: PretrainedBiLM, precision: Precision = Precision.FLOAT32) -> "EmbeddingBiLM":
         """Makes an `EmbeddingBiLM` of a pretrained biLM.
 
         BFLOAT16 rounds the operands of matrix products, which is faster on accelerators. On the two published fixtures,
@@ -53,7 +51,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         """The Linen module of the biLM."""
         return BiLM(self.config, 0, self.precision, LSTMForm.of(jax.default_backend()))
 
-    def on(self, devices: Sequence[jax.Device]) -> EmbeddingBiLM:
+    def on(self, devices: Sequence[jax.Device]) -> "EmbeddingBiLM":
         """Returns this biLM with `embed` on the given devices of this process, which divide the rows among them.
 
         The vectors are the same on any number of devices, up to rounding.

@@ -4,8 +4,6 @@ Shapes: B sentences, T words of the longest sentence, W characters, U distinct w
 cache, P projection.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +33,7 @@ class FrozenBiLM(nnx.Variable):
 def with_bilm(
     variables: Mapping[str, Any],
     bilm: PretrainedBiLM | Sequence[PretrainedBiLM],
-    cache: CachedWords | Sequence[CachedWords | None] | None = None,
+    cache: "CachedWords | Sequence[CachedWords | None] | None" = None,
 ) -> dict[str, Any]:
     """Adds the frozen biLM to the variables of a task model, wherever in the model an `ELMo` is.
 
@@ -82,7 +80,7 @@ def with_bilm(
     return {**variables, "bilm": beside(variables["elmo"])}
 
 
-def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords | None = None) -> nnx.bridge.ToNNX:
+def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: "CachedWords | None" = None) -> nnx.bridge.ToNNX:
     """Adds the frozen biLM to an `ELMo` in an NNX model, and returns the same module.
 
     Args:
@@ -100,7 +98,7 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords 
     return module
 
 
-def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
+def _check_cache(cache: "CachedWords", bilm: PretrainedBiLM) -> None:
     size, projection = bilm.config.char_cnn.max_characters, bilm.config.lstm.projection
     if cache.max_characters != size:
         raise UserError(f"cache: max_characters is {cache.max_characters}, expected {size}, that of the biLM")
@@ -164,7 +162,7 @@ class CachedWords:
     @classmethod
     def read(
         cls, vocabulary: str | os.PathLike[str], cache: str | os.PathLike[str], max_characters: int = MAX_CHARACTERS
-    ) -> CachedWords:
+    ) -> "CachedWords":
         """Reads a word list and its vectors, in the format of `elmo-jax embed --words` and of the original.
 
         Args:

@@ -5,8 +5,6 @@ direction, forward then backward. The backward stream is already reversed, so th
 word of the text.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from typing import Any
@@ -40,7 +38,7 @@ class LSTMForm:
     input_products: InputProducts = InputProducts.IN_STEP
 
     @classmethod
-    def of(cls, platform: str) -> LSTMForm:
+    def of(cls, platform: str) -> "LSTMForm":
         """Returns the fastest form for a platform ("cpu", "gpu" or "tpu").
 
         With `IN_STEP`, the kernels of both directions are read at every step, which is 67 MB in bfloat16 at the paper's

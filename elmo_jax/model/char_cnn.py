@@ -10,8 +10,6 @@ they are largest if the words are sorted by length. The backward pass of the sca
 maximum goes to one window per word and filter, and the gradients of the weights are sums over chunks.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any
@@ -94,7 +92,7 @@ def _encode_backward(settings: EncoderSettings, residuals: Any, gradient: jax.Ar
     real = jnp.arange(characters.shape[0] * settings.chunk).reshape(-1, settings.chunk, 1) < count
     gradient = jnp.where(real, gradient, 0.0)
 
-    def step(totals: tuple[jax.Array, _Weights], at: Any) -> tuple[tuple[jax.Array, _Weights], None]:
+    def step(totals: "tuple[jax.Array, _Weights]", at: Any) -> "tuple[tuple[jax.Array, _Weights], None]":
         index, total = totals
         chars, kept, gradient = at
         total = lax.cond(
@@ -124,7 +122,7 @@ class _Weights:
     projection: Tree | None
 
     @classmethod
-    def of(cls, params: Tree, settings: EncoderSettings) -> _Weights:
+    def of(cls, params: Tree, settings: EncoderSettings) -> "_Weights":
         filters = [params[f"filter_{i}"] for i in range(len(settings.config.filters))]
         kernels = [
             jnp.pad(f["kernel"], ((0, settings.widest - f["kernel"].shape[0]), (0, 0), (0, 0))).reshape(

@@ -8,8 +8,6 @@ are one product after the scan instead of a sum at every step. Gates, and arrays
 stored as operands of products; in bfloat16 this halves their memory and the time to write and read them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from functools import partial
@@ -54,7 +52,7 @@ class LSTMSettings:
     @classmethod
     def of(
         cls, config: LSTMConfig, precision: Precision, input_products: InputProducts = InputProducts.IN_STEP
-    ) -> LSTMSettings:
+    ) -> "LSTMSettings":
         """Makes the settings from a config; without a projection matrix, the projection is not clipped."""
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
         return cls(config.cell_clip, projection_clip, precision, input_products)
