@@ -39,7 +39,7 @@ def of_machine(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError | AssertionError) and frames and frames[-1].filename.endswith("xla_bridge.py"):
         asked = os.environ.get("JAX_PLATFORMS", "")
-        reason = str(error).partition(" (set JAX_PLATFORMS")[0] or "JAX has no such backend here"
+        reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "JAX has no such backend here"
         return f"JAX_PLATFORMS={asked}: {reason}; {_found()}"
     return None
 

@@ -88,6 +88,8 @@ def _of_others(path: epath.Path) -> str | None:
         return f"published weights; give {weights[0]} --options {options} (in Python the pair of options and weights)"
     if any((path / name).exists() for name in ("char.dic", "encoder.pkl", "token_embedder.pkl")):
         return "a model of ELMoForManyLangs, which has another architecture and cannot be read"
+    if any((path / name).exists() for name in ("weights.th", "pytorch_model.bin", "model.safetensors")):
+        return "a model of AllenNLP or Transformers; of an ELMo in it, give the options and weights that it was made of"
     if list(path.glob("model.ckpt*")):
         return "a TensorFlow checkpoint of bilm-tf; dump its weights to HDF5 there (bin/dump_weights.py in bilm-tf)"
     return None

@@ -240,10 +240,11 @@ def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.Captu
     ("names", "expected"),
     [
         (("config.json", "encoder.pkl"), "a model of ELMoForManyLangs, which has another architecture"),
+        (("config.json", "weights.th"), "a model of AllenNLP or Transformers; of an ELMo in it, give the options and"),
         (("options.json", "model.hdf5"), "published weights; give .*/model.hdf5 --options .*/options.json"),
         (("model.ckpt-10.index", "options.json"), "a TensorFlow checkpoint of bilm-tf; dump its weights"),
         (
-            ("config.json", "pytorch_model.bin"),
+            ("config.json", "other.bin"),
             "config.json: damaged, or written by another version or program; restore it, or start",
         ),
     ],
