@@ -48,10 +48,16 @@ def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[
             tags = to_bio([row[-1] for row in rows], scheme)
         except TagError as error:
             raise _refused(path, block[error.position], error.reason) from None
-        kept = [(row[0], tag) for row, tag in zip(rows, tags, strict=True) if not is_blank(row[0])]
+        kept: list[tuple[str, str]] = []
+        opens = False  # whether the first word of a span was left out, which then begins at its next one
+        for row, tag in zip(rows, tags, strict=True):
+            opens = tag[0] == "B" or (opens and tag[0] == "I")
+            if not is_blank(row[0]):
+                kept.append((row[0], f"B{tag[1:]}" if opens else tag))
+                opens = False
         skipped += len(rows) - len(kept)
-        if kept:  # a span whose first word is left out begins at its next one
-            examples.append(TaggedSentence([word for word, _ in kept], to_bio([tag for _, tag in kept], "iob1")))
+        if kept:
+            examples.append(TaggedSentence([word for word, _ in kept], [tag for _, tag in kept]))
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
 

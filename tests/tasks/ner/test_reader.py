@@ -95,3 +95,9 @@ def test_a_comment_is_named_by_its_line(tmp_path, text, line, comment):
 
 def test_a_file_of_words_only(tmp_path):
     assert message(read, write(tmp_path, "a\nb\n"), "bio") == "line 1: expected a word and its tag, found 'a'"
+
+
+def test_a_span_begins_at_the_first_word_that_is_not_empty(tmp_path):
+    path = write(tmp_path, "a\tB-X\n\tB-X\nb\tI-X\nc\tI-X\n\tB-Y\nd\tO\n")
+    (example,) = read(path, "bio", "skip")
+    assert example.tokens == ["a", "b", "c", "d"] and example.tags == ["B-X", "B-X", "I-X", "O"]
