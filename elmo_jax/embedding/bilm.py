@@ -150,8 +150,8 @@ def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32
     """Reads a biLM, verifies it, and returns it ready for use.
 
     Args:
-      source: the name of a packaged biLM (`english`), a run's folder, an export, or the pair (options.json,
-        weights.hdf5) of a published biLM.
+      source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on the Hub,
+        or the pair (options.json, weights.hdf5) of a published biLM.
       precision: the precision of the matrix products, `"float32"` or `"bfloat16"`.
 
     Raises:
