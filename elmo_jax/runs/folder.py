@@ -11,7 +11,7 @@ from etils import epath
 from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import absolute, place, read_sealed_json, write_sealed_json
+from elmo_jax.files import HUB, absolute, place, read_sealed_json, write_sealed_json
 from elmo_jax.runs.lock import LEASE, LOCK, locked, store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
@@ -127,7 +127,9 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
 
 def from_launch(workdir: epath.Path, path: str) -> str:
     """Returns a path of a run's settings as one for the current folder; it was given in that of the launch."""
-    there = os.path.join(read_config_file(workdir)["folder"], place(path)) if path else path
+    if not path or path.startswith(HUB):
+        return path
+    there = os.path.join(read_config_file(workdir)["folder"], place(path))
     return there if os.path.exists(there) else path
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 
 import elmo_jax
 from elmo_jax.checkpoints import hub
 from elmo_jax.cli.main import main
 from elmo_jax.errors import UserError
+from elmo_jax.runs.folder import from_launch
 from tests.checkpoints.exports import MODEL, WORDS, tree
 
 INFO = {
@@ -117,6 +119,7 @@ def test_a_biLM_is_uploaded_with_its_card_and_loaded_by_its_name(
     expected = elmo_jax.load_bilm(file).fingerprint
     for name in ("hf:me/small", f"hf:me/small@{COMMIT}"):
         assert elmo_jax.load_bilm(name).fingerprint == expected
+    assert from_launch(epath.Path(tmp_path), "hf:me/small") == "hf:me/small", "as a trained task looks for its biLM"
     again = str(tmp_path / "again.safetensors")
     assert main(["export", "hf:me/small", "--out", again]) == 0
     assert elmo_jax.load_bilm(again).fingerprint == expected
