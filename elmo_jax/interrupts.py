@@ -42,6 +42,10 @@ def end_on_interrupt() -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raises `KeyboardInterrupt` once, and silences what the work in progress prints about it."""
     signal.signal(number, signal.SIG_IGN)
+    while frame is not None:  # an exception in the middle of its initialisation makes a C++ module such as JAX's crash
+        if frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
+            leave("interrupted", 128 + number)
+        frame = frame.f_back
     _interrupted.set()
     sys.stderr = open(os.devnull, "w", encoding="utf-8")
     raise KeyboardInterrupt

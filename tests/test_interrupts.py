@@ -1,5 +1,6 @@
 """Tests that Ctrl-C ends a command with one line and 130 at any moment, and that runs save at the other signals."""
 
+import importlib.machinery
 import os
 import select
 import signal
@@ -102,3 +103,25 @@ main()
         [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr) == (130, "elmo-jax: interrupted\n")
+
+
+def test_no_exception_is_raised_while_an_extension_module_is_initialised() -> None:
+    program = """
+import os, signal
+from elmo_jax import interrupts
+
+class ExtensionFileLoader:
+    def create_module(self):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            print("raised")
+
+interrupts.end_on_interrupt()
+ExtensionFileLoader().create_module()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "elmo-jax: interrupted\n")
+    assert "ExtensionFileLoader.create_module" == importlib.machinery.ExtensionFileLoader.create_module.__qualname__
