@@ -1,4 +1,4 @@
-"""ELMo in JAX: this package pretrains biLMs, computes word vectors with them and trains task models on these.
+"""ELMo in JAX: this package pretrains biLMs, computes word vectors with them, and trains task models on top of them.
 
 `load_bilm(source)` returns a trained biLM with its config, frozen parameters and vocabulary; its method `embed`
 computes the vectors of sentences, and `elmo` makes the Linen module `ELMo` for a task model. `load_task(run)` returns a

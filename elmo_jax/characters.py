@@ -1,6 +1,6 @@
 """Encodes words as character ids, the input of the char CNN; all character ids are defined here.
 
-Shapes: `n` words, `W` characters per word (`max_characters`, 50 in the original).
+Shapes: `n` words, `W` characters per word (`max_characters`, 50 in bilm-tf).
 
 Ids 0-255 are the UTF-8 bytes of a word; five marks follow. These are the 261 raw ids used in training. Inference on
 padded batches adds 1 to every id, so that 0 can mark a padded token; hence published options say 262 characters.
@@ -24,7 +24,7 @@ END_SENTENCE_WORD = "</S>"
 UNKNOWN_WORD = "<UNK>"
 MARKS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 
-# The two sentence marks have a character of their own; `<UNK>` is spelt by its bytes, as in the original.
+# The two sentence marks have their own characters; `<UNK>` is spelt by its bytes, as in bilm-tf.
 _MARK_CHARACTERS = {BEGIN_SENTENCE_WORD: BEGIN_SENTENCE, END_SENTENCE_WORD: END_SENTENCE}
 _WORDS_AT_ONCE = 1 << 16  # bounds the index arrays, which need 24 bytes per character
 
@@ -33,7 +33,7 @@ def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndar
     """Spells words as raw character ids.
 
     The row of a word is `[258] + its first max_characters - 2 bytes + [259]`, filled up with 260. The cut may fall
-    inside a character of several bytes, as in the original. `<S>` and `</S>` are `[258, 256, 259]` and
+    inside a character of several bytes, as in bilm-tf. `<S>` and `</S>` are `[258, 256, 259]` and
     `[258, 257, 259]`, filled up in the same way.
 
     Args:

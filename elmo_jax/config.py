@@ -145,12 +145,12 @@ class OptimizerConfig:
 class TrainConfig:
     """The training of the biLM."""
 
-    batch_size: int = setting(384, "The number of rows over all devices; the original has 128 on each of 3.", least=1)
+    batch_size: int = setting(384, "The number of rows over all devices; bilm-tf has 128 on each of 3.", least=1)
     unroll_steps: int = setting(20, "The number of tokens per row and step.", least=1)
     epochs: float = setting(10.0, "The number of times that the text is read.", least=0, most=1e6)
     steps: int = setting(0, "The number of updates; 0 means as many as `epochs` epochs take.", least=0)
     carry: Literal["endless", "block"] = setting(
-        "endless", "Whether a row's LSTM state is never reset, as in the original, or is reset at each block."
+        "endless", "Whether a row's LSTM state is never reset, as in bilm-tf, or is reset at each block."
     )
     negatives: int = setting(
         8192, "The number of negative samples of the sampled softmax; 0 means the full softmax.", least=0
@@ -200,7 +200,7 @@ class CheckpointConfig:
 
     every: int = setting(5_000, "The number of steps between two checkpoints.", least=1)
     keep: int = setting(
-        3, "The number of newest checkpoints kept, besides the one with the best held-out perplexity.", least=1
+        3, "The number of newest checkpoints kept, in addition to the one with the best held-out perplexity.", least=1
     )
 
 
@@ -255,7 +255,7 @@ class Config:
         if optimizer.name == "adam" and not optimizer.softmax_learning_rate:
             raise UserError(
                 f"{where}.train.optimizer.softmax_learning_rate: expected the learning rate of Adagrad for the softmax"
-                " rows (0.2 in the original), got 0; with optimizer 'adam' it does not default to learning_rate"
+                " rows (0.2 in bilm-tf), got 0; with optimizer 'adam' it does not default to learning_rate"
             )
 
 

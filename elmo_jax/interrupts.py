@@ -1,8 +1,8 @@
 """Ends a command within a second of Ctrl-C, whatever its threads are doing.
 
-Python raises `KeyboardInterrupt` when the first thread returns from C code, which takes minutes while XLA compiles, and
+Python raises `KeyboardInterrupt` when the main thread returns from C code, which takes minutes while XLA compiles, and
 ignores it in a callback of JAX. And an interpreter that ends while XLA's threads still compile may crash. So a thread
-that the signal itself wakes up ends the process, without the end of the interpreter.
+that the signal itself wakes up ends the process without shutting down the interpreter.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def end_on_interrupt() -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raises `KeyboardInterrupt` once, and silences what the work in progress prints about it."""
     signal.signal(number, signal.SIG_IGN)
-    while frame is not None:  # an exception in the middle of its initialisation makes a C++ module such as JAX's crash
+    while frame is not None:  # an exception in the middle of its initialization makes a C++ module such as JAX's crash
         if frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
             leave("interrupted", 128 + number)
         frame = frame.f_back

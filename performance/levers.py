@@ -1,6 +1,6 @@
-"""Measures the gain of each optimisation for speed alone: `python -m performance.levers data/sotu` (or `make levers`).
+"""Measures the gain of each optimization for speed alone: `python -m performance.levers data/sotu` (or `make levers`).
 
-Each optimisation is run in turns with its plain form, which is equal to it by the tests, in one process (in several
+Each optimization is run in turns with its plain form, which is equal to it by the tests, in one process (in several
 where the settings of the C library differ), so that the other load of the machine affects both. In training, the
 forward and the backward pass are timed. The table has the medians of the wall time and of the processor time of all
 cores, which other processes disturb less.
@@ -360,7 +360,7 @@ def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
 
 
 def main() -> None:
-    """Measures all optimisations and prints the table."""
+    """Measures all optimizations and prints the table."""
     parser = argparse.ArgumentParser("python -m performance.levers", description=__doc__)
     parser.add_argument("corpus", type=Path, help="a prepared corpus")
     parser.add_argument("--sizes", default="tiny,small", help="%(default)s")

@@ -54,7 +54,7 @@ class PlainStep:
         return optax.apply_updates(params, updates), state
 
     def _loss(self, params: Tree, batch: TrainingBatch, spellings: jax.Array) -> jax.Array:
-        """Returns the loss times T, which the original differentiates."""
+        """Returns the loss times T, which bilm-tf differentiates."""
         characters = spellings[batch.window.words][batch.window.inputs]  # [2, T, B, W]
         hidden = reference.top_layer(params, characters, self.config.model)  # [2, T * B, P]
         targets, softmax, losses = batch.window.targets.reshape(2, -1), params["softmax"], []

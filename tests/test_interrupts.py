@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 IN_AN_IMPORT = """
 try:
     time.sleep(60)
-except KeyboardInterrupt:  # as in the C code of a module that is being initialised
+except KeyboardInterrupt:  # as in the C code of a module that is being initialized
     raise ImportError("Encountered an error while initializing the extension")
 """
 IN_A_CALLBACK = """
@@ -105,7 +105,7 @@ main()
     assert (ended.returncode, ended.stderr) == (130, "elmo-jax: interrupted\n")
 
 
-def test_no_exception_is_raised_while_an_extension_module_is_initialised() -> None:
+def test_no_exception_is_raised_while_an_extension_module_is_initialized() -> None:
     program = """
 import os, signal
 from elmo_jax import interrupts

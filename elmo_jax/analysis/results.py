@@ -1,4 +1,4 @@
-"""Serves the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a plot."""
+"""Helpers for the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a plot."""
 
 import contextlib
 import hashlib

@@ -114,7 +114,7 @@ class Report:
             "tokens_per_second": tokens / seconds,
             "model_flops": self.model_flops,
             "peak": peak,
-            "flop_utilisation": self.model_flops / (seconds * peak),
+            "flop_utilization": self.model_flops / (seconds * peak),
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class Report:
                 *lines,
                 f"  estimated step: {estimate['seconds'] * 1e3:.2f} ms, limited by: {estimate['limited_by']}",
                 f"  estimated tokens/s: {speed:,.0f} ({speed / devices:,.0f} per chip)",
-                f"  estimated FLOP utilisation: {estimate['flop_utilisation']:.0%} of the chips' bf16 rate",
+                f"  estimated FLOP utilization: {estimate['flop_utilization']:.0%} of the chips' bf16 rate",
             ]
         )
 

@@ -1,4 +1,4 @@
-"""Reads and writes the published format, `options.json` and `weights.hdf5`, as the original trainer wrote it.
+"""Reads and writes the published format, `options.json` and `weights.hdf5`, as bilm-tf wrote it.
 
 Shapes: `E` dimension of a character's embedding, `n` filters of one width, `F` filters in all, `P` projection, `C`
 cells, `V` words.
@@ -45,7 +45,7 @@ _NAMES = (
     (f"RNN_1/{_CELL}/W_0", "backward/layer_{}/kernel"),
     (f"RNN_1/{_CELL}/B", "backward/layer_{}/bias"),
     (f"RNN_1/{_CELL}/W_P_0", "backward/layer_{}/projection"),
-    ("softmax/W", "softmax/kernel"),  # only in the original's own checkpoints, never in an HDF5 file
+    ("softmax/W", "softmax/kernel"),  # only in bilm-tf's own checkpoints, never in an HDF5 file
     ("softmax/b", "softmax/bias"),
 )
 
@@ -164,7 +164,7 @@ def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> N
 
 
 def unreadable_by_allennlp(model: ModelConfig) -> list[str]:
-    """Returns what a biLM has that AllenNLP's ELMo cannot read; the original program reads it."""
+    """Returns what a biLM has that AllenNLP's ELMo cannot read; bilm-tf reads it."""
     cnn, lstm = model.char_cnn, model.lstm
     problems = {
         f"{cnn.max_characters} characters per word, where it has 50": cnn.max_characters != MAX_CHARACTERS,

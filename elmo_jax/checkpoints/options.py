@@ -76,14 +76,14 @@ def _model(path: Path, options: Any) -> ModelConfig:
 
 
 def _get(options: Any, key: str) -> Any:
-    """Returns the value of a dotted key; None if it is absent or null, which mean the same in the original."""
+    """Returns the value of a dotted key; None if it is absent or null, which mean the same in bilm-tf."""
     for part in key.split("."):
         options = options.get(part) if isinstance(options, dict) else None
     return options
 
 
 def write_options(path: str | os.PathLike[str], model: ModelConfig) -> None:
-    """Writes `options.json` for inference (262 characters), readable by the original and by AllenNLP."""
+    """Writes `options.json` for inference (262 characters), readable by bilm-tf and by AllenNLP."""
     options: dict[str, Any] = {"lstm": {}, "char_cnn": {"embedding": {}, "n_characters": CHARACTERS + 1}}
     for key, setting, _ in _KEYS:
         value = operator.attrgetter(setting)(model)

@@ -52,7 +52,7 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         parser,
         "--state",
         ("reset", "carry", "warm_up"),
-        "the LSTM state at the start of a line: zeros (reset); the state after the line before, as in the original"
+        "the LSTM state at the start of a line: zeros (reset); the state after the line before, as in bilm-tf"
         " (carry, slow); or the state after reading the line itself once (warm_up)",
     )
     add_choice(parser, "--precision", ("float32", "bfloat16"), "type of the operands of matrix products")

@@ -74,7 +74,7 @@ def _finetune(options: argparse.Namespace) -> int:
 
     config = None
     if options.config is not None:
-        config = load_config(options.config, options.overrides)  # a mistake in it is told before JAX is loaded
+        config = load_config(options.config, options.overrides)  # a mistake in it is reported before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.data.prepare.options import PrepareOptions
         from elmo_jax.distributed.collectives import check_equal, fails_together

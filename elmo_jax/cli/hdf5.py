@@ -25,7 +25,7 @@ def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
     exporter = commands.add_parser(
         "export-hdf5",
         help="convert a biLM to the published format",
-        description="Writes a biLM without its softmax in the published format, which the original reads, and"
+        description="Writes a biLM without its softmax in the published format, which bilm-tf reads, and"
         " AllenNLP unless the command prints what it cannot read.",
         allow_abbrev=False,
     )

@@ -84,7 +84,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
 
 
 def _check_xla_flags() -> None:
-    """Raises `UserError` for XLA_FLAGS that XLA refuses, which would end this process without a status of its own."""
+    """Raises `UserError` for XLA_FLAGS that XLA refuses, which would abort this process."""
     if os.environ.get("XLA_FLAGS"):
         import subprocess
 

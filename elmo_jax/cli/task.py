@@ -200,7 +200,7 @@ def _examples(contents: Sequence[str], where: str, format: str, texts: int, docu
             raise UserError(f"{where}: has no words")
         if format == "lines" and texts == 1 and not documents and [] in sentences:
             # A prediction per line is expected, and there is none for a line without words.
-            raise UserError(f"{where}, line {sentences.index([]) + 1}: is blank; remove it, or use --format raw")
+            raise UserError(f"{where}, line {sentences.index([]) + 1}: is empty; remove it, or use --format raw")
         found.append([sentence for sentence in sentences if sentence])
     if documents:
         yield found[0]

@@ -22,7 +22,7 @@ FEWEST_ROWS = 8  # per device, since every device encodes the distinct words of 
 # The parameters of mallopt in glibc's <malloc.h>.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _NO_TRIMMING = -1
-# The size in bytes of the heaps from which glibc allocates for a thread that has an arena of its own. Only the first
+# The size in bytes of the heaps from which glibc allocates for a thread with a separate arena. Only the first
 # thread has a heap of any size.
 HEAP = 2**26
 LARGEST_BLOCK = HEAP - 2**22  # of a program's temporary memory, in bytes; leaves room for small blocks next to it
@@ -37,7 +37,7 @@ def keep_freed_memory(per_thread: bool = False) -> None:
     the machine has an accelerator.
 
     Args:
-      per_thread: whether every thread keeps memory of its own. The threads of several devices wait for each other if
+      per_thread: whether every thread keeps its own memory. The threads of several devices wait for each other if
         they share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
         (`training.partitioning.step_options`), unless it is the first thread of the process.
     """

@@ -137,7 +137,7 @@ def _join_launched(heartbeat: int) -> bool:
             return False
         if "coordinator_address should be defined" not in str(error):
             raise UserError(f"{_NOT_FOUND} ({_one_line(error)}); {_BY_HAND}") from error
-        if in_indexed_job:  # there are many pods, and each would train a model of its own
+        if in_indexed_job:  # there are many pods, and each would train a separate model
             advice = next((warning for warning in warned if "kubernetes" in str(warning.message)), error)
             raise UserError(f"{_NOT_FOUND} ({_one_line(advice)}); {_BY_HAND}") from None
         return False

@@ -105,7 +105,7 @@ class EmbeddingBiLM(PretrainedBiLM):
             A smaller batch leaves the state of the other rows unchanged, and the new rows of a larger batch start from
             zeros.
           `"warm_up"`: the batch is run twice, first from zeros and then from the state that this leaves, and the second
-            result is returned. Users of the original programs are advised to do this by hand.
+            result is returned. Users of bilm-tf and AllenNLP are advised to do this by hand.
 
         Args:
           sentences: B lists of words, of any length including 0, in any Unicode characters. Only the first 48 bytes of
@@ -163,7 +163,7 @@ def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32
 def frozen_tree(bilm: PretrainedBiLM) -> dict[str, Any]:
     """Returns the parameter tree without softmax on the default device; an `EmbeddingBiLM` transfers it only once.
 
-    The devices that `embed` was told to use do not matter: a task model divides its batches over devices of its own.
+    The devices that `embed` uses do not matter: a task model divides its batches over its own devices.
     """
     if isinstance(bilm, EmbeddingBiLM) and not bilm.devices:
         return bilm._device_params

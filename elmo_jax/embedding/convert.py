@@ -60,6 +60,6 @@ def export_hdf5(bilm: PretrainedBiLM, options: Path, weights: Path) -> None:
 def check_names(options: Path, weights: Path) -> None:
     """Raises `UserError` if the two files are one, or if their names say that they were exchanged."""
     if os.path.realpath(options) == os.path.realpath(weights):
-        raise UserError(f"{options}: options and weights are two files; give each a path of its own")
+        raise UserError(f"{options}: options and weights are two files; give each its own path")
     if options.suffix in (".hdf5", ".h5") or weights.suffix == ".json":
         raise UserError(f"{options} {weights}: expected first the options (.json) and then the weights (.hdf5)")

@@ -10,8 +10,8 @@ of two, at most 128. Therefore little is computed for padding, no text needs mor
 and 2 of the encoder, however the batches vary, and a long sentence needs memory for its vectors and for two windows,
 of which one is copied out while the next runs.
 
-With D devices, the rows of the LSTMs are divided over them: each device runs such a power of two of rows, and up to
-128 * D sentences run side by side. Rows do not exchange anything, so nothing is communicated. The encoder runs on the
+With D devices, the rows of the LSTMs are divided over them: each device runs a power-of-two number of rows, and up to
+128 * D sentences run in parallel. Rows do not exchange anything, so nothing is communicated. The encoder runs on the
 first device.
 """
 
@@ -42,7 +42,7 @@ class CarryState(enum.Enum):
     """The state of the LSTMs at the beginning of a batch."""
 
     RESET = "reset"  # zeros
-    CARRY = "carry"  # the state at the end of the same row in the previous call, as in the originals
+    CARRY = "carry"  # the state at the end of the same row in the previous call, as in bilm-tf and AllenNLP
     WARM_UP = "warm_up"  # the state at the end of the same batch, run from zeros
 
 

@@ -57,7 +57,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
     Args:
       bilm: the model.
-      sentences: a UTF-8 file with one tokenised sentence per line, words separated by spaces or tabs; a byte-order
+      sentences: a UTF-8 file with one tokenized sentence per line, words separated by spaces or tabs; a byte-order
         mark at its beginning is not text.
       out: the HDF5 file to make, or the folder of NumPy files. Dataset "0" is that of the first line; the dataset of a
         blank line is empty. Until the output is complete, the folder `OUT.parts` is next to it.

@@ -63,13 +63,13 @@ def with_bilm(
             tree["cache"] = jax.device_put(cached.vectors)
         trees[one.fingerprint] = tree
 
-    def beside(node: Mapping[str, Any]) -> dict[str, Any]:
+    def next_to_elmo(node: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in node.items():
             if name == "fingerprint":
                 found |= trees[_fingerprint_of(value, list(trees))]
             else:
-                found[name] = beside(value)
+                found[name] = next_to_elmo(value)
         return found
 
     if not isinstance(variables, Mapping) or not variables.get("elmo"):
@@ -77,7 +77,7 @@ def with_bilm(
             "variables: no collection 'elmo'; expected what init of a model with elmo_jax.ELMo returns (nn.scan and"
             " nn.vmap must lift the collections 'params', 'elmo' and 'bilm')"
         )
-    return {**variables, "bilm": beside(variables["elmo"])}
+    return {**variables, "bilm": next_to_elmo(variables["elmo"])}
 
 
 def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: "CachedWords | None" = None) -> nnx.bridge.ToNNX:
@@ -163,7 +163,7 @@ class CachedWords:
     def read(
         cls, vocabulary: str | os.PathLike[str], cache: str | os.PathLike[str], max_characters: int = MAX_CHARACTERS
     ) -> "CachedWords":
-        """Reads a word list and its vectors, in the format of `elmo-jax embed --words` and of the original.
+        """Reads a word list and its vectors, in the format of `elmo-jax embed --words` and of bilm-tf.
 
         Args:
           vocabulary: a UTF-8 file with one word per line.

@@ -22,13 +22,13 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.types import Tree
 
 SIZES = (32, 512)  # the values of K, for few and for many words; one program is compiled for each
-CAPACITY = 1 << 16  # the number of words in the cache, which needs 128 MB at the original's size
+CAPACITY = 1 << 16  # the number of words in the cache, which needs 128 MB at the published size
 
 
 def key(word: str, max_characters: int) -> bytes | str:
     """Returns what a word's vector depends on: its first `max_characters` - 2 bytes.
 
-    Two words with the same first bytes have the same vector, as in the original.
+    Two words with the same first bytes have the same vector, as in bilm-tf.
 
     Raises:
       UserError: the word contains half of a surrogate pair, which cannot be encoded.

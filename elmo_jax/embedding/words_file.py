@@ -1,6 +1,6 @@
 """Writes and reads the context-free vectors of a word list (`elmo-jax embed --words`, `CachedWords.read`).
 
-The format is the original's for a cache of token vectors: an HDF5 file with the dataset `embedding` [N, P]. Next to it,
+The format is bilm-tf's for a cache of token vectors: an HDF5 file with the dataset `embedding` [N, P]. Next to it,
 an attribute says which biLM and which words the vectors are of, since neither can be seen from the vectors. A file of
 another program has no such attribute.
 

@@ -174,7 +174,7 @@ def _check_chosen(settings: FinetuneConfig) -> None:
 def _fit_softmax(
     source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
 ) -> SourceModel | Stopped:
-    """Fits a softmax over the vocabulary of the domain's corpus to a model without one, in a run of its own.
+    """Fits a softmax over the vocabulary of the domain's corpus to a model without one, in a separate run.
 
     The biLM is frozen and runs without dropout, as when it is used. The perplexities before fine-tuning are measured
     after this run.
@@ -226,11 +226,11 @@ def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
         return {FINETUNED_FROM: source.history}
     recorded, fingerprint = read_config_file(workdir)["facts"].get(FINETUNED_FROM), source.bilm.fingerprint
     if recorded is None:
-        raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning a folder of its own")
+        raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning another folder")
     if recorded["fingerprint"] != fingerprint:
         raise UserError(
             f"{workdir}: fine-tunes the model of fingerprint {recorded['fingerprint'][:12]}, and {source.name} is"
-            f" {fingerprint[:12]}; give the new run a folder of its own with --workdir"
+            f" {fingerprint[:12]}; give the new run another folder with --workdir"
         )
     return {FINETUNED_FROM: recorded}
 

@@ -170,7 +170,7 @@ class BiLM(nn.Module):
             x = self.dropout(x, deterministic=deterministic)
             params = [stack[j] for stack in stacks]
             out, states[f"layer_{j}"] = self._layer(params, x, carry[f"layer_{j}"], mask, restart)
-            # As in the original, the residual adds the input after dropout and is not part of the state.
+            # As in bilm-tf, the residual adds the input after dropout and is not part of the state.
             x = out + x if j and self.config.lstm.skip_connections else out
             if mask is not None:
                 x = x * mask[..., None]
@@ -211,7 +211,7 @@ def initial_carry(config: ModelConfig, rows: int) -> Tree:
 
 
 def initial_params(model: BiLM, key: jax.Array) -> Tree:
-    """Returns initial parameters, drawn from the same distributions as in the original."""
+    """Returns initial parameters, drawn from the same distributions as in bilm-tf."""
     return dict(model.init(key, method="parameters")["params"])
 
 

@@ -1,6 +1,6 @@
 """The token encoder: character convolutions, maximum over positions, highways and projection.
 
-The architecture follows the paper, section 3.1, and the original's released code.
+The architecture follows the paper, section 3.1, and the code of bilm-tf.
 
 Shapes: U words, W characters per word, E character embedding, F filters in all, P projection, K words per chunk.
 
@@ -41,7 +41,7 @@ class EncoderSettings:
 
     @property
     def has_projection(self) -> bool:
-        """Whether there is a projection; as in the original, there is none if the dimensions are equal."""
+        """Whether there is a projection; as in bilm-tf, there is none if the dimensions are equal."""
         return self.config.features != self.projection
 
 

@@ -47,7 +47,7 @@ class ELMoOutput(NamedTuple):
 class ELMo(nn.Module):
     """Runs a frozen biLM once, and computes `num_mixes` mixes of its layers, each with its own weights.
 
-    While the module is initialised there is no biLM yet, and the mixes are zeros. Rows without words are padding: they
+    While the module is initialized there is no biLM yet, and the mixes are zeros. Rows without words are padding: they
     change nothing in other rows, also with a layer norm.
 
     Attributes:
@@ -55,7 +55,7 @@ class ELMo(nn.Module):
       fingerprint: the fingerprint of the biLM, 64 hexadecimal digits; "" to omit the check.
       num_mixes: the number of mixes, at least 1; 2 for the input and the output of the task's RNN (section 3.3).
       layers: whether all layers are mixed, or only the top one is used; a member of `Layers` or its name.
-      layer_norm: the normalisation of each layer before the mix; a member of `LayerNorm` or its name. The two original
+      layer_norm: the normalization of each layer before the mix; a member of `LayerNorm` or its name. The two original
         programs differ in whether the sentence marks count.
       dropout: the dropout rate on the mixes unless deterministic (needs a `dropout` key); the biLM has no dropout.
       regularization: lambda of the `penalty`, at least 0; 0 for none.

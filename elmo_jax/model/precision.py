@@ -1,7 +1,7 @@
 """Computes matrix products with a stated precision.
 
 Products in float32 request full precision explicitly, since accelerators round the operands by default. Products in
-bfloat16 round the operands and sum in float32. Everything between products (gates, states, normalisers, updates) is
+bfloat16 round the operands and sum in float32. Everything between products (gates, states, normalizers, updates) is
 float32 in both cases, except that the LSTM's backward pass reads gates that were rounded like operands.
 """
 

@@ -1,4 +1,4 @@
-"""A plain implementation of the biLM, to be read first, and which the tests compare the fast implementation with.
+"""A plain implementation of the biLM: read this first. The tests compare the fast implementation with it.
 
 Every token is encoded on its own, each filter is one convolution over the characters, the LSTM is a scan of its
 equations, the softmax scores the whole vocabulary, and JAX derives all gradients. The parameter tree is that of

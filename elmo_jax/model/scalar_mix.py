@@ -26,7 +26,7 @@ class Layers(enum.Enum):
 
 
 class LayerNorm(enum.Enum):
-    """The normalisation of each layer before the mix, by one mean and one variance over the batch."""
+    """The normalization of each layer before the mix, by one mean and one variance over the batch."""
 
     NONE = "none"
     WITHOUT_MARKS = "without_marks"  # over the words, as in bilm-tf
@@ -45,8 +45,8 @@ def at_least_float32(x: jax.Array) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def normalise(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) -> jax.Array:
-    """Normalises each layer by its mean and variance over all features of all positions that count in the batch.
+def normalize(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) -> jax.Array:
+    """Normalizes each layer by its mean and variance over all features of all positions that count in the batch.
 
     There are no affine parameters.
 
@@ -56,7 +56,7 @@ def normalise(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) 
       axis_name: the mapped axis that the batch is divided over, if any (`shard_map`, `pmap`).
 
     Returns:
-      The normalised layers [B, N, T, D]; the values at other positions are meaningless.
+      The normalized layers [B, N, T, D]; the values at other positions are meaningless.
     """
     layers = at_least_float32(layers)  # the sums of a batch are beyond the range and the precision of narrower types
     weight = mask[:, None, :, None].astype(layers.dtype)  # [B, 1, T, 1]
@@ -76,9 +76,9 @@ class ScalarMix(nn.Module):
 
     Attributes:
       layers: whether all layers are mixed, or only the top one is used; a member of `Layers` or its name.
-      layer_norm: the normalisation before the mix; a member of `LayerNorm` or its name. WITH_MARKS and
+      layer_norm: the normalization before the mix; a member of `LayerNorm` or its name. WITH_MARKS and
         WITHOUT_MARKS have the same effect in this module, since the mask decides which positions count.
-      axis_name: the mapped axis that the batch is divided over, if any (see `normalise`).
+      axis_name: the mapped axis that the batch is divided over, if any (see `normalize`).
     """
 
     layers: Layers = Layers.ALL
@@ -115,7 +115,7 @@ class ScalarMix(nn.Module):
         else:
             weights = self.param("weights", nn.initializers.zeros_init(), vectors.shape[1:2], jnp.float32)  # [N]
             if self.layer_norm is not LayerNorm.NONE:
-                vectors = normalise(vectors, mask, self.axis_name)
+                vectors = normalize(vectors, mask, self.axis_name)
             mixed = jnp.einsum("n,bntd->btd", jax.nn.softmax(weights), vectors, precision=lax.Precision.HIGHEST)
             squares = jnp.sum(weights**2)
         return jnp.where(mask[..., None], gamma * mixed, 0.0), squares

@@ -1,6 +1,6 @@
 """The losses of the softmax over the vocabulary: sampled in training, full in evaluation (Jozefowicz et al. 2016).
 
-Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalisers are float32.
+Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalizers are float32.
 """
 
 import jax
@@ -79,10 +79,10 @@ def full_softmax_losses(
       [N] losses in nats, which can be differentiated.
     """
     true = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
-    return log_normaliser(hidden, kernel, bias, chunk, precision) - true
+    return log_normalizer(hidden, kernel, bias, chunk, precision) - true
 
 
-def log_normaliser(
+def log_normalizer(
     hidden: jax.Array, kernel: jax.Array, bias: jax.Array, chunk: int, precision: Precision = Precision.FLOAT32
 ) -> jax.Array:
     """Returns the log of the sum of exp of the logits of all rows, [N], computed for `chunk` rows at a time.

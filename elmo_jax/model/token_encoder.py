@@ -1,4 +1,4 @@
-"""The parameters of the token encoder: their layout, and the initial values of the original.
+"""The parameters of the token encoder: their layout, and the initial values of bilm-tf.
 
 Shapes: U words, W characters per word, P projection.
 """

@@ -47,7 +47,7 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
         if refused:
             raise UserError(
                 f"{workdir}: this run was started with other settings: {_listed(refused)}."
-                " Resume it with its own settings, or give the new run a folder of its own with --workdir"
+                " Resume it with its own settings, or give the new run another folder with --workdir"
             )
     else:
         check_usable(workdir)

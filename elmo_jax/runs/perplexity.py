@@ -19,7 +19,7 @@ class Perplexity:
 
     @property
     def average(self) -> float:
-        """The geometric mean of both, which is exp of the mean of both losses, as in the original."""
+        """The geometric mean of both, which is exp of the mean of both losses, as in bilm-tf."""
         return geometric_mean(self.forward, self.backward)
 
     def as_dict(self) -> dict[str, float]:

@@ -27,6 +27,6 @@ def default_config(name: str) -> ConfigDict:
 
 
 def task_config(values: Any) -> TaskConfig:
-    """Returns the settings of a task, of its own class, from nested dicts or a `ConfigDict` with the key `task`."""
+    """Returns a task's settings, in its own config class, from nested dicts or a `ConfigDict` with the key `task`."""
     config: TaskConfig = from_dict(values, task_of(values.get("task", "")).config_class)
     return config

@@ -36,7 +36,7 @@ from elmo_jax.distributed.mesh import AXIS, REPLICATED, local_part, local_rows, 
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.precision import Precision
-from elmo_jax.model.softmax import full_softmax_losses, log_normaliser
+from elmo_jax.model.softmax import full_softmax_losses, log_normalizer
 from elmo_jax.runs.perplexity import Perplexity, exp
 from elmo_jax.training.partitioning import WINDOW_SPECS
 from elmo_jax.training.softmax_sharding import Placement
@@ -173,7 +173,7 @@ def _losses_of_all(
     if "merged_bias" not in softmax:
         return losses
     merged = without_padding(softmax["merged_bias"], vocabulary_size)
-    total, of_merged = (log_normaliser(hidden, kernel, b, chunk, precision) for b in (bias, merged))
+    total, of_merged = (log_normalizer(hidden, kernel, b, chunk, precision) for b in (bias, merged))
     return jnp.where(merged[targets] > -jnp.inf, total - of_merged, losses)
 
 
@@ -190,17 +190,17 @@ def _losses_of_a_share(
     places = jnp.where((targets >= first) & (targets < first + share), targets - first, share)
     row, its_bias = (softmax[name].at[places].get(mode="fill", fill_value=0) for name in ("kernel", "bias"))
 
-    def normaliser(bias: jax.Array) -> jax.Array:
+    def normalizer(bias: jax.Array) -> jax.Array:
         bias = without_padding(bias, vocabulary_size, first)
-        part = log_normaliser(hidden, softmax["kernel"], bias, chunk, precision)
+        part = log_normalizer(hidden, softmax["kernel"], bias, chunk, precision)
         highest = lax.pmax(part, AXIS)
         return jnp.log(lax.psum(jnp.exp(part - highest), AXIS)) + highest
 
     true = lax.psum(jnp.sum(hidden * row, axis=-1) + its_bias, AXIS)
     if "merged_bias" in softmax:
         own = softmax["merged_bias"].at[places].get(mode="fill", fill_value=-jnp.inf)
-        true = jnp.where(lax.pmax(own, AXIS) > -jnp.inf, normaliser(softmax["merged_bias"]), true)
-    losses = normaliser(softmax["bias"]) - true
+        true = jnp.where(lax.pmax(own, AXIS) > -jnp.inf, normalizer(softmax["merged_bias"]), true)
+    losses = normalizer(softmax["bias"]) - true
     return lax.dynamic_slice_in_dim(losses, lax.axis_index(AXIS) * number, number)
 
 

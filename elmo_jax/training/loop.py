@@ -166,7 +166,7 @@ class Launch:
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
                 f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
-                " config.train.optimizer.learning_rate, more warmup_steps or a lower clip_norm, in a folder of its own"
+                " config.train.optimizer.learning_rate, more warmup_steps or a lower clip_norm, in another folder"
             )
         interval.losses.append(losses)
 

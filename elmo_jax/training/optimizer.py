@@ -41,7 +41,7 @@ def dense_optimizer(config: OptimizerConfig, shape: Callable[[jax.Array], jax.Ar
 
     if config.name == "adam":
         return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_eps)
-    # There is no epsilon, as in the original, since the accumulator is never zero.
+    # There is no epsilon, as in bilm-tf, since the accumulator is never zero.
     return optax.chain(
         optax.scale_by_rss(config.initial_accumulator, eps=0.0),
         optax.scale_by_learning_rate(rate),

@@ -31,7 +31,7 @@ class Plan:
     patience: int = 0  # the number of evaluations without a lower held-out perplexity that ends training; 0 means never
     # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0
     exports: Literal["last", "best"] = "last"
-    evaluators: tuple[TextEvaluator, ...] = ()  # the evaluators on further texts besides the held-out one
-    # returns the entries of `result.json` besides those of `training_report.summary`
+    evaluators: tuple[TextEvaluator, ...] = ()  # the evaluators on texts other than the held-out one
+    # returns the entries of `result.json` in addition to those of `training_report.summary`
     further_results: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
     finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from

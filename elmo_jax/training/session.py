@@ -1,6 +1,6 @@
-"""What all trainings have in common: checkpoints, metrics, progress, patience and the end by a signal.
+"""What all training runs share: checkpoints, metrics, progress, patience and stopping on a signal.
 
-The trainings of biLMs (`loop`) and of tasks (`tasks.core.trainer`) differ in their steps and in what they evaluate.
+Training a biLM (`loop`) and training a task (`tasks.core.trainer`) differ in their steps and in what they evaluate.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ from elmo_jax.training.optimizer import combine_rows
 from elmo_jax.types import Tree
 
 _State = TypeVar("_State")
-FURTHER_ROUNDS = "further_rounds"  # the name of a loop, by which the analysis of a compiled program recognises it
+FURTHER_ROUNDS = "further_rounds"  # the name of a loop, by which the analysis of a compiled program recognizes it
 
 Part = tuple[Any, Tree]  # the ids of rows, each once, with ids past the end that are to be ignored; their gradients
 

@@ -107,7 +107,7 @@ class TrainStep:
         return ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
 
     def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
-        """Returns the loss times T, which the original differentiates, and the losses [2] and the new LSTM state."""
+        """Returns the loss times T, which bilm-tf differentiates, and the losses [2] and the new LSTM state."""
         key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
         key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index(AXIS))
         layers, carry = self.model.apply(

@@ -109,7 +109,7 @@ def test_neighbours_of_vectors_without_context() -> None:
         nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "okapi", 3)
 
 
-def test_running_text_is_tokenised(tmp_path: Path) -> None:
+def test_running_text_is_tokenized(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("It rains. We stay, all of us, at home.\n")
     assert read_text(str(tmp_path / "text.txt"), TextOptions()) == [
         ("It", "rains", "."),

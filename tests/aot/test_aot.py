@@ -181,7 +181,7 @@ def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
         *("kind", "payload_bytes", "sent_bytes", "devices", "times", "loops", "op_name"),
     }
     assert figures["estimate"]["limited_by"] in ("matrix products", "main memory", "exchange")
-    lines = [line for line in found.describe().splitlines() if "tokens/s" in line or "utilisation" in line]
+    lines = [line for line in found.describe().splitlines() if "tokens/s" in line or "utilization" in line]
     assert len(lines) == 2 and all("estimated" in line for line in lines)
 
 

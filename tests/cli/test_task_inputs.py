@@ -49,8 +49,8 @@ def test_a_line_of_two_texts(tmp_path):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"content": "a\n\nb\n"}, "input.txt, line 2: is blank"),
-        ({"content": "a\nb\n \n"}, "input.txt, line 3: is blank"),
+        ({"content": "a\n\nb\n"}, "input.txt, line 2: is empty"),
+        ({"content": "a\nb\n \n"}, "input.txt, line 3: is empty"),
         ({"content": ""}, "input.txt: has no words"),
         ({"content": "\n \n", "format": "raw"}, "input.txt: has no words"),
         ({"content": "", "documents": True}, "input.txt: has no words"),

@@ -1,4 +1,4 @@
-"""Recognises how text is laid out: words that are not separated by spaces, and lines that are whole paragraphs."""
+"""Recognizes how text is laid out: words that are not separated by spaces, and lines that are whole paragraphs."""
 
 import re
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ DEFAULT_HELDOUT_FRACTION = 0.05
 LEAST_HELDOUT_FRACTION = 1e-6  # above 0
 RECORDS = (Format.JSONL, Format.PARQUET)
 
-# The codes of ISO 639-1. The libraries that split and tokenise running text know the rules of most of these languages,
+# The codes of ISO 639-1. The libraries that split and tokenize running text know the rules of most of these languages,
 # and would read any other word as English.
 LANGUAGES = frozenset(
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
@@ -33,7 +33,7 @@ class TextOptions:
         format of files is guessed by `sources._guess_format`.
       field: the name of the text's field in JSON lines, or of its column in Parquet files.
       errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
-      language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenised; those of
+      language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenized; those of
         English, if there are none.
     """
 

@@ -1,4 +1,4 @@
-"""Cuts a text file into pieces at blank lines, document ends or line ends, and joins pieces to chunks of work."""
+"""Cuts a text file into pieces at blank lines, document ends or line ends, and joins pieces into chunks of work."""
 
 import re
 from collections.abc import Iterable, Iterator

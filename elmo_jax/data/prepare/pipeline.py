@@ -1,4 +1,4 @@
-"""Implements `prepare`, which makes a corpus folder of text that training can read with random access.
+"""Implements `prepare`, which turns text into a corpus folder that training can read with random access.
 
 The text is read twice and never held in memory: in the first reading its words are numbered and spooled to disk
 (`spool`), and in the second the words get their final ids and the text is cut into blocks (`write`). The result depends

@@ -245,7 +245,7 @@ def _guess_format(path: Path) -> tuple[Format, str]:
 
     A file whose first line is a JSON object is JSON lines.
 
-    Other text is tokenised if its commas, or full stops where there are no commas, are words of their own; full stops
+    Other text is tokenized if its commas, or full stops where there are no commas, are words of their own; full stops
     count only if there are a quarter as many as lines, since abbreviations have some too. Otherwise it is running text,
     and it has one paragraph per line if most of the text is in adjacent lines that are too long to have been wrapped,
     or that end where sentences do.
@@ -269,11 +269,11 @@ def _guess_format(path: Path) -> tuple[Format, str]:
             break
     else:
         return Format.LINES, (
-            "it has too few commas and full stops to judge by, so it is taken for tokenised sentences, one per line"
+            "it has too few commas and full stops to judge by, so it is taken for tokenized sentences, one per line"
         )
     marks = "commas" if mark == b"," else "full stops"
     if alone >= attached:
-        return Format.LINES, f"its {marks} stand alone, so it is taken for tokenised sentences, one per line"
+        return Format.LINES, f"its {marks} stand alone, so it is taken for tokenized sentences, one per line"
     groups = [group.splitlines() for group in BLANK_LINE.split(sample.strip())]
     together = [line for group in groups if len(group) > 1 for line in group]
     inner = [line for group in groups for line in group[:-1]]

@@ -19,8 +19,8 @@ from elmo_jax.characters import MARKS
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source, chunks
 from elmo_jax.data.prepare.progress import Progress
-from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenised, without_blanks
-from elmo_jax.data.prepare.workers import tokenise_all
+from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenized, without_blanks
+from elmo_jax.data.prepare.workers import tokenize_all
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
 
@@ -43,7 +43,7 @@ class Spool:
       kinds: the kind of units of each source.
       sentences: the number of sentences.
       words: the number of words.
-      empty_lines: the total of `Tokenised.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
+      empty_lines: the total of `Tokenized.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
       unspaced_documents: the number of documents that were left out, since their words are not separated by spaces.
       long_sentences: the number of sentences of more than `LONG_SENTENCE` words.
       long_sentence_words: the number of words in these sentences.
@@ -68,7 +68,7 @@ class Spool:
         self.long_sentences = self.long_sentence_words = self.longest_sentence = 0
 
     def read(self, chunks: Iterable[Chunk], workers: int, progress: Progress) -> None:
-        """Tokenises all chunks, in order, and writes them.
+        """Tokenizes all chunks, in order, and writes them.
 
         Raises:
           UserError: words are not separated by spaces, in a text without documents or in most of the text; or there are
@@ -78,7 +78,7 @@ class Spool:
         read = left_out = 0  # bytes
         first: Piece | None = None  # that was left out
         with self._ids_path.open("wb") as ids_file, self._lengths_path.open("wb") as lengths_file:
-            for chunk, found in tokenise_all(chunks, workers):
+            for chunk, found in tokenize_all(chunks, workers):
                 ids = self._ids
                 provisional = [ids.setdefault(word, len(ids)) for word in found.types]
                 # ndarray.tofile would not report a full disk.
@@ -100,7 +100,7 @@ class Spool:
         if first is not None and 2 * left_out > read:
             raise without_blanks(first)
 
-    def _count(self, found: Tokenised) -> None:
+    def _count(self, found: Tokenized) -> None:
         self.sentences += len(found.lengths)
         self.words += len(found.ids)
         self.empty_lines += found.empty_lines
@@ -112,7 +112,7 @@ class Spool:
         self.long_sentence_words += int(long.sum())
         self.longest_sentence = max(self.longest_sentence, int(found.lengths.max(initial=0)))
 
-    def _add_units(self, chunk: Chunk, found: Tokenised) -> None:
+    def _add_units(self, chunk: Chunk, found: Tokenized) -> None:
         """Adds the units that end in a chunk."""
         total = len(found.lengths)
         match self.kinds[chunk.source]:

@@ -1,7 +1,7 @@
 """Splits text into sentences of words; a worker process does this with one chunk of a source.
 
 A text has one of these formats:
-- `lines`: one tokenised sentence per line, with words separated by spaces or tabs (as in 1 Billion Word). Only
+- `lines`: one tokenized sentence per line, with words separated by spaces or tabs (as in 1 Billion Word). Only
   "\\n" or "\\r\\n" ends a line.
 - `raw`: running text. Paragraphs are separated by blank lines, a line break inside a paragraph is a blank, and
   no sentence crosses paragraphs. Where lines are too long to have been wrapped (`is_unwrapped`), each is a paragraph.
@@ -9,7 +9,7 @@ A text has one of these formats:
 - `document-lines`: running text, one document per line.
 - `jsonl` and `parquet`: records with one text each, which is a document of running text (see `records`).
 
-Running text is split into sentences by `sentencex` and into words by the Moses tokeniser (`sacremoses`), with which
+Running text is split into sentences by `sentencex` and into words by the Moses tokenizer (`sacremoses`), with which
 1 Billion Word was made; so "don't" becomes `don 't`, and "U.S." stays whole. Both know the abbreviations of many
 languages. Text whose words are not separated by spaces, such as Chinese, is refused; the user has to split it into
 words.
@@ -81,7 +81,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """About a megabyte of text, the input of one call of `tokenise`."""
+    """About a megabyte of text, the input of one call of `tokenize`."""
 
     pieces: tuple[Piece, ...]
     format: Format
@@ -91,7 +91,7 @@ class Chunk:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tokenised:
+class Tokenized:
     """The words and sentences of a chunk."""
 
     types: list[str]  # the distinct words, in the order of their first use
@@ -104,7 +104,7 @@ class Tokenised:
     unspaced: list[Piece]  # the pieces that were left out, since their words are not separated by spaces
 
 
-def tokenise(chunk: Chunk) -> Tokenised:
+def tokenize(chunk: Chunk) -> Tokenized:
     """Splits a chunk into sentences of words.
 
     A piece whose words are not separated by spaces is left out.
@@ -131,7 +131,7 @@ def tokenise(chunk: Chunk) -> Tokenised:
             sentences: Iterator[list[str]] = (split_words(line.removesuffix("\r")) for line in lines)
         else:
             sentences = raw_sentences(lines, chunk.format.has_paragraph_lines, chunk.language)
-        blanks = 0
+        empty = 0
         for sentence in sentences:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
                 found = len(sentence)
@@ -141,13 +141,13 @@ def tokenise(chunk: Chunk) -> Tokenised:
                 words += sentence
                 lengths.append(len(sentence))
             else:
-                blanks += 1
+                empty += 1
         if not are_words:
-            blanks = sum(not line or line.isspace() for line in lines)
-        empty_lines += blanks
+            empty = sum(not line or line.isspace() for line in lines)
+        empty_lines += empty
         pieces.append(len(lengths) - sentences_before)
     index = {word: i for i, word in enumerate(dict.fromkeys(words))}
-    return Tokenised(
+    return Tokenized(
         types=list(index),
         ids=np.fromiter(map(index.__getitem__, words), np.int32, len(words)),
         lengths=np.array(lengths, np.int32),
@@ -224,7 +224,7 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
         for sentence in split_sentences(paragraph, language):
             text = unicodedata.normalize("NFC", sentence).translate(_STRAIGHT)
             text = _OPENING_QUOTE.sub("' ", _DASH.sub(" -- ", text))
-            # Without `escape=False`, "&" would become "&amp;". The tokens are split once more, since the tokeniser and
+            # Without `escape=False`, "&" would become "&amp;". The tokens are split once more, since the tokenizer and
             # str.split differ in which characters they treat as spaces.
             words = " ".join(tokenizer.tokenize(text, escape=False)).split()
             if words:
@@ -267,7 +267,7 @@ def _speech_sentences(text: str, language: str) -> Iterator[str]:
 
 
 def _short_parts(paragraph: str) -> Iterator[str]:
-    """Cuts a paragraph into parts of at most `_LONGEST_PARAGRAPH` characters, after a full stop or else at a blank."""
+    """Cuts a paragraph into parts of at most `_LONGEST_PARAGRAPH` characters, after a full stop or else at a space."""
     start = 0
     while len(paragraph) - start > _LONGEST_PARAGRAPH:
         end = start + _LONGEST_PARAGRAPH
@@ -279,8 +279,8 @@ def _short_parts(paragraph: str) -> Iterator[str]:
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
     """Yields the paragraphs of a text, each with single spaces between its words."""
-    for blank, group in itertools.groupby((" ".join(line.split()) for line in lines), key=operator.not_):
-        if blank:
+    for empty, group in itertools.groupby((" ".join(line.split()) for line in lines), key=operator.not_):
+        if empty:
             continue
         block = list(group)
         if is_unwrapped(block):
@@ -291,7 +291,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 @functools.cache
 def _moses(language: str) -> "MosesTokenizer":
-    """Returns the tokeniser of a language, made once per process since it reads lists of abbreviations from files."""
+    """Returns the tokenizer of a language, made once per process since it reads lists of abbreviations from files."""
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(language)

@@ -1,4 +1,4 @@
-"""Tokenises in several processes, and returns the results in order."""
+"""Tokenizes in several processes, and returns the results in order."""
 
 import collections
 import multiprocessing
@@ -10,21 +10,21 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import chain, islice
 
-from elmo_jax.data.prepare.text import Chunk, Tokenised, tokenise
+from elmo_jax.data.prepare.text import Chunk, Tokenized, tokenize
 
 
-def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk, Tokenised]]:
-    """Tokenises chunks in `workers` processes, and yields each chunk with its result in the order of the chunks."""
+def tokenize_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk, Tokenized]]:
+    """Tokenizes chunks in `workers` processes, and yields each chunk with its result in the order of the chunks."""
     chunks = iter(chunks)
     first = list(islice(chunks, 2))
-    if workers == 1 or len(first) < 2:  # starting processes would take longer than tokenising a small text
+    if workers == 1 or len(first) < 2:  # starting processes would take longer than tokenizing a small text
         for chunk in chain(first, chunks):
-            yield chunk, tokenise(chunk)
+            yield chunk, tokenize(chunk)
         return
     # Processes are spawned, since a fork of a process with threads (JAX's) may hang.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
-    waiting: collections.deque[tuple[Chunk, Future[Tokenised]]] = collections.deque()
+    waiting: collections.deque[tuple[Chunk, Future[Tokenized]]] = collections.deque()
     try:
         multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
         for chunk in chain(first, chunks):
@@ -39,11 +39,11 @@ def tokenise_all(chunks: Iterable[Chunk], workers: int) -> Iterator[tuple[Chunk,
         pool.shutdown(cancel_futures=True)
 
 
-def _submitted(pool: ProcessPoolExecutor, chunk: Chunk) -> Future[Tokenised]:
+def _submitted(pool: ProcessPoolExecutor, chunk: Chunk) -> Future[Tokenized]:
     """Submits a chunk, which may start a worker; it inherits that Ctrl-C is blocked: the main process handles it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return pool.submit(tokenise, chunk)
+        return pool.submit(tokenize, chunk)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

@@ -1,4 +1,4 @@
-"""Reads a text for the second time: makes the lexicon, replaces provisional ids by final ones, and writes blocks."""
+"""Reads a text for the second time: makes the lexicon, replaces provisional ids with final ones, and writes blocks."""
 
 import hashlib
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
     counts = {split: part.counts(len(types)) for split, part in splits.items()}
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
-        raise UserError("no words in the text; its lines are all blank")
+        raise UserError("no words in the text; its lines are all empty")
     if not any(given) and not words["train"]:
         raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
     uses = counts["train"].copy()

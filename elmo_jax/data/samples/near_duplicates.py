@@ -1,7 +1,7 @@
 """Finds texts that are versions of one another, so that none is trained on while another is held out.
 
 Two texts are near-duplicates if half of the runs of five words of the shorter one occur in the other (containment,
-Broder 1997). All pairs are compared exactly, which is feasible for some thousand texts.
+Broder 1997). All pairs are compared exactly, which is feasible for a few thousand texts.
 
 Shapes: n texts.
 """

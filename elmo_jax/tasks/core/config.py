@@ -1,6 +1,6 @@
 """Declares the settings of a task's training; those of its model are declared with the model.
 
-Each task has a config class of its own, a `TaskConfig` whose `model` and `data` are the task's (see `registry`). Like
+Each task has its own config class, a `TaskConfig` whose `model` and `data` are the task's (see `registry`). Like
 those of a biLM, experiments edit a `ConfigDict` of the same shape, and every key can be overridden on the command line.
 """
 
@@ -39,7 +39,7 @@ class ElmoConfig:
     )
     layer_norm: bool = setting(
         False,
-        "Whether the layers are normalised over the batch before they are mixed, as in the original; a prediction then"
+        "Whether the layers are normalized over the batch before they are mixed, as in bilm-tf; a prediction then"
         " depends on the other texts of its batch too.",
     )
     dropout: float = fraction(0.5, "The fraction of the units of each mix dropped in training.")

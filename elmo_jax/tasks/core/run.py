@@ -1,4 +1,4 @@
-"""Runs a task: reads its examples and its biLM, trains once with each seed, and summarises the results."""
+"""Runs a task: reads its examples and its biLM, trains once with each seed, and summarizes the results."""
 
 import dataclasses
 import hashlib

@@ -2,8 +2,8 @@
 
 `TaggingTask` and `ClassificationTask` implement all of it but the reader and the model.
 
-Shapes: B examples or rows per batch, T words of the longest row, D numbers of input per word, E numbers of an ELMo mix
-per word, W numbers of input per word without ELMo.
+Shapes: B examples or rows per batch, T words of the longest row, D input features per word, E numbers of an ELMo mix
+per word, W input features per word without ELMo.
 """
 
 import abc

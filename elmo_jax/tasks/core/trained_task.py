@@ -108,8 +108,8 @@ class TrainedTask:
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
 
-        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in the original: the layers are
-        normalised over a batch. Give one input at a time for predictions that do not.
+        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in bilm-tf: the layers are
+        normalized over a batch. Give one input at a time for predictions that do not.
 
         Args:
           inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of

@@ -1,7 +1,7 @@
-"""Trains a task with one seed, from its first step or its newest checkpoint on, and selects the best epoch.
+"""Trains a task with one seed, starting from the first step or the newest checkpoint, and selects the best epoch.
 
 The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (`Evaluations`),
-the order of the examples depends on the seed and the epoch alone, and the state has what was measured since the last
+the order of the examples depends on the seed and the epoch alone, and the state holds what was measured since the last
 evaluation. So a training that was killed and resumed has the same result as an uninterrupted one.
 """
 

@@ -1,4 +1,4 @@
-"""Reads pretrained word vectors: text files of GloVe and word2vec, and a package with GloVe's vectors of 50 numbers.
+"""Reads pretrained word vectors: text files of GloVe and word2vec, and a package with 50-dimensional GloVe vectors.
 
 Shapes: N words found, D numbers per vector.
 """

@@ -1,4 +1,4 @@
-"""Implements the bidirectional LSTM of the coreference model in the original's form and in AllenNLP's.
+"""Implements the bidirectional LSTM of the coreference model as in e2e-coref and as in AllenNLP.
 
 Shapes: T steps, B rows, D numbers of input, H units per direction; an axis of 2 holds the forward and the backward
 direction.
@@ -120,7 +120,7 @@ def _each(initializer: Any) -> nn.initializers.Initializer:
 
 
 def _row(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-    """Returns Glorot-uniform values of a matrix of one row, the form of the initial states in the original."""
+    """Returns Glorot-uniform values of a matrix of one row, the form of the initial states in e2e-coref."""
     return glorot_uniform(key, (1, *shape), dtype)[0]
 
 

@@ -1,7 +1,7 @@
 """Implements the coreference model: spans, their mention scores, and the antecedents of kept spans (Lee et al. 2017).
 
 Shapes: S sentences, T words of the longest sentence, N largest number of words of the document, W words of the widest
-span, D numbers of input per word, V features per word from which heads are made, H units of both directions, k largest
+span, D input features per word, V features per word from which heads are made, H units of both directions, k largest
 number of kept spans, K antecedents per span.
 """
 
@@ -44,7 +44,7 @@ class CorefModel:
 
     variant: Literal["original", "allennlp"] = setting(
         "original",
-        "The model: the original one or AllenNLP's, which has one row per document and a standard LSTM, finds heads"
+        "The model: e2e-coref's or AllenNLP's, which has one row per document and a standard LSTM, finds heads"
         " from the words alone, lets kept spans cross, and knows neither speaker nor genre.",
     )
     units: int = setting(200, "The number of units per direction of the LSTM.", least=1)
@@ -63,7 +63,7 @@ class CorefModel:
         "The fraction of the LSTM's units dropped in training, as they are fed back and at its output; AllenNLP has 0.",
     )
     dropout: float = fraction(
-        0.2, "The fraction of the scorers' hidden units and, in the original, of the features dropped in training."
+        0.2, "The fraction of the scorers' hidden units and, in e2e-coref, of the features dropped in training."
     )
 
 

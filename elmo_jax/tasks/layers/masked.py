@@ -1,4 +1,4 @@
-"""Implements what reads padded rows: attention between two texts, pooling over steps, and the loss over rows.
+"""Operations on padded rows: attention between two texts, pooling over steps, and the loss over rows.
 
 Shapes: B rows, T steps, N and M steps of two texts, D features per step, C classes.
 """
@@ -17,7 +17,7 @@ _FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negati
 def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
     """Returns the softmax of scores [..., M] among the keys whose mask is true; zeros if there is none.
 
-    AllenNLP computes the softmax of `scores * mask`, multiplies it by the mask and normalises again. The result is the
+    AllenNLP computes the softmax of `scores * mask`, multiplies it by the mask and normalizes again. The result is the
     same unless all scores of a row are far below zero: then padding, whose scores are zero, takes all the weight. Here
     the highest score of an existing key is subtracted instead, so padding has no effect.
     """

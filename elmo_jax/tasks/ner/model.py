@@ -1,6 +1,6 @@
 """Implements the biLSTM-CRF tagger of named entities (paper, section 4, and its supplement; Lample et al. 2016).
 
-Shapes: B rows, T words of the longest row, D numbers of input per word, H units of both directions of the top layer,
+Shapes: B rows, T words of the longest row, D input features per word, H units of both directions of the top layer,
 E numbers of the ELMo mix at the output, N tags.
 """
 

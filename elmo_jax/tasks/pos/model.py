@@ -1,6 +1,6 @@
 """Implements the tagger of parts of speech: biLSTM layers and a softmax (the probe of the experiment `task_pos`).
 
-Shapes: B rows, T words of the longest row, D numbers of input per word, W numbers of input without ELMo, H units of
+Shapes: B rows, T words of the longest row, D input features per word, W input features without ELMo, H units of
 both directions of the top layer, E numbers of the ELMo mix at the output, N tags.
 """
 

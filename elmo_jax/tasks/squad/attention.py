@@ -12,8 +12,8 @@ from jax import lax
 
 from elmo_jax.tasks.layers.dense import glorot_uniform
 
-MASKED = -1e29  # the original's score of padding; finite, so that a row without words has no NaN
-NULL_START = -1.0  # the original's initial score of attending to nothing
+MASKED = -1e29  # document-qa's score of padding; finite, so that a row without words has no NaN
+NULL_START = -1.0  # document-qa's initial score of attending to nothing
 
 
 class Trilinear(nn.Module):

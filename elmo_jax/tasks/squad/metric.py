@@ -11,7 +11,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII punctuation on
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def normalise(answer: str) -> str:
+def normalize(answer: str) -> str:
     """Returns an answer in the form in which answers are compared.
 
     The order of the steps matters: "an-the" loses its hyphen first, so it becomes one word, which is not an article.
@@ -21,20 +21,20 @@ def normalise(answer: str) -> str:
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> bool:
-    """Returns whether a prediction equals one of the gold answers after normalisation."""
-    return any(normalise(predicted) == normalise(answer) for answer in answers)
+    """Returns whether a prediction equals one of the gold answers after normalization."""
+    return any(normalize(predicted) == normalize(answer) for answer in answers)
 
 
 def f1(predicted: str, answers: Sequence[str]) -> float:
     """Returns the best F1 of a prediction against any gold answer, between 0 and 1.
 
-    The words of two normalised answers are compared as multisets. Without a common word it is 0, even if both are empty
+    The words of two normalized answers are compared as multisets. Without a common word it is 0, even if both are empty
     and match exactly.
 
     Raises:
       ValueError: there is no gold answer.
     """
-    return max(_f1(normalise(predicted).split(), normalise(answer).split()) for answer in answers)
+    return max(_f1(normalize(predicted).split(), normalize(answer).split()) for answer in answers)
 
 
 def metric(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:

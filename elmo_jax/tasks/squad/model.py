@@ -1,6 +1,6 @@
 """Implements the SQuAD model: BiDAF with residual self-attention (document-qa; Clark and Gardner 2018).
 
-Shapes: B questions with their contexts, T words of the context, J words of the question, D numbers of input per word,
+Shapes: B questions with their contexts, T words of the context, J words of the question, D input features per word,
 E numbers of the ELMo mix at the output, H units per direction.
 """
 

@@ -10,7 +10,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import repeated_id, report
 from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.tasks.formats.sources import SLICE, split_slice
-from elmo_jax.tasks.squad.tokenizer import Tokens, tokenise
+from elmo_jax.tasks.squad.tokenizer import Tokens, tokenize
 from elmo_jax.text_files import read_lines
 
 Missing = Literal["error", "skip"]  # what happens to a question without an answer, or whose answer is elsewhere
@@ -112,7 +112,7 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
         for p, paragraph in enumerate(_field(path, article, "paragraphs", list, where)):
             here = f"{where}.paragraphs[{p}]"
             text = _field(path, paragraph, "context", str, here)
-            about = Paragraph(title, text, tokenise(text))
+            about = Paragraph(title, text, tokenize(text))
             for q, question in enumerate(_field(path, paragraph, "qas", list, here)):
                 example = _example(path, question, about, f"{here}.qas[{q}]", missing, counts)
                 examples += [example] if example else []
@@ -128,7 +128,7 @@ def _example(
 ) -> Example | None:
     """Returns one question, or None if its answer is missing, and counts answers that are moved, missing or wider."""
     name = _field(path, question, "id", str, where)
-    tokens = tokenise(_field(path, question, "question", str, where)).words
+    tokens = tokenize(_field(path, question, "question", str, where)).words
     answers = _field(path, question, "answers", list, where)
     if not tokens:
         raise UserError(f"{path}, {where}: the question {name!r} has no words")

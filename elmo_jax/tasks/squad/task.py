@@ -16,7 +16,7 @@ from elmo_jax.tasks.core.task import Arrays, Labels, Records, Shape, Task, Text
 from elmo_jax.tasks.squad.metric import metric
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
-from elmo_jax.tasks.squad.tokenizer import tokenise
+from elmo_jax.tasks.squad.tokenizer import tokenize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Squad(Task[Example, Prediction]):
         Both are split into words again, since the model was trained on finer words, which end at hyphens and slashes.
         """
         question, text = (" ".join(words) for words in texts)
-        asked, tokens = tokenise(question).words, tokenise(text)
+        asked, tokens = tokenize(question).words, tokenize(text)
         if not asked or not tokens.words:
             raise UserError("expected a question and a paragraph with words, got an empty one")
         return [Example("", Paragraph("", text, tokens), asked, [], (0, 0))]

@@ -37,7 +37,7 @@ class Tokens:
         return (found[0], found[-1]) if found else None
 
 
-def tokenise(text: str) -> Tokens:
+def tokenize(text: str) -> Tokens:
     """Splits English text of any number of sentences into words.
 
     Sentences are found first, since a full stop is split off only at their ends: "Mr." and "U.S." stay whole elsewhere.

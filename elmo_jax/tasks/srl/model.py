@@ -1,6 +1,6 @@
 """Implements the SRL model: eight interleaved highway LSTM layers over words and a predicate flag (He et al. 2017).
 
-Shapes: B sentences, one per predicate, T words, D numbers of input per word, F numbers of the flag's embedding, H
+Shapes: B sentences, one per predicate, T words, D input features per word, F numbers of the flag's embedding, H
 units, E numbers of the ELMo mix at the output, N tags.
 """
 

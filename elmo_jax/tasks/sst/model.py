@@ -1,6 +1,6 @@
 """Implements the biattentive classification network (BCN) with one input (McCann et al. 2017; paper, section 4).
 
-Shapes: B rows, T words of the longest row, D numbers of input per word, X encoder units of both directions, Z
+Shapes: B rows, T words of the longest row, D input features per word, X encoder units of both directions, Z
 integrator units of both directions, E numbers of the ELMo mix at the output, P = Z + E pooled numbers per word.
 """
 

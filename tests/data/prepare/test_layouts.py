@@ -100,7 +100,7 @@ def test_documents_do_not_depend_on_the_chunks(tmp_path: Path, monkeypatch: pyte
         assert found() == whole
 
 
-def test_layout_is_recognised_and_said(tmp_path: Path) -> None:
+def test_layout_is_recognized_and_said(tmp_path: Path) -> None:
     layouts = {
         "documents": f"Title\n{LONG}\n{LONG}\n\nTitle\n{LONG}\n",
         "no_blank_lines": f"{LONG}\nShort, this one.\n{LONG}\n",
@@ -109,8 +109,8 @@ def test_layout_is_recognised_and_said(tmp_path: Path) -> None:
         "captions": "A man, seen from behind.\nTwo dogs run!\n\n" * 20,
         "few_captions": "A man, seen from behind.\nTwo dogs run!\n\n" * 19,
         "no_commas": f"{LONG}\n{LONG}\n\n{LONG}\n".replace(",", ""),
-        "tokenised": "A sentence , tokenised .\nAnother one , too .\n",
-        "tokenised_no_commas": "A sentence tokenised .\nAnother by Mr. Low .\n",
+        "tokenized": "A sentence , tokenized .\nAnother one , too .\n",
+        "tokenized_no_commas": "A sentence tokenized .\nAnother by Mr. Low .\n",
         "no_marks": "a line\nanother\n",
         "one_abbreviation": "this is no. seven of the lines\n" + "the others have no marks at all\n" * 40,
     }
@@ -137,7 +137,7 @@ def test_a_file_that_is_one_document_is_held_out_in_runs(tmp_path: Path) -> None
 
 def test_each_source_has_its_share_held_out(tmp_path: Path) -> None:
     text = documents(tmp_path, "documents")
-    (tmp_path / "lines.txt").write_text("".join(f"line {i} , tokenised .\n" for i in range(950)))
+    (tmp_path / "lines.txt").write_text("".join(f"line {i} , tokenized .\n" for i in range(950)))
     for name in "abcdefgh":
         (tmp_path / f"{name}.txt").write_text(f"The file {name}, a document.\n\nIts end.\n")
     files = [tmp_path / f"{name}.txt" for name in "abcdefgh"]
@@ -157,13 +157,13 @@ def test_each_source_has_its_share_held_out(tmp_path: Path) -> None:
 def test_held_out_files_are_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     for i in range(10):
-        (tmp_path / "text" / f"{i}.txt").write_text(f"file {i} , tokenised .\n")
+        (tmp_path / "text" / f"{i}.txt").write_text(f"file {i} , tokenized .\n")
     held = str(tmp_path / "text" / "3.txt")
     corpus = make(tmp_path / "out", tmp_path / "text", heldout_sources=[held])
-    assert read(corpus, "heldout") == ["file 3 , tokenised ."]
-    assert read(corpus, "train") == [f"file {i} , tokenised ." for i in range(10) if i != 3]
+    assert read(corpus, "heldout") == ["file 3 , tokenized ."]
+    assert read(corpus, "train") == [f"file {i} , tokenized ." for i in range(10) if i != 3]
     corpus = make(tmp_path / "both", tmp_path / "text", heldout_sources=[held], heldout_fraction=0.2)
-    assert read(corpus, "heldout") == [f"file {i} , tokenised ." for i in (5, 3)]  # every fifth of the remaining ones
+    assert read(corpus, "heldout") == [f"file {i} , tokenized ." for i in (5, 3)]  # every fifth of the remaining ones
     assert "all of it is held out" in refusal(tmp_path / "none", held, heldout_sources=[str(tmp_path / "text")])
 
 
@@ -187,7 +187,7 @@ def test_a_long_speech_is_split_into_sentences() -> None:
 
 
 def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Returns the characters that the splitter of sentences and the tokeniser are given, weighted by their time.
+    """Returns the characters that the splitter of sentences and the tokenizer are given, weighted by their time.
 
     sentencex takes time in proportion to the square of the length of its text where quotes are not closed.
     """
@@ -281,7 +281,7 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     assert "holds files of records (.jsonl, .json, .parquet) and others" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
 
 
-def test_json_is_recognised_by_its_contents(tmp_path: Path) -> None:
+def test_json_is_recognized_by_its_contents(tmp_path: Path) -> None:
     path = tmp_path / "text.json"
     lines = [json.dumps({"body": paragraph(i, 0)}) for i in range(20)]
     path.write_text("\n".join(lines))
@@ -294,7 +294,7 @@ def test_json_is_recognised_by_its_contents(tmp_path: Path) -> None:
     assert open_sources([str(path)], TextOptions("raw"))[0].format is Format.RAW
 
 
-def test_a_first_record_that_is_long_is_recognised(tmp_path: Path) -> None:
+def test_a_first_record_that_is_long_is_recognized(tmp_path: Path) -> None:
     path = tmp_path / "text.json"
     path.write_text("".join(json.dumps({"text": LONG * 500}) + "\n" for _ in range(2)))
     assert open_sources([str(path)], TextOptions())[0].format is Format.JSONL

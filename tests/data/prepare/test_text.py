@@ -14,7 +14,7 @@ from elmo_jax.data.prepare import pieces as pieces_module
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import open_sources
-from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenised, raw_sentences, split_sentences, tokenise
+from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece, Tokenized, raw_sentences, split_sentences, tokenize
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import open_text
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.quick
 LINES = "The cat sat , then slept .\nIt rained .\n"
 
 
-def sentences(found: Tokenised) -> list[str]:
+def sentences(found: Tokenized) -> list[str]:
     words = iter([found.types[i] for i in found.ids])
     return [" ".join(next(words) for _ in range(n)) for n in found.lengths]
 
 
 def read(*names: str | Path, format: str = "auto", errors: Errors = Errors.STRICT) -> list[str]:
     opened = open_sources([str(name) for name in names], TextOptions(format))
-    return [s for chunk in chunks(opened, errors) for s in sentences(tokenise(chunk))]
+    return [s for chunk in chunks(opened, errors) for s in sentences(tokenize(chunk))]
 
 
 def piece(data: str | bytes, first_line: int = 1) -> Piece:
@@ -48,38 +48,38 @@ def one_line(call: object, *args: object, **kwargs: object) -> str:
 
 
 def test_lines_are_sentences_split_at_spaces_only() -> None:
-    found = tokenise(Chunk((piece("a  b\tc\r\n\n  \nd\x85e\u2028f\nlast"),), Format.LINES))
+    found = tokenize(Chunk((piece("a  b\tc\r\n\n  \nd\x85e\u2028f\nlast"),), Format.LINES))
     assert sentences(found) == ["a b c", "d\x85e\u2028f", "last"]
     assert (found.empty_lines, found.pieces.tolist()) == (2, [3])
     assert found.types == ["a", "b", "c", "d\x85e\u2028f", "last"]
 
 
 def test_marks_in_the_text_are_dropped_and_counted() -> None:
-    found = tokenise(Chunk((piece("<S> a <UNK> </S>\n<S> </S>\nb\n"),), Format.LINES))
+    found = tokenize(Chunk((piece("<S> a <UNK> </S>\n<S> </S>\nb\n"),), Format.LINES))
     assert sentences(found) == ["a <UNK>", "b"]
     assert (found.marks_dropped, found.empty_lines) == (4, 1)
 
 
 def test_sentences_of_each_piece_are_counted() -> None:
-    found = tokenise(Chunk((piece("a\nb\n"), piece(""), piece("\n"), piece("c")), Format.LINES))
+    found = tokenize(Chunk((piece("a\nb\n"), piece(""), piece("\n"), piece("c")), Format.LINES))
     assert found.pieces.tolist() == [2, 0, 0, 1] and found.empty_lines == 1
 
 
 def test_bytes_that_are_not_utf8_name_file_and_line() -> None:
     chunk = Chunk((piece("fine\n"), piece(b"ok\ncaf\xe9 x\n", 41)), Format.LINES)
-    message = one_line(tokenise, chunk)
+    message = one_line(tokenize, chunk)
     assert "a.txt, line 42: byte 0xe9" in message and "--errors=replace" in message
 
 
 def test_bytes_that_are_not_utf8_are_replaced_on_request() -> None:
     data = b"ok\ncaf\xe9 \xff\xfe\n\xc3\xa9\n\xf0\n"
-    found = tokenise(Chunk((piece(data),), Format.LINES, Errors.REPLACE))
+    found = tokenize(Chunk((piece(data),), Format.LINES, Errors.REPLACE))
     assert sentences(found) == ["ok", "caf\ufffd \ufffd\ufffd", "é", "\ufffd"]
     assert found.replaced_lines == 2
 
 
 def test_byte_order_mark_is_no_part_of_the_first_word() -> None:
-    assert tokenise(Chunk((piece(b"\xef\xbb\xbfThe\n"),), Format.LINES)).types == ["The"]
+    assert tokenize(Chunk((piece(b"\xef\xbb\xbfThe\n"),), Format.LINES)).types == ["The"]
 
 
 # Raw text
@@ -121,7 +121,7 @@ def test_speeches_of_the_package() -> None:
     assert source.format is Format.RAW and len(source.paths) >= 249
     first = next(source.pieces())
     assert first.name.endswith("1790-Washington-1.txt")
-    found = sentences(tokenise(Chunk((first,), Format.RAW)))
+    found = sentences(tokenize(Chunk((first,), Format.RAW)))
     assert found[0] == "Fellow-Citizens of the Senate and House of Representatives :"
     assert len(found) == 26
     assert not [s for s in found if s[-1] not in ".:"]
@@ -213,10 +213,10 @@ def test_nothing_there_is_one_line(tmp_path: Path) -> None:
 
 
 def test_format_of_files_is_found_and_said(tmp_path: Path) -> None:
-    (tmp_path / "tokenised").write_text(LINES)
+    (tmp_path / "tokenized").write_text(LINES)
     (tmp_path / "running").write_text("The cat sat, then slept. It rained.\n")
-    tokenised, running = open_sources([str(tmp_path / "tokenised"), str(tmp_path / "running")], TextOptions())
-    assert tokenised.format is Format.LINES and "one per line" in tokenised.reason
+    tokenized, running = open_sources([str(tmp_path / "tokenized"), str(tmp_path / "running")], TextOptions())
+    assert tokenized.format is Format.LINES and "one per line" in tokenized.reason
     assert running.format is Format.RAW and "running text" in running.reason
     asked = open_sources([str(tmp_path / "running")], TextOptions("lines"))[0]
     assert asked.format is Format.LINES and not asked.reason

@@ -44,14 +44,14 @@ import sys
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.sources import open_sources
-from elmo_jax.data.prepare.text import Errors, tokenise
+from elmo_jax.data.prepare.text import Errors, tokenize
 from elmo_jax.errors import UserError
 for name in sys.argv[1:]:
     try:
         source, = open_sources([name], TextOptions())
         read = [source.format]
         for chunk in chunks([source], Errors.STRICT):
-            found = tokenise(chunk)
+            found = tokenize(chunk)
             documents = sum(piece.starts_document for piece in chunk.pieces)
             read += [documents, len(found.lengths), *sorted(found.types)]
         print(*read)

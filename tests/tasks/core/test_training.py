@@ -221,7 +221,7 @@ def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From step 10 on the loss is maximised, so that the evaluations at steps 15 and 20 are worse."""
+    """From step 10 on the loss is maximized, so that the evaluations at steps 15 and 20 are worse."""
     rate = Trainer._rate
 
     def reversed_later(self: Trainer[Any, Any], step: int, history: Any) -> float:

@@ -33,7 +33,7 @@ def test_the_vectors_of_a_word_are_joined_and_what_a_file_lacks_is_zero(files):
         assert_allclose(found[word], vector)
 
 
-def test_every_part_is_normalised_by_itself(files):
+def test_every_part_is_normalized_by_itself(files):
     found = table(f"{files / 'wide.txt'},{files / 'narrow.txt'}", unknown="zero", normalize=True)
     assert_allclose(found["cat"], [0.6, 0.8, 0, 0, 1])
     assert_allclose(found["Dog"], [0, 0, 1, 0, 0])

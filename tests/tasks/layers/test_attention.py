@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.testing import assert_allclose
 
-from elmo_jax.model.scalar_mix import ScalarMix, normalise
+from elmo_jax.model.scalar_mix import ScalarMix, normalize
 from elmo_jax.tasks.coref.mentions import Words, head_weights, span_vectors
 from elmo_jax.tasks.coref.spans import Kept
 from elmo_jax.tasks.layers.masked import dot_product_scores, masked_softmax
@@ -64,7 +64,7 @@ def test_mix_of_layers_and_its_gradients_are_the_oracle(case):
         return {"gamma": arrays["gamma"][0], "weights": np.concatenate([arrays[name] for name in names])}
 
     def everywhere(params, layers):
-        layers = normalise(layers, mask) if norm else layers
+        layers = normalize(layers, mask) if norm else layers
         return ScalarMix().apply({"params": params}, layers, np.ones_like(mask))[0]
 
     @jax.jit

@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_jax.tasks.squad.metric import exact_match, f1, metric, normalise
+from elmo_jax.tasks.squad.metric import exact_match, f1, metric, normalize
 from tests.tasks.format_cases import oracle
 
 # What the functions of the official script of SQuAD 1.1 return.
@@ -9,8 +9,8 @@ CASES = pytest.mark.parametrize("case", oracle("squad"), ids=lambda case: case["
 
 @CASES
 def test_official_script(case):
-    assert normalise(case["prediction"]) == case["normalised_prediction"]
-    assert [normalise(answer) for answer in case["answers"]] == case["normalised_answers"]
+    assert normalize(case["prediction"]) == case["normalized_prediction"]
+    assert [normalize(answer) for answer in case["answers"]] == case["normalized_answers"]
     assert exact_match(case["prediction"], case["answers"]) == case["exact_match"]
     assert f1(case["prediction"], case["answers"]) == case["f1"]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_jax.tasks.squad.tokenizer import tokenise
+from elmo_jax.tasks.squad.tokenizer import tokenize
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from elmo_jax.tasks.squad.tokenizer import tokenise
     ],
 )
 def test_words(text, words):
-    found = tokenise(text)
+    found = tokenize(text)
     assert found.words == words.split()
     for word, start, end in zip(found.words, found.starts, found.ends, strict=True):
         assert text[start:end] == word or (word == '"' and text[start:end] in ("``", "''", "“", "”"))
@@ -36,7 +36,7 @@ def test_words(text, words):
 
 
 def test_words_that_overlap_characters():
-    tokens = tokenise("ab cd-ef.")  # ab cd - ef .
+    tokens = tokenize("ab cd-ef.")  # ab cd - ef .
     assert tokens.overlapping(0, 2) == (0, 0)
     assert tokens.overlapping(1, 4) == (0, 1)
     assert tokens.overlapping(4, 9) == (1, 4)
