@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.embedding.file import embed_file
+from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.files import temporary_folder
 from performance.infer import heldout_sentences, random_bilm
 from performance.machine import Machine

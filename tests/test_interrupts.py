@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elmo_jax.runs import signals as module
-from elmo_jax.runs.signals import StopSignals
+from elmo_jax.runs import stop_signals as module
+from elmo_jax.runs.stop_signals import StopSignals
 
 ROOT = Path(__file__).parents[1]
 # `elmo-jax settings` imports `ml_collections`; these stand for what commands do when they are interrupted.

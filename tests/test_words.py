@@ -10,8 +10,8 @@ from elmo_jax.analysis.neighbours import read_text
 from elmo_jax.data.lexicon import read_vocabulary
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.embedding.file import embed_file
-from elmo_jax.embedding.output import Format, Settings
+from elmo_jax.embedding.embed_file import embed_file
+from elmo_jax.embedding.output_settings import Format, Settings
 from elmo_jax.embedding.words_file import embed_words
 from elmo_jax.tasks.snli.reader import read_parallel
 from elmo_jax.tasks.srl.reader import read_bio

@@ -68,7 +68,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     if other := _of_others(folder):
         raise UserError(f"{os.fspath(source)}: {other}")
     if is_run(folder):
-        from elmo_jax.checkpoints.run import load_run
+        from elmo_jax.checkpoints.from_run import load_run
 
         return load_run(folder)
     if folder.is_file() and folder.suffix in (".hdf5", ".h5"):

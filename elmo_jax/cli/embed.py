@@ -63,8 +63,8 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _embed(options: argparse.Namespace) -> int:
     from elmo_jax.embedding.bilm import load_bilm
     from elmo_jax.embedding.embed import CarryState
-    from elmo_jax.embedding.file import embed_file
-    from elmo_jax.embedding.output import Format, Output, Settings
+    from elmo_jax.embedding.embed_file import embed_file
+    from elmo_jax.embedding.output_settings import Format, Output, Settings
     from elmo_jax.embedding.words_file import embed_words
 
     weights: tuple[float, ...] = ()

@@ -43,9 +43,9 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from elmo_jax.checkpoints.export import check_replaceable, export_bilm, export_file, find_export
+    from elmo_jax.checkpoints.from_run import load_run
     from elmo_jax.checkpoints.hub import check_pushable, push
     from elmo_jax.checkpoints.open import is_run, open_bilm
-    from elmo_jax.checkpoints.run import load_run
     from elmo_jax.runs.folder import locked_for
 
     source, out = model_source(options), options.out

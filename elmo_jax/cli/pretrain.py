@@ -34,7 +34,7 @@ def _pretrain(options: argparse.Namespace) -> int:
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.runs.result import tell_end
-        from elmo_jax.training.launch import pretrain
+        from elmo_jax.training.pretrain import pretrain
         from elmo_jax.training.training_report import table
 
         divide_cpu(config.model.lstm, config.train.batch_size)

@@ -27,9 +27,9 @@ from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architect
 from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished
-from elmo_jax.runs.signals import Stopped
+from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.training.checks import total_steps
-from elmo_jax.training.launch import launch, use_compilation_cache
+from elmo_jax.training.pretrain import launch, use_compilation_cache
 
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 

@@ -7,9 +7,9 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.from_run import corpus_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm, run_of
 from elmo_jax.checkpoints.provenance import predecessor
-from elmo_jax.checkpoints.run import corpus_of
 from elmo_jax.config import Config, FinetuneConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError

@@ -22,7 +22,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished, best_effort, write_result
-from elmo_jax.runs.signals import Stopped, StopSignals
+from elmo_jax.runs.stop_signals import Stopped, StopSignals
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
 from elmo_jax.training.session import Session, is_out_of_patience

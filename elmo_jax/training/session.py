@@ -15,7 +15,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first
 from elmo_jax.runs.metrics import MetricsLog, Records
 from elmo_jax.runs.progress import RunProgress
-from elmo_jax.runs.signals import Stopped
+from elmo_jax.runs.stop_signals import Stopped
 
 
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:

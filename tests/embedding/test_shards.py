@@ -13,10 +13,10 @@ from numpy.testing import assert_array_equal
 
 from elmo_jax import EmbeddingBiLM, UserError, VectorShards, load_bilm
 from elmo_jax.cli.main import main
-from elmo_jax.embedding import file as files
+from elmo_jax.embedding import embed_file as files
 from elmo_jax.embedding.embed import CarryState
-from elmo_jax.embedding.file import embed_file
-from elmo_jax.embedding.output import Format, Output, Settings
+from elmo_jax.embedding.embed_file import embed_file
+from elmo_jax.embedding.output_settings import Format, Output, Settings
 from tests.embedding.published import OPTIONS, WEIGHTS, read
 
 LINES = ["The cat sat .", "", "one", "w w w w w w", "", "The dog"]

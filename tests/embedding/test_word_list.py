@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax import CachedWords, EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.cli.main import main
-from elmo_jax.embedding.file import embed_file
+from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.words_file import embed_words
 from tests.embedding.published import OPTIONS, WEIGHTS, read
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from elmo_jax.checkpoints.from_run import load_run
 from elmo_jax.checkpoints.open import open_bilm
-from elmo_jax.checkpoints.run import load_run
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.settings import to_dict

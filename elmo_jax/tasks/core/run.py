@@ -16,7 +16,7 @@ from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import Finished, best_effort, read_result, write_result
-from elmo_jax.runs.signals import Stopped, StopSignals
+from elmo_jax.runs.stop_signals import Stopped, StopSignals
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import TextEncoder, elmo_mixes
@@ -27,7 +27,7 @@ from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_of
-from elmo_jax.training.launch import use_compilation_cache
+from elmo_jax.training.pretrain import use_compilation_cache
 
 
 def train_task(

@@ -34,7 +34,7 @@ from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, empty_carry
-from elmo_jax.embedding.output import Format, Settings
+from elmo_jax.embedding.output_settings import Format, Settings
 from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, write_text, writing

@@ -19,7 +19,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished, read_result
-from elmo_jax.runs.signals import Stopped
+from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.training.checks import check_sizes, total_steps, warmup_warning
 from elmo_jax.training.loop import train
 from elmo_jax.training.plan import Plan

@@ -16,10 +16,10 @@ from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.checkpoints.hdf5 import unreadable_by_allennlp
 from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.embedding import file as files
+from elmo_jax.embedding import embed_file as files
 from elmo_jax.embedding.embed import CarryState
-from elmo_jax.embedding.file import embed_file
-from elmo_jax.embedding.output import Output, Settings
+from elmo_jax.embedding.embed_file import embed_file
+from elmo_jax.embedding.output_settings import Output, Settings
 from elmo_jax.text_files import scan_lines
 from elmo_jax.words import split_words
 from tests.embedding.published import OPTIONS, SKIP, WEIGHTS, read
