@@ -27,8 +27,8 @@ def end_on_interrupt() -> None:
     """Makes Ctrl-C end this process with one line and status 130, in place of the work that is in progress.
 
     `KeyboardInterrupt` is raised as usual, but the process ends after `_GRACE_SECONDS` in any case. A context of
-    `runs.stop_signals.StopSignals` takes the first signal for itself. SIGINT that is ignored, as in a background job of a
-    shell, stays ignored. This must be called in the first thread.
+    `runs.stop_signals.StopSignals`, in which a training saves, takes the first signal for itself. SIGINT that is
+    ignored, as in a background job of a shell, stays ignored. This must be called in the main thread.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return

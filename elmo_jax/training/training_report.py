@@ -131,8 +131,8 @@ def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
-        f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters and"
-        f" {result['softmax_parameters']:,} of the softmax",
+        f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters, plus"
+        f" {result['softmax_parameters']:,} in the softmax",
         "",
         f"result       {workdir / 'result.json'}",
         f"curve        {workdir / 'curve.png'}",

@@ -131,7 +131,7 @@ def test_workers_end_with_their_process(tmp_path: Path, two_files: list[str]) ->
 def test_a_worker_that_is_killed_is_one_line(
     tmp_path: Path, two_files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the system does where memory is short."""
+    """The system kills a process where memory is short."""
     add = Progress.add
 
     def kill_a_worker(self: Progress, words: int) -> None:
@@ -141,7 +141,7 @@ def test_a_worker_that_is_killed_is_one_line(
     monkeypatch.setattr(Progress, "add", kill_a_worker)
     monkeypatch.setattr(pieces, "CHUNK_BYTES", (1 << 20) // 10)
     with pytest.raises(UserError, match="a worker process died, perhaps for lack of memory; try --workers 1"):
-        prepare(two_files, tmp_path / "base" / "out", workers=2, **SETTINGS)
+        prepare(two_files, tmp_path / "base" / "out", PrepareOptions(workers=2, **SETTINGS))
     assert not (tmp_path / "base" / "out").exists()
 
 
