@@ -23,16 +23,24 @@ MEMORY_PER_WORKER = 4e9  # bytes, for a worker and the processes that its tests 
 # The files that take longest, longest first: none of them should be left over for the end.
 LONGEST = (
     "distributed/test_pods.py",
-    "model/test_elmo.py",
-    "tasks/test_command.py",
     "end_to_end/test_finetune.py",
+    "tasks/core/test_training.py",
     "end_to_end/test_resume.py",
     "training/test_step.py",
-    "tasks/test_training.py",
-    "end_to_end/test_evaluate_export.py",
+    "tasks/core/test_all_tasks.py",
     "end_to_end/test_readme.py",
-    "data/prepare/test_prepare_interrupted.py",
-    "checkpoints/test_manager_failures.py",
+    "model/test_elmo.py",
+    "training/test_softmax_sharding.py",
+    "tasks/core/test_command.py",
+    "distributed/test_saves.py",
+    "distributed/test_embed.py",
+    "end_to_end/test_pretrain.py",
+    "end_to_end/test_failures.py",
+    "test_flags.py",
+    "experiments/test_gains.py",
+    "launch/test_local_pretrain.py",
+    "tasks/sst/test_model.py",
+    "embedding/test_embed.py",
 )
 
 os.environ["JAX_PLATFORMS"] = "cpu"

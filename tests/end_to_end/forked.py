@@ -217,6 +217,7 @@ def _import() -> None:
     for module in MODULES:
         importlib.import_module(module)
     gc.freeze()  # the collector of a forked process would write into every page of these modules
+    gc.set_threshold(50_000)  # as in `tests/conftest.py`
     assert len(os.listdir("/proc/self/task")) == 1, "a process of several threads cannot be forked"
 
 

@@ -78,10 +78,10 @@ def test_each_dropout_acts_in_training_only(on):
     checks.dropout_acts_in_training_only(ESIM(SNLIModel(**SIZES, **rates, matrix_penalty=0.0)), problem())
 
 
-def test_matrices_are_penalised_in_training_only():
+def test_matrices_are_penalized_in_training_only():
     given = problem()
     rates = {"dropout": 0.0, "attention_dropout": 0.0}
-    plain, penalised = (ESIM(SNLIModel(**SIZES, **rates, matrix_penalty=rate)) for rate in (0.0, 0.01))
+    plain, penalized = (ESIM(SNLIModel(**SIZES, **rates, matrix_penalty=rate)) for rate in (0.0, 0.01))
     variables = checks.init(plain, given)
 
     def loss(model, deterministic):
@@ -91,8 +91,8 @@ def test_matrices_are_penalised_in_training_only():
     matrices = [leaf for leaf in jax.tree.leaves(variables["params"]) if leaf.ndim == 2]
     assert len(matrices) == 7  # four of the LSTMs' directions, three of dense layers
     squares = sum(float((matrix**2).sum()) for matrix in matrices)
-    assert_allclose(loss(penalised, False) - loss(plain, False), 0.01 * squares, rtol=1e-4)
-    assert loss(penalised, True) == loss(plain, True)
+    assert_allclose(loss(penalized, False) - loss(plain, False), 0.01 * squares, rtol=1e-4)
+    assert loss(penalized, True) == loss(plain, True)
 
 
 def test_loss_at_the_start_is_that_of_chance():

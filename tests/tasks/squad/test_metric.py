@@ -9,8 +9,8 @@ CASES = pytest.mark.parametrize("case", oracle("squad"), ids=lambda case: case["
 
 @CASES
 def test_official_script(case):
-    assert normalize(case["prediction"]) == case["normalized_prediction"]
-    assert [normalize(answer) for answer in case["answers"]] == case["normalized_answers"]
+    assert normalize(case["prediction"]) == case["normalised_prediction"]
+    assert [normalize(answer) for answer in case["answers"]] == case["normalised_answers"]
     assert exact_match(case["prediction"], case["answers"]) == case["exact_match"]
     assert f1(case["prediction"], case["answers"]) == case["f1"]
 
