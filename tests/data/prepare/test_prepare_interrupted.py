@@ -2,13 +2,14 @@ import fcntl
 import os
 import signal
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from elmo_jax.data.prepare import pieces
+from elmo_jax.data.prepare import pieces, spool
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.progress import Progress
@@ -131,15 +132,12 @@ def test_workers_end_with_their_process(tmp_path: Path, two_files: list[str]) ->
 def test_a_worker_that_is_killed_is_one_line(
     tmp_path: Path, two_files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system kills a process where memory is short."""
-    add = Progress.add
+    """The system kills a process where memory is short, which the pool of processes reports so."""
 
-    def kill_a_worker(self: Progress, words: int) -> None:
-        add(self, words)
-        os.kill(children(os.getpid())[0], signal.SIGKILL)
+    def broken(*arguments: object) -> None:
+        raise BrokenProcessPool("a process in the process pool was terminated abruptly")
 
-    monkeypatch.setattr(Progress, "add", kill_a_worker)
-    monkeypatch.setattr(pieces, "CHUNK_BYTES", (1 << 20) // 10)
+    monkeypatch.setattr(spool, "tokenize_all", broken)
     with pytest.raises(UserError, match="a worker process died, perhaps for lack of memory; try --workers 1"):
         prepare(two_files, tmp_path / "base" / "out", PrepareOptions(workers=2, **SETTINGS))
     assert not (tmp_path / "base" / "out").exists()
