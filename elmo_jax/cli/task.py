@@ -58,7 +58,7 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
         "evaluate",
         help="evaluate a task model on annotated text",
         description="Prints the official metrics of a trained task model on annotated examples. Of pretrained word"
-        " vectors, a run has those of the words of its own data.train, data.dev and data.test; other words are unknown"
+        " vectors, a run has those of the words of its data.train, data.dev and data.test; other words are unknown"
         " to it, so give a file as data.test when training to use the vectors of its words.",
         allow_abbrev=False,
     )

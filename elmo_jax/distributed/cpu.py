@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `cli.main` needs this module before it imports what takes t
 
 # Measured on 2 cores: one layer's kernel of 131,000 weights gains from two devices, and one of 1,049,000 loses.
 LARGEST_KERNEL = 1 << 18
-FEWEST_ROWS = 8  # per device, since every device encodes the distinct words of its own rows
+FEWEST_ROWS = 8  # per device, since every device encodes the distinct words of its rows
 
 # The parameters of mallopt in glibc's <malloc.h>.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8

@@ -56,7 +56,7 @@ def _meaning(found: dict[str, Any], vocabulary_size: int) -> str:
         "A perplexity is the number of equally likely words that would leave the model as uncertain.",
         f"On the held-out text of the domain it {_change(before, after)}.",
         f"On the text that the model was trained on before, it {_change(old, new)}"
-        + (": so much was forgotten." if new["average"] > old["average"] else ": nothing was forgotten.")
+        + (": the rise is what was forgotten." if new["average"] > old["average"] else ": nothing was forgotten.")
         if old
         else "What was forgotten of the text that the model was trained on before was not measured.",
         f"Before and after are over the same tokens, with the full softmax over the same {vocabulary_size:,} words;"

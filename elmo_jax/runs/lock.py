@@ -129,8 +129,8 @@ def _unwritable(workdir: epath.Path, error: OSError) -> UserError:
 def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
     who = "another launch" if holder is None else str(holder)
     return UserError(
-        f"{workdir}: {who} is writing into this folder; wait for it to end or stop it, or give this launch a"
-        " folder of its own"
+        f"{workdir}: {who} is writing into this folder; wait for it to end or stop it, or give this launch"
+        " another folder"
     )
 
 

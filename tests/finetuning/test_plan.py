@@ -98,7 +98,7 @@ def test_findings():
     assert found["after"]["domain"]["average"] == 42.0 and found["after"]["original"]["average"] == 120.0
     assert found["unknown_targets"] == {"domain": 0.05, "original": 0.01}
     assert "it fell from 90.0 to 42.0 (divided by 2.14)" in found["meaning"]
-    assert "it rose from 90.0 to 120.0 (multiplied by 1.33): so much was forgotten" in found["meaning"]
+    assert "it rose from 90.0 to 120.0 (multiplied by 1.33): the rise is what was forgotten" in found["meaning"]
     assert "nothing was forgotten" in result(original=Perplexity(70.0, 80.0, 500, 0.01))["meaning"]
     assert "1,234 words" in found["meaning"] and "before_over_kept_vocabulary" not in found
 

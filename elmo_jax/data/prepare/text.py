@@ -194,7 +194,7 @@ def _decode(piece: Piece, errors: Errors, are_words: bool) -> tuple[str, int]:
 
 
 # The bullet or number of a list item. sentencex does not look for sentences after "• " or "(3) ", and treats "3. " as
-# a sentence of its own; so it gets the text without them.
+# a whole sentence; so it gets the text without them.
 _LIST_MARK = re.compile(r"(?:[•·▪‣*] ?|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)] )+")
 # Moses splits off a dash that is a single character ("—"), but not one that is typed as two hyphens.
 _DASH = re.compile(r"-{2,}")

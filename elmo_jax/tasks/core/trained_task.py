@@ -175,7 +175,7 @@ class TrainedTask:
             self._reported.add(source)
             print(
                 f"elmo-jax: {source}: {unknown:,} of {len(words):,} distinct words have no vector in this run, which"
-                " read the pretrained vectors of the words of its own data.train, data.dev and data.test alone; if"
+                " read the pretrained vectors only of the words of its data.train, data.dev and data.test; if"
                 f" {self.config.word_vectors.path} has vectors of them, train with this text as data.test to use them",
                 file=sys.stderr,
             )
@@ -212,7 +212,7 @@ def _is_list(value: Any) -> bool:
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:
     """Loads a trained task.
 
-    Of pretrained word vectors, a run has those of the words of its own `data.train`, `data.dev` and `data.test`. Any
+    Of pretrained word vectors, a run has those of the words of its `data.train`, `data.dev` and `data.test`. Any
     other word is unknown to it; a line on stderr counts such words.
 
     Args:
