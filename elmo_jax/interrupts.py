@@ -75,7 +75,8 @@ def leave(message: str, status: int) -> NoReturn:
             time.sleep(1)
     for path in list(_temporary):
         _delete(path)
-    live = "\n" if os.isatty(2) else ""  # so that the message does not continue the progress line of a terminal
+    bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    live = "\n" if os.isatty(2) or getattr(bars, "_instances", None) else ""  # the message does not continue a live line
     with contextlib.suppress(OSError):
         os.write(2, f"{live}elmo-jax: {message}\n".encode(errors="backslashreplace"))
     os._exit(status)

@@ -61,6 +61,25 @@ def test_ctrl_c_ends_a_command(tmp_path: Path, work: str) -> None:
         assert not [name for name in (tmp_path / "names").read_text().split() if os.path.exists(name)]
 
 
+def test_the_line_of_an_interrupt_does_not_continue_a_progress_line(tmp_path: Path) -> None:
+    (tmp_path / "ml_collections.py").write_text(
+        "import ctypes, signal, tqdm\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        "bar = tqdm.tqdm(total=5)\nprint(1, flush=True)\nctypes.CDLL(None).sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elmo_jax", "settings"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "1\n"
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=50)[1]
+    assert "0/5" in errors and errors.endswith("\nelmo-jax: interrupted\n")
+
+
 def test_signals_that_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAME_SECONDS", 60.0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU):
