@@ -76,7 +76,7 @@ def leave(message: str, status: int) -> NoReturn:
     for path in list(_temporary):
         _delete(path)
     bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
-    live = "\n" if os.isatty(2) or getattr(bars, "_instances", None) else ""  # the message does not continue a live line
+    live = "\n" if os.isatty(2) or getattr(bars, "_instances", None) else ""  # not to continue a live line
     with contextlib.suppress(OSError):
         os.write(2, f"{live}elmo-jax: {message}\n".encode(errors="backslashreplace"))
     os._exit(status)

@@ -5,7 +5,7 @@ Shapes: N words of the text, n words of a chunk, Q queries, F numbers per vector
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -216,29 +216,3 @@ def _largest(part: jax.Array, asked: jax.Array, count: int, kept: int) -> tuple[
 def _unit(vectors: jax.Array) -> jax.Array:
     lengths = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / jnp.where(lengths > 0, lengths, 1)
-
-
-def nearest_types(vectors: Mapping[str, np.ndarray], word: str, number: int) -> list[tuple[float, str]]:
-    """Returns the nearest words of a word by the cosine of context-independent vectors, such as GloVe's.
-
-    Args:
-      vectors: the vectors by word.
-      word: the word.
-      number: the number of neighbours.
-
-    Returns:
-      The cosines and words, nearest first.
-
-    Raises:
-      UserError: the word has no vector.
-    """
-    if word not in vectors:
-        raise UserError(f"the word {word!r} has no vector among the {len(vectors):,} word vectors that were read")
-    words = [other for other in vectors if other != word]
-    if not words:
-        return []
-    table = np.stack([vectors[other] for other in words])
-    lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(vectors[word])
-    cosines = table @ vectors[word] / np.where(lengths > 0, lengths, 1)
-    best = np.argsort(-cosines, kind="stable")[:number]
-    return [(float(cosines[row]), words[row]) for row in best]

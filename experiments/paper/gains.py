@@ -23,13 +23,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.analysis.results import table
 from elmo_jax.cli.main import main as elmo_jax
 from elmo_jax.config_file import load_file
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
 from elmo_jax.runs.result import plot
 from elmo_jax.tasks.core.task_report import shown
+from results import table
 
 TITLES = {
     "none": "without ELMo",

@@ -15,7 +15,6 @@ from elmo_jax.analysis import vectors as vectors_module
 from elmo_jax.analysis.neighbours import (
     Occurrence,
     nearest,
-    nearest_types,
     nearest_uses,
     occurrence_in,
     occurrences,
@@ -97,16 +96,6 @@ def test_words_around() -> None:
 
 def test_equal_sentences_are_asked_once() -> None:
     assert len(occurrences([("a", "play"), ("a", "play"), ("play", "on")], "play")) == 2
-
-
-def test_neighbours_of_vectors_without_context() -> None:
-    vectors = {"play": [1.0, 0.0], "game": [2.0, 0.1], "actor": [0.5, 0.5], "tax": [-1.0, 0.0], "zero": [0.0, 0.0]}
-    found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play", 3)
-    assert [word for _, word in found] == ["game", "actor", "zero"]
-    assert_allclose([cosine for cosine, _ in found], [2 / np.hypot(2, 0.1), np.sqrt(0.5), 0], atol=1e-6)
-    assert nearest_types({"play": np.ones(2, "f4")}, "play", 3) == []
-    with pytest.raises(UserError, match="the word 'okapi' has no vector among the 5"):
-        nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "okapi", 3)
 
 
 def test_running_text_is_tokenized(tmp_path: Path) -> None:

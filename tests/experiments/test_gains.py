@@ -24,7 +24,9 @@ def gains() -> ModuleType:
     spec = importlib.util.spec_from_file_location("gains", FILE)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FILE.parent)  # as for a script, which imports `results`
+        spec.loader.exec_module(module)
     return module
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from etils import epath
 
 from elmo_jax.checkpoints.open import BiLMSource
@@ -156,3 +157,29 @@ def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+
+
+def nearest_types(vectors: Mapping[str, np.ndarray], word: str, number: int) -> list[tuple[float, str]]:
+    """Returns the nearest words of a word by the cosine of context-independent vectors, such as GloVe's.
+
+    Args:
+      vectors: the vectors by word.
+      word: the word.
+      number: the number of neighbours.
+
+    Returns:
+      The cosines and words, nearest first.
+
+    Raises:
+      UserError: the word has no vector.
+    """
+    if word not in vectors:
+        raise UserError(f"the word {word!r} has no vector among the {len(vectors):,} word vectors that were read")
+    words = [other for other in vectors if other != word]
+    if not words:
+        return []
+    table = np.stack([vectors[other] for other in words])
+    lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(vectors[word])
+    cosines = table @ vectors[word] / np.where(lengths > 0, lengths, 1)
+    best = np.argsort(-cosines, kind="stable")[:number]
+    return [(float(cosines[row]), words[row]) for row in best]

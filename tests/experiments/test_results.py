@@ -6,10 +6,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from elmo_jax import UserError
-from elmo_jax.analysis.results import Results, digest, draw_layers, layer_name, open_models, table
+from experiments.paper.results import Results, digest, draw_layers, layer_name, nearest_types, open_models, table
 from tests.analysis.texts import CONFIG, write_bilm
 
 PUBLISHED = Path(__file__).parents[1] / "oracles" / "embedding" / "skip"
@@ -69,3 +71,13 @@ def test_the_plot_keeps_the_panels_of_other_experiments(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "layers.json").read_text()).keys() > {"senses", "tags"}
     width = [int.from_bytes(plot[16:20], "big") for plot in (narrow, path.read_bytes())]
     assert width[1] == 2 * width[0]
+
+
+def test_neighbours_of_vectors_without_context() -> None:
+    vectors = {"play": [1.0, 0.0], "game": [2.0, 0.1], "actor": [0.5, 0.5], "tax": [-1.0, 0.0], "zero": [0.0, 0.0]}
+    found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play", 3)
+    assert [word for _, word in found] == ["game", "actor", "zero"]
+    assert_allclose([cosine for cosine, _ in found], [2 / np.hypot(2, 0.1), np.sqrt(0.5), 0], atol=1e-6)
+    assert nearest_types({"play": np.ones(2, "f4")}, "play", 3) == []
+    with pytest.raises(UserError, match="the word 'okapi' has no vector among the 5"):
+        nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "okapi", 3)
