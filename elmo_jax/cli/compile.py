@@ -21,7 +21,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         " estimate of the speed. Needs neither the devices nor the data. The exit status is 1 if the training does not"
         " fit.",
         epilog="Every setting can be overridden: --config.train.batch_size=1024 --config.train.precision=bfloat16",
-        allow_abbrev=False,
     )
     parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument(

@@ -17,7 +17,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         " tokenized sentence per line; dataset '0' belongs to the first line. All local devices share the work. Several"
         " processes, which must share the folder of the output, take a part of the lines each. If the command is"
         " interrupted, run it again to resume.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument(

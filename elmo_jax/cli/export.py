@@ -23,7 +23,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="write a biLM for use elsewhere",
         description="Writes the frozen parameters, config and vocabulary of a biLM as one safetensors file, for"
         " elmo_jax.load_bilm and for other frameworks.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument("--step", metavar="N", help="of a run: a kept step, 'last' or 'best' (default: last)")

@@ -47,7 +47,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_model_options(parser, "--from")
     parser.add_argument(

@@ -13,7 +13,6 @@ def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         "import-hdf5",
         help="convert published weights to an export",
         description="Converts a published biLM to an export for elmo_jax.load_bilm, with bit-equal parameters.",
-        allow_abbrev=False,
     )
     importer.add_argument("options", type=local, metavar="options.json", help="the published options")
     importer.add_argument("weights", type=local, metavar="weights.hdf5", help="the published weights")
@@ -27,7 +26,6 @@ def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="convert a biLM to the published format",
         description="Writes a biLM without its softmax in the published format, which bilm-tf reads, and"
         " AllenNLP unless the command prints what it cannot read.",
-        allow_abbrev=False,
     )
     exporter.add_argument("model", type=anywhere, metavar="MODEL", help="a run's folder or an export")
     exporter.add_argument("options", type=local, metavar="options.json", help="the options to write")

@@ -8,10 +8,11 @@ from elmo_jax.cli.options import (
     add_choice,
     add_model_options,
     add_text_options,
+    add_whole,
     model_source,
     text_options,
 )
-from elmo_jax.cli.values import local, source, whole
+from elmo_jax.cli.values import local, source
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
@@ -24,7 +25,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="find the nearest neighbours of a word in context",
         description="Prints the words of a text whose vectors are nearest by cosine to that of a word in a sentence of"
         " the text or in a given sentence. The vectors are those of one layer in both directions.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
@@ -43,29 +43,10 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         ("words", "uses"),
         "compare with all words of the text, or with the other uses of the same word, which takes seconds",
     )
-    parser.add_argument(
-        "--occurrences",
-        type=whole(1),
-        default=3,
-        metavar="N",
-        help="without --sentence: number of occurrences of the word in the text (default: %(default)s)",
-    )
-    number = "number of neighbours per occurrence (default: %(default)s)"
-    parser.add_argument("--number", type=whole(1), default=10, metavar="N", help=number)
-    parser.add_argument(
-        "--layer",
-        type=whole(0),
-        default=2,
-        metavar="J",
-        help="layer of the vectors; 0 is the token layer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--around",
-        type=whole(0),
-        default=12,
-        metavar="N",
-        help="number of words printed on either side (default: %(default)s)",
-    )
+    add_whole(parser, "--occurrences", 1, 3, "without --sentence: number of occurrences of the word in the text")
+    add_whole(parser, "--number", 1, 10, "number of neighbours per occurrence")
+    add_whole(parser, "--layer", 0, 2, "layer of the vectors; 0 is the token layer")
+    add_whole(parser, "--around", 0, 12, "number of words printed on either side")
     parser.add_argument(
         "--cache",
         type=local,

@@ -24,6 +24,11 @@ def add_choice(parser: argparse._ActionsContainer, name: str, choices: tuple[str
     parser.add_argument(name, choices=choices, default=choices[0], help=f"{help} (default: %(default)s)")
 
 
+def add_whole(parser: argparse._ActionsContainer, name: str, least: int, default: int, help: str) -> None:
+    """Adds an option that takes a whole number of at least `least`."""
+    parser.add_argument(name, type=whole(least), default=default, metavar="N", help=f"{help} (default: %(default)s)")
+
+
 def add_text_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for reading text: `--format`, `--field` and `--errors`."""
     parser.add_argument(

@@ -19,7 +19,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         "prepare",
         help="prepare a training corpus from text",
         description="Counts words, chooses the vocabulary, holds out a part of the text and writes encoded blocks.",
-        allow_abbrev=False,
     )
     parser.add_argument("sources", nargs="+", type=source, metavar="SOURCE", help=SOURCES)
     parser.add_argument("--out", type=local, required=True, metavar="DIR", help="the corpus's folder")

@@ -17,7 +17,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Pretrains a biLM. If a run was stopped or killed, run the command again to resume it.",
         epilog="Every setting can be overridden (--config.train.batch_size=64 --config.data.corpus=data/mine); elmo-jax"
         " settings FILE lists them all.",
-        allow_abbrev=False,
     )
     parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")

@@ -19,7 +19,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="list every setting of an experiment",
         description="Lists every setting with its default, the value that an experiment file gives it, its range and"
         " its meaning. Without a file, the settings of a biLM's training are listed.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", nargs="?", type=local, metavar="FILE", help="the Python file of an experiment")
     parser.add_argument("--task", metavar="NAME", help="list the defaults of a task (pos, ner, sst, …) instead")

@@ -22,7 +22,6 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="train, evaluate and use a task model",
         description="Trains, evaluates and applies task models with and without ELMo: parts of speech, named entities,"
         " sentiment, textual entailment, semantic roles, coreference and question answering.",
-        allow_abbrev=False,
     )
     inner = task.add_subparsers(required=True, metavar="COMMAND")
     _add_train(inner)
@@ -38,7 +37,6 @@ def _add_train(commands: "Commands[argparse.ArgumentParser]") -> None:
         " again to resume it.",
         epilog="Every setting can be overridden (--config.bilm=english --config.seeds='(0,1,2)'); elmo-jax settings"
         " FILE lists them all.",
-        allow_abbrev=False,
     )
     parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
@@ -60,7 +58,6 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Prints the official metrics of a trained task model on annotated examples. Of pretrained word"
         " vectors, a run has those of the words of its data.train, data.dev and data.test; other words are unknown"
         " to it, so give a file as data.test when training to use the vectors of its words.",
-        allow_abbrev=False,
     )
     _add_model(parser)
     parser.add_argument(
@@ -79,7 +76,6 @@ def _add_predict(commands: "Commands[argparse.ArgumentParser]") -> None:
         " separated by a tab. Words without a pretrained vector in the run are unknown to it, as in task evaluate. For"
         " a task that was trained with elmo.layer_norm, a prediction also depends on the other texts that are given"
         " with it.",
-        allow_abbrev=False,
     )
     _add_model(parser)
     source = parser.add_mutually_exclusive_group(required=True)

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from etils import epath
 
@@ -24,7 +24,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are `UserError`s, one line each."""
+    """A parser that takes no abbreviations, and whose errors are `UserError`s, one line each."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         """Raises `UserError` with the message in one line."""
