@@ -36,7 +36,22 @@ def load_file(path: Path) -> ConfigDict:
     """Returns the settings of an experiment file. Raises `UserError` if it does not exist or fails."""
     if not path.is_file():
         raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
-    return _get_config(path)
+    try:
+        config = runpy.run_path(str(path))["get_config"]()
+    except Exception as error:  # the file is a program: it may raise anything
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if not lines and isinstance(error, KeyError):
+            raise UserError(f"{path}: has no get_config(); see the project's own experiments in experiments/") from None
+        text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the rest of the message is the whole ConfigDict
+            near = re.search(r'Did you mean "(\w+)"', text)
+            known = [near[1]] if near else []
+            raise UserError(f"{where}: {unknown[1]}: no such setting; {near_miss(unknown[1], known)}") from None
+        raise UserError(f"{where}: {type(error).__name__}: {text}") from None
+    if not isinstance(config, ConfigDict):
+        raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
+    return config
 
 
 def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
@@ -61,28 +76,7 @@ def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     return loaded
 
 
-def _get_config(path: Path) -> ConfigDict:
-    """Returns what the file's `get_config()` returns, and turns an error in it into a one-line `UserError`."""
-    try:
-        config = runpy.run_path(str(path))["get_config"]()
-    except Exception as error:  # the file is a program: it may raise anything
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        if not lines and isinstance(error, KeyError):
-            raise UserError(f"{path}: has no get_config(); see the project's own experiments in experiments/") from None
-        text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
-        where = f"{path}, line {lines[-1]}" if lines else str(path)
-        if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the rest of the message is the whole ConfigDict
-            near = re.search(r'Did you mean "(\w+)"', text)
-            known = [near[1]] if near else []
-            raise UserError(f"{where}: {unknown[1]}: no such setting; {near_miss(unknown[1], known)}") from None
-        raise UserError(f"{where}: {type(error).__name__}: {text}") from None
-    if not isinstance(config, ConfigDict):
-        raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
-    return config
-
-
 def _check_key(loaded: ConfigDict, override: str) -> None:
-    """Raises `UserError` if an override is of a key that does not exist."""
     node: Any = loaded
     for part in override.split("=")[0].removeprefix("--config.").split("."):
         known = list(node) if isinstance(node, ConfigDict) else []

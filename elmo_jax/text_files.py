@@ -14,7 +14,7 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from elmo_jax.errors import UserError
 
@@ -23,7 +23,9 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
+# zstd refuses a window of more than 128 MiB.
+_DECOMPRESSORS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": zstd.open}
+SUFFIXES = (*_DECOMPRESSORS, ".zip")
 
 
 def open_text(path: Path) -> IO[bytes]:
@@ -42,25 +44,14 @@ def open_text(path: Path) -> IO[bytes]:
 
 
 def _open(path: Path) -> IO[bytes]:
-    match path.suffix.lower():
-        case ".gz":
-            return cast(IO[bytes], gzip.open(path, "rb"))
-        case ".xz":
-            return cast(IO[bytes], lzma.open(path, "rb"))
-        case ".bz2":
-            return cast(IO[bytes], bz2.open(path, "rb"))
-        case ".zst":
-            return cast(IO[bytes], zstd.open(path, "rb"))  # a window of more than 128 MiB is refused
-        case ".zip":
-            archive = zipfile.ZipFile(path)
-            names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
-            if len(names) != 1:
-                raise UserError(
-                    f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path"
-                )
-            return archive.open(names[0])
-        case _:
-            return path.open("rb")
+    suffix = path.suffix.lower()
+    if suffix != ".zip":
+        return cast(IO[bytes], _DECOMPRESSORS.get(suffix, open)(path, "rb"))
+    archive = zipfile.ZipFile(path)
+    names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
+    if len(names) != 1:
+        raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path")
+    return archive.open(names[0])
 
 
 def without_suffix(path: Path) -> Path:

@@ -28,7 +28,7 @@ def provenance(
       heldout: their held-out perplexities, if they were measured.
       config: the settings of the run.
       corpus: the corpus of the run.
-      finetuned_from: the result of `predecessor`, for a run that fine-tunes.
+      finetuned_from: `SourceModel.history` of the source, for a run that fine-tunes.
     """
     settings = {name: part for name, part in to_dict(config).items() if name not in ("model", "data")}
     found = {
@@ -42,8 +42,3 @@ def provenance(
         "settings": settings,
     }
     return found if finetuned_from is None else {**found, FINETUNED_FROM: finetuned_from}
-
-
-def predecessor(fingerprint: str, info: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a fine-tuned model records about its source model: its fingerprint and its provenance."""
-    return {"fingerprint": fingerprint, **info}

@@ -9,7 +9,6 @@ from elmo_jax import files
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.from_run import corpus_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm, run_of
-from elmo_jax.checkpoints.provenance import predecessor
 from elmo_jax.config import Config, FinetuneConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
@@ -29,7 +28,7 @@ class SourceModel:
     @property
     def history(self) -> dict[str, Any]:
         """The provenance of the model, as a model that is fine-tuned from it records it."""
-        return predecessor(self.bilm.fingerprint, self.bilm.info)
+        return {"fingerprint": self.bilm.fingerprint, **self.bilm.info}
 
     def settings(self) -> Config:
         """Returns the settings that the model was trained with, or else the defaults, for one epoch.

@@ -20,30 +20,24 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """The name that the user gave."""
-        ...
 
     @property
     def format(self) -> Format:
         """The format of the text."""
-        ...
 
     @property
     def reason(self) -> str:
         """The reason for the format, in a few words, if the format was guessed; otherwise empty."""
-        ...
 
     @property
     def has_documents(self) -> bool:
         """Whether the source marks where a document ends and the next begins; a single file of text does not."""
-        ...
 
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the text, independently of its location; equal for equal text."""
-        ...
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
-        ...
 
 
 def file_pieces(path: Path, format: Format) -> Iterator[Piece]:

@@ -233,7 +233,6 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _is_object(line: bytes) -> bool:
-    """Returns whether a line is a whole JSON object."""
     try:
         return line.startswith(b"{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

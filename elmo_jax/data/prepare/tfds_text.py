@@ -37,11 +37,7 @@ class TfdsText:
     # The parts of the split: a name, the first example, and the one after the last.
     ranges: tuple[tuple[str, int, int], ...]
     reason: str = ""
-
-    @property
-    def has_documents(self) -> bool:
-        """Whether the source separates its documents; it does, since each example is a document."""
-        return True
+    has_documents = True  # each example is one
 
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the text: the dataset with its version, which TFDS never changes, and the split."""

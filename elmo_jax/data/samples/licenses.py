@@ -30,6 +30,7 @@ class Licenses:
     format: Format
     name: str = "licenses"
     reason: str = ""
+    has_documents = True  # each cluster is one
 
     @functools.cached_property
     def _documents(self) -> list[list[tuple[Path, int, str]]]:
@@ -40,11 +41,6 @@ class Licenses:
         for cluster, text in zip(near_duplicates([text for _, _, text in texts]), texts, strict=True):
             clusters.setdefault(int(cluster), []).append(text)
         return list(clusters.values())
-
-    @property
-    def has_documents(self) -> bool:
-        """Whether the source separates its documents; it does, since each cluster is a document."""
-        return True
 
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the text: the package and its version."""
