@@ -93,7 +93,6 @@ def _corpus(config: Config) -> Corpus | None:
 
 
 def _advice(config: Config, target: Target, error: DoesNotFit) -> Iterator[str]:
-    """Yields changes that help."""
     rows = config.train.batch_size // len(target.devices)
     if config.train.precision == "float32":
         yield "--config.train.precision=bfloat16 makes the temporaries smaller"

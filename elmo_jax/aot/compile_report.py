@@ -172,7 +172,8 @@ class Report:
         for exchange in self.cost.collectives:
             where = "outside all loops"
             if exchange.loops:
-                where = f"inside a loop, {exchange.times:,.0f} times per step: {_short(exchange.loops[-1])}"
+                loop = exchange.loops[-1].split("shard_map/")[-1]
+                where = f"inside a loop, {exchange.times:,.0f} times per step: {loop}"
             lines.append(
                 f"  {exchange.kind:<22}{exchange.payload / 1e6:>12,.2f}"
                 f"{exchange.times * exchange.sent / 1e6:>20,.2f}  {where}"
@@ -214,7 +215,3 @@ class Report:
         if not all(exchange.times for exchange in self.cost.collectives):
             lines.append("  no further rounds of the exchange of softmax rows, which hardly any batch needs")
         return "\n".join(lines)
-
-
-def _short(op_name: str) -> str:
-    return op_name.split("shard_map/")[-1]

@@ -76,7 +76,6 @@ def _results(where: Computation) -> list[Instruction]:
 
 
 def _written(program: Program, where: Computation, result: Instruction) -> int:
-    """Returns the bytes of a result that are written."""
     whole = _main(result.arrays)
     source = result
     while source.opcode == "bitcast":

@@ -98,7 +98,8 @@ class ELMo(nn.Module):
         if self.is_initializing():
             if not self.is_mutable_collection("elmo"):
                 raise ValueError(f"the collection 'elmo' is not made here: {_LIFT}")
-            self.variable("elmo", "fingerprint", lambda: fingerprint_array(self.fingerprint))
+            digest = bytes.fromhex(self.fingerprint) or bytes(32)  # as uint8 [32], which any checkpoint can store
+            self.variable("elmo", "fingerprint", lambda: jnp.asarray(list(digest), jnp.uint8))
 
     def __call__(
         self, characters: jax.Array, words: jax.Array | None = None, *, deterministic: bool = True
@@ -220,8 +221,3 @@ def _check_rows(words: jax.Array, cached: int, spelt: int) -> None:
         )
     if -words.min() > spelt:
         raise UserError(f"words: row {-words.min()} of characters, which have {spelt} rows; pass what one call made")
-
-
-def fingerprint_array(fingerprint: str) -> jax.Array:
-    """Returns a fingerprint as a uint8 array [32], which any checkpoint can store; "" gives zeros."""
-    return jnp.asarray(list(bytes.fromhex(fingerprint) or bytes(32)), jnp.uint8)

@@ -37,13 +37,13 @@ class TokenEncoder(nn.Module):
     def parameters(self) -> Tree:
         """Returns the parameter tree."""
         params: Tree = {
-            "char_embedding": self.param("char_embedding", _uniform(1.0), (CHARACTERS, self.config.embedding_dim))
+            "char_embedding": self.param("char_embedding", uniform(1.0), (CHARACTERS, self.config.embedding_dim))
         }
         for i, (width, number) in enumerate(self.config.filters):
             shape = (width, self.config.embedding_dim, number)
             # original: uniform in ±0.05 for relu, normal with standard deviation 1 / sqrt(width * E) for tanh
             spread = (width * self.config.embedding_dim) ** -0.5
-            init = _uniform(0.05) if self.config.activation == "relu" else nn.initializers.normal(spread)
+            init = uniform(0.05) if self.config.activation == "relu" else nn.initializers.normal(spread)
             params[f"filter_{i}"] = _Affine(shape, init, 0.0, name=f"filter_{i}")()
         features = self.config.features
         normal = nn.initializers.normal(features**-0.5)
@@ -54,7 +54,9 @@ class TokenEncoder(nn.Module):
         return params
 
 
-def _uniform(bound: float) -> nn.initializers.Initializer:
+def uniform(bound: float) -> nn.initializers.Initializer:
+    """Returns an initializer that draws uniformly from [-bound, bound]."""
+
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 

@@ -26,7 +26,6 @@ def varying_like(tree: Any, like: Any) -> Any:
 
 
 def _axes(leaf: jax.Array) -> frozenset[str]:
-    """Returns the axes along which an array varies."""
     kind: Any = jax.typeof(leaf)
     if hasattr(kind, "vma"):  # JAX 0.9
         return frozenset(kind.vma)

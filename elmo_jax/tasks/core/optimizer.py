@@ -53,22 +53,17 @@ def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: S
 
     The `metrics` are the dev metrics of the evaluations so far, oldest first; see `Evaluations`.
     """
-    return config.learning_rate * _factor(config, step, steps, metrics)
-
-
-def _factor(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    factor = 1.0
     match config.schedule:
         case "plateau":
-            return _plateau_factor(config, metrics)
+            factor = _plateau_factor(config, metrics)
         case "staircase":
-            return config.decay ** (step // config.decay_steps)
+            factor = config.decay ** (step // config.decay_steps)
         case "warmup_cosine":
             warmup = min(config.warmup_steps, steps // 2)
-            if step < warmup:
-                return step / warmup
-            return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(steps - warmup, 1), 1.0)))
-        case _:
-            return 1.0
+            decayed = min((step - warmup) / max(steps - warmup, 1), 1.0)
+            factor = step / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * decayed))
+    return config.learning_rate * factor
 
 
 def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:

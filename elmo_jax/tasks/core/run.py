@@ -88,7 +88,6 @@ class TaskRun:
     """The examples of a run, its compiled programs, and the results of its seeds."""
 
     def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
-        """Prepares the inputs of all examples."""
         self._setup, self._workdir, self._program = setup, workdir, TaskProgram(setup)
         layers = layers_of(setup, splits, workdir)
         encoder = TextEncoder(setup, layers)

@@ -144,7 +144,6 @@ class TrainedTask:
         return self._task.score(examples, self._predictions(examples))
 
     def _predicted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Returns the examples of a user's words and their predictions."""
         examples = self._examples(inputs)
         self._report_unknown(examples, "the text")
         return examples, self._predictions(examples)

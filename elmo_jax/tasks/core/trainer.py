@@ -85,7 +85,6 @@ class Trainer(Generic[Example, Prediction]):
     """One launch of the training with one seed."""
 
     def __init__(self, training: SeedTraining[Example, Prediction], session: Session, signals: StopSignals) -> None:
-        """Makes a launch of the arguments of `train_seed` and of what it has opened."""
         self._training, self._session, self._signals = training, session, signals
         self._config, self._task = training.setup.config.train, training.setup.task
         self._program, self._seed = training.program, training.seed
@@ -207,7 +206,6 @@ class Trainer(Generic[Example, Prediction]):
         }
 
     def _best(self, state: TaskState) -> TaskState:
-        """Returns the state of the best evaluation."""
         self._session.checkpoints.wait()
         best = self._evaluations().best
         if best is None or best == int(state.step):

@@ -19,7 +19,8 @@ from jax import lax
 
 from elmo_jax.model.dropout import variational_mask
 from elmo_jax.model.lstm import State
-from elmo_jax.tasks.layers.dense import block_orthogonal, glorot_uniform, uniform
+from elmo_jax.model.token_encoder import uniform
+from elmo_jax.tasks.layers.dense import block_orthogonal, glorot_uniform
 from elmo_jax.tasks.layers.lstm import run_both
 from elmo_jax.types import Tree
 

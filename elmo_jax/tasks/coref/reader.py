@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.lines import cells
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
@@ -91,20 +90,19 @@ class _Reading:
         self.sentences: list[list[str]] = []
         self.speakers: list[list[str]] = []
         self.words = 0
-        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(
-            list
-        )  # the first word and the line of open mentions, by entity
+        # the first word and the line of open mentions, by entity
+        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
 
     def add(self, line: Line) -> None:
         """Adds a word."""
         row = cells(line.text)
         if len(row) < _COLUMNS:
-            raise self._error(line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
+            raise error_at(self.path, line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
         if self.rows and len(row) != len(self.rows[0]):
             columns = len(self.rows[0])
             message = f"expected {columns} columns, as in the first line of the sentence, found {len(row)}"
-            raise self._error(line.number, message)
+            raise error_at(self.path, line.number, message)
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
             self._mark(line, reference)
         self.rows.append(row)
@@ -113,13 +111,13 @@ class _Reading:
     def _mark(self, line: Line, reference: str) -> None:
         match = _REFERENCE.fullmatch(reference)
         if not match or not (match[1] or match[3]):
-            raise self._error(line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
+            raise error_at(self.path, line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
         opens, entity, closes = match.groups()
         if opens:
             self.open[entity].append((self.words, line.number))
         if closes:
             if not self.open[entity]:
-                raise self._error(line.number, f"{reference!r} closes a mention that was not opened")
+                raise error_at(self.path, line.number, f"{reference!r} closes a mention that was not opened")
             start, _ = self.open[entity].pop()
             self.entities[entity].append((start, self.words))
 
@@ -136,15 +134,12 @@ class _Reading:
         unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
         if unclosed:
             number, entity = min(unclosed)
-            raise self._error(number, f"'({entity}' opens a mention that the document does not close")
+            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
         clusters = _merge(self.entities.values())
         if singletons == "drop":
             clusters = [cluster for cluster in clusters if len(cluster) > 1]
         genre = self.name[:2] if self.name[:2] in GENRES else None
         return Document(self.name, self.part, genre, self.sentences, self.speakers, clusters)
-
-    def _error(self, number: int, message: str) -> UserError:
-        return error_at(self.path, number, message)
 
 
 def _merge(entities: Iterable[Iterable[Mention]]) -> list[list[Mention]]:

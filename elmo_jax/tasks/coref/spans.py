@@ -52,11 +52,6 @@ class Kept(NamedTuple):
     real: jax.Array  # bool [k], false for empty places
 
 
-def most_kept(words: int, ratio: float) -> int:
-    """Returns the number of spans to keep of so many words, at least 1, computed in float32 as in the originals."""
-    return max(int(np.float32(words) * np.float32(ratio)), 1)
-
-
 def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: float, crossing: Crossing) -> Kept:
     """Keeps the best `ratio` * `words` candidates.
 
@@ -69,7 +64,7 @@ def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: flo
         kept ("allowed", AllenNLP).
     """
     size, widest = scores.shape
-    most = min(most_kept(size, ratio), size * widest)
+    most = min(max(int(np.float32(size) * np.float32(ratio)), 1), size * widest)  # k, in float32 as in the originals
     number = jnp.minimum(jnp.floor(words.astype(jnp.float32) * np.float32(ratio)).astype(jnp.int32), valid.sum())
     order = jnp.argsort(jnp.where(valid, scores, -jnp.inf).ravel(), descending=True, stable=True)
     if crossing == "allowed":

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.model.dropout import Dropout
+from elmo_jax.model.token_encoder import uniform
 from elmo_jax.tasks.core.config import CharactersConfig
-from elmo_jax.tasks.layers.dense import uniform
 
 _NARROW = 0.05  # the bound of document-qa's initial embeddings
 

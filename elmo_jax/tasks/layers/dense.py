@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.model.token_encoder import uniform
+
 Initial = Literal["torch", "xavier"]
 """The initial values of a layer.
 
@@ -40,15 +42,6 @@ def glorot_uniform(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float3
     inputs, outputs = (shape[0], shape[0]) if len(shape) == 1 else shape
     bound = math.sqrt(6 / (inputs + outputs))
     return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-
-def uniform(bound: float) -> nn.initializers.Initializer:
-    """Returns an initializer that draws uniformly from [-bound, bound]."""
-
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return init
 
 
 class Dense(nn.Module):

@@ -154,7 +154,6 @@ def _places(dropout: jax.Array | None, settings: HighwaySettings) -> tuple[Any, 
 
 
 def _split(z: jax.Array, settings: HighwaySettings) -> dict[str, jax.Array]:
-    """Returns the blocks of `z` by their letters."""
     return dict(zip(settings.order, jnp.split(z, len(settings.order), axis=-1), strict=True))
 
 

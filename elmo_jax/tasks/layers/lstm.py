@@ -19,7 +19,8 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout, DropoutKind
 from elmo_jax.model.lstm import FORGET_BIAS, InputProducts, LSTMSettings, State, projected_lstm
 from elmo_jax.model.precision import Precision
-from elmo_jax.tasks.layers.dense import Initial, uniform
+from elmo_jax.model.token_encoder import uniform
+from elmo_jax.tasks.layers.dense import Initial
 from elmo_jax.types import Tree
 
 Direction = Literal["forward", "backward"]

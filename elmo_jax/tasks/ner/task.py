@@ -104,14 +104,12 @@ class NER(TaggingTask[TaggedSentence]):
 
 
 def _encoded(tags: Sequence[str], encoding: str) -> list[str]:
-    """Returns BIO tags in an encoding of the model."""
     if encoding == "BIOUL":
         return to_bioul(tags, "bio")
     return bio_to_iob1(tags) if encoding == "IOB1" else list(tags)
 
 
 def _decoded(tags: Sequence[str], encoding: str) -> list[str]:
-    """Returns tags in an encoding of the model as BIO tags."""
     if encoding == "BIOUL":
         return bioul_to_bio(tags)
     return to_bio(tags, "iob1") if encoding == "IOB1" else list(tags)

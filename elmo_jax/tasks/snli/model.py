@@ -123,6 +123,5 @@ class ESIM(nn.Module):
         return masked_mean(composed, mask), masked_max(composed, mask)
 
     def _squares(self) -> jax.Array:
-        """Returns the sum of the squares of all matrices of the dense layers and the LSTMs."""
         matrices = [leaf for leaf in jax.tree.leaves(self.variables["params"]) if leaf.ndim == 2]
         return sum((jnp.sum(matrix**2) for matrix in matrices), jnp.zeros(()))

@@ -153,13 +153,7 @@ def _example(
 
 def nearest(text: str, part: str, position: int) -> int | None:
     """Returns the occurrence of a part in a text that is nearest to a position; None if there is none."""
-    if text.startswith(part, max(position, 0)) and position >= 0:
-        return position
-    places = []
-    start = text.find(part)
-    while start >= 0:
-        places.append(start)
-        start = text.find(part, start + 1)
+    places = (match.start() for match in re.finditer(f"(?={re.escape(part)})", text))  # they may overlap
     return min(places, key=lambda place: abs(place - position), default=None)
 
 
