@@ -159,7 +159,6 @@ class _Handler:
 
 
 def _parse(path: Path) -> Iterator[_Parsed]:
-    """Yields the sentences of a file, which is read piece by piece."""
     parser = expat.ParserCreate()
     handler = _Handler(path, parser)
     parser.StartDoctypeDeclHandler = handler.doctype

@@ -131,7 +131,6 @@ def _right(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _accuracy(params: Tree, words: Words) -> float:
-    """Returns the accuracy in percent."""
     starts = range(0, len(words.y), _EVALUATED)
     found = [
         _right(params, words.x[start : start + _EVALUATED], words.y[start : start + _EVALUATED]) for start in starts

@@ -32,7 +32,6 @@ class Speed(NamedTuple):
     seconds: float  # the time for these words
 
     def __str__(self) -> str:
-        """Returns both numbers and the speed for a person to read."""
         if not self.words:
             return "all vectors were on disk"
         rate = self.words / self.seconds
@@ -49,7 +48,6 @@ class Vectors:
     """
 
     def __init__(self, stored: StoredLayers, projection: int, layers: int, speed: Speed) -> None:
-        """Keeps the files that `embed` made."""
         self._stored, self.projection, self.layers, self.speed = stored, projection, layers, speed
 
     def stored(self, words: Sequence[str]) -> np.ndarray:

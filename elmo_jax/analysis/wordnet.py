@@ -46,7 +46,6 @@ class SenseIndex:
         return key in self._numbers
 
     def __len__(self) -> int:
-        """Returns the number of senses."""
         return len(self._numbers)
 
     def senses(self, lemma: str, part: str) -> Sequence[str]:

@@ -204,7 +204,6 @@ def _with_evaluations(config: Config, corpus: Corpus) -> Config:
 
 
 def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
-    """Returns the corpus of the text on which to measure what is forgotten."""
     prepared = Corpus.find(text.sources)
     if prepared is not None:
         return prepared

@@ -50,7 +50,6 @@ def findings(
 
 
 def _meaning(found: dict[str, Any], vocabulary_size: int) -> str:
-    """Returns the meaning of the perplexities in words."""
     (before, after), (old, new) = ([found[when][text] for when in ("before", "after")] for text in TEXTS)
     sentences = [
         "A perplexity is the number of equally likely words that would leave the model as uncertain.",
