@@ -182,8 +182,8 @@ def _lines(text: str) -> list[str]:
 
 def _examples(contents: Sequence[str], where: str, format: str, texts: int, documents: bool) -> Iterator[Any]:
     """Yields the words of the examples in some texts; `where` names the texts in errors."""
-    from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
     from elmo_jax.data.prepare.text import raw_sentences
+    from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
     from elmo_jax.words import split_words
 
     found = []

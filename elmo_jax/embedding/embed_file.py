@@ -30,7 +30,7 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
-from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced
+from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, empty_carry

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
-from elmo_jax.data.prepare.layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.options import RECORDS, TextOptions
 from elmo_jax.data.prepare.pieces import BLANK_LINE, Source, document_pieces, file_pieces
 from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
 from elmo_jax.data.prepare.text import Errors, Format, Piece
+from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-from elmo_jax.data.prepare.layout import UNSPACED, is_unspaced, is_unwrapped
+from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced, is_unwrapped
 from elmo_jax.errors import UserError
 from elmo_jax.words import split_words
 
