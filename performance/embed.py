@@ -37,6 +37,6 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         seconds_of_one = seconds_on(1)
         seconds = seconds_on(len(devices)) if len(devices) > 1 else seconds_of_one
     encoded = len({word for words in sentences for word in words})
-    figures = machine.figures(tokens, seconds, operations(size, corpus, tokens, encoded))
+    numbers = machine.numbers(tokens, seconds, operations(size, corpus, tokens, encoded))
     speeds = {"devices_used": len(devices), "tokens_per_second_of_one_device": tokens / seconds_of_one}
-    return figures | speeds | {"rows": 64}
+    return numbers | speeds | {"rows": 64}

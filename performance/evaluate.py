@@ -45,8 +45,8 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         with jax.profiler.trace(str(machine.profile)):
             run([short])
     of_model = operations(size, corpus, len(text), len(np.unique(text)), size.vocabulary_size)
-    figures = machine.figures(len(text), seconds, of_model)
-    return figures | {"rows": size.evaluation.batch_size}
+    numbers = machine.numbers(len(text), seconds, of_model)
+    return numbers | {"rows": size.evaluation.batch_size}
 
 
 def _text(corpus: Corpus, tokens: int | None) -> tuple[np.ndarray, np.ndarray]:

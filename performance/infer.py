@@ -36,8 +36,8 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     if machine.profile:
         with jax.profiler.trace(str(machine.profile)):
             bilm.embed(batches[len(batches) // 2])
-    figures = machine.figures(tokens, seconds, operations(size, corpus, tokens, encoded))
-    return figures | {"rows": BATCH, "distinct_words": encoded}
+    numbers = machine.numbers(tokens, seconds, operations(size, corpus, tokens, encoded))
+    return numbers | {"rows": BATCH, "distinct_words": encoded}
 
 
 def random_bilm(size: Size, machine: Machine) -> EmbeddingBiLM:

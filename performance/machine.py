@@ -72,7 +72,7 @@ class Machine:
         """Returns the seconds spent on compilation so far, including that of the matrix product."""
         return self._compiling
 
-    def figures(self, tokens: int, seconds: float, operations: float) -> dict[str, Any]:
+    def numbers(self, tokens: int, seconds: float, operations: float) -> dict[str, Any]:
         """Returns the metrics that every part reports.
 
         Args:

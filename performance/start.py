@@ -39,8 +39,8 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         machine.probe()
         warm = seconds_to_first_step(experiment, folder / "warm", folder / "cold" / "compilation_cache")
         machine.probe()
-    figures = machine.figures(rows * UNROLL_STEPS, cold, operations=0)
-    return figures | {"rows": rows, "seconds_cold": cold, "seconds_warm": warm}
+    numbers = machine.numbers(rows * UNROLL_STEPS, cold, operations=0)
+    return numbers | {"rows": rows, "seconds_cold": cold, "seconds_warm": warm}
 
 
 def seconds_to_first_step(experiment: list[str], workdir: Path, cache: Path | None) -> float:

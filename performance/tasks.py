@@ -86,9 +86,9 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         mine.append(machine.timed(ours))
         other.append(machine.timed(beside))
     seconds, least = statistics.median(mine), statistics.median(other)
-    figures = machine.figures(sum(map(len, sentences)), seconds, operations=0)
+    numbers = machine.numbers(sum(map(len, sentences)), seconds, operations=0)
     kind = "plain JAX" if name == "pos" else "products alone"
-    return figures | {
+    return numbers | {
         "rows": config.train.batch_size,
         "beside": kind,
         "share_of_beside": least / seconds,

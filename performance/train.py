@@ -51,17 +51,17 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     seconds, distinct_words = training.timed(machine)
     tokens = training.config.train.tokens_per_step
     work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
-    figures = machine.figures(tokens, seconds, work.operations(tokens, distinct_words))
+    numbers = machine.numbers(tokens, seconds, work.operations(tokens, distinct_words))
     one = training
     if machine.is_cpu and mesh.size > 1:
         del training, one  # frees the memory of its state
         one = Training(size, corpus, make_mesh(jax.devices()[:1]), rows, machine.precision)
         seconds, _ = one.timed(machine)
-        figures |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
+        numbers |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
     if one.mesh.size == 1 and size is SIZES[PLAIN_SIZE]:
         plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
-        figures["tokens_per_second_of_plain"] = tokens / plain
-    return figures | {"rows": rows}
+        numbers["tokens_per_second_of_plain"] = tokens / plain
+    return numbers | {"rows": rows}
 
 
 def measure_batches(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def measure_batches(size: Size, corpus: Corpus, machine: Machine) -> dict[str, A
         next(batches)
         made += 1
     machine.probe()
-    return machine.figures(made * rows * 20, seconds, operations=0) | {"rows": rows}
+    return machine.numbers(made * rows * 20, seconds, operations=0) | {"rows": rows}
 
 
 class Training:

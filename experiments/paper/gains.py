@@ -104,7 +104,7 @@ def numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def draw(path: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draws every seed's figure and the mean of each row, on test and on dev."""
+    """Draws every seed's number and the mean of each row, on test and on dev."""
     first = next(iter(found.values()))
     parts = [part for part in ("test", "dev") if part in first]
     with plot(path, 4.5 * len(parts), 0.6 + 0.5 * len(found)) as figure:

@@ -145,7 +145,7 @@ def training():
 
 def test_a_mesh_of_cpus(small, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_OF_A_LINE", 0.01)
-    out = tmp_path / "figures.json"
+    out = tmp_path / "numbers.json"
     arguments = ["compile", "--config", str(small), "--topology", "cpu:4", "--vocab-size", "500", "--json", str(out)]
     assert main([*arguments, "--config.train.batch_size=12"]) == 0
     shown, progress_shown = capsys.readouterr()
@@ -156,31 +156,31 @@ def test_a_mesh_of_cpus(small, tmp_path, capsys, monkeypatch):
     assert re.search(r"\(compiled in \d+ s\)", shown)
     assert "small_test on cpu:4: 4 devices, 3 rows each, float32, 500 words" in shown
     assert "no estimate" in shown and "tokens/s" not in shown
-    figures = json.loads(out.read_text())
-    assert figures["fits"] and figures["estimate"] is None and figures["devices"] == 4
-    assert figures["memory"]["total"] == sum(
-        size for part, size in figures["memory"].items() if part not in ("total", "usable")
+    numbers = json.loads(out.read_text())
+    assert numbers["fits"] and numbers["estimate"] is None and numbers["devices"] == 4
+    assert numbers["memory"]["total"] == sum(
+        size for part, size in numbers["memory"].items() if part not in ("total", "usable")
     )
-    assert {exchange["kind"] for exchange in figures["collectives"]} >= {"all-reduce"}
-    assert not any(exchange["loops"] and exchange["times"] for exchange in figures["collectives"])
-    assert figures["sent_bytes"] == sum(e["sent_bytes"] * e["times"] for e in figures["collectives"])
-    assert figures["word_types"] == 500 and figures["assumed"]["distinct"] <= 2 * 5 * 3
+    assert {exchange["kind"] for exchange in numbers["collectives"]} >= {"all-reduce"}
+    assert not any(exchange["loops"] and exchange["times"] for exchange in numbers["collectives"])
+    assert numbers["sent_bytes"] == sum(e["sent_bytes"] * e["times"] for e in numbers["collectives"])
+    assert numbers["word_types"] == 500 and numbers["assumed"]["distinct"] <= 2 * 5 * 3
 
 
 @pytest.mark.slow
 def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
     found, _ = paper
-    figures = json.loads(json.dumps(found.as_dict()))
-    assert set(figures) == {
+    numbers = json.loads(json.dumps(found.as_dict()))
+    assert set(numbers) == {
         *("experiment", "topology", "devices", "batch_size", "rows_per_device", "precision", "vocabulary_size"),
         *("word_types", "compile_seconds", "fits", "memory", "collectives"),
         "model_flops",
         *("main_memory_bytes", "sent_bytes", "assumed", "estimate"),
     }
-    assert set(figures["collectives"][0]) == {
+    assert set(numbers["collectives"][0]) == {
         *("kind", "payload_bytes", "sent_bytes", "devices", "times", "loops", "op_name"),
     }
-    assert figures["estimate"]["limited_by"] in ("matrix products", "main memory", "exchange")
+    assert numbers["estimate"]["limited_by"] in ("matrix products", "main memory", "exchange")
     lines = [line for line in found.describe().splitlines() if "tokens/s" in line or "utilization" in line]
     assert len(lines) == 2 and all("estimated" in line for line in lines)
 
@@ -223,13 +223,13 @@ def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
 
 def test_the_compilers_word_on_memory_is_understood(small, capsys, tmp_path):
     """A real refusal: softmax rows alone that no v5e holds."""
-    out = tmp_path / "figures.json"
+    out = tmp_path / "numbers.json"
     arguments = ["compile", "--config", str(small), "--topology", "v5e:2x2", "--vocab-size", "900000000"]
     assert main([*arguments, "--json", str(out)]) == 1
     assert "small_test does not fit on v5e:2x2" in capsys.readouterr().out
-    figures = json.loads(out.read_text())
-    assert not figures["fits"] and figures["memory"]["usable"] == 15.75 * 2**30 < figures["memory"]["total"]
-    assert any("fewer words" in line for line in figures["advice"])
+    numbers = json.loads(out.read_text())
+    assert not numbers["fits"] and numbers["memory"]["usable"] == 15.75 * 2**30 < numbers["memory"]["total"]
+    assert any("fewer words" in line for line in numbers["advice"])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from performance import sizes
 from performance.__main__ import SIZES, measured
 from tests.environment import xla_flags
 
-FIGURES = {
+NUMBERS = {
     *("tokens_per_second", "matmul_gflops", "tokens_per_second_per_matmul_gflops", "tokens", "seconds"),
     *("model_gflops", "share_of_matmul", "peak_memory_bytes", "compile_seconds", "rows"),
 }
@@ -52,19 +52,19 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     assert ended.returncode == 0, ended.stderr
     found = json.loads(file.read_text())
     assert list(found) == [*(f"{part}/tiny" for part in parts), *of_tasks]
-    for name, figures in found.items():
-        assert figures.keys() >= FIGURES, name
+    for name, numbers in found.items():
+        assert numbers.keys() >= NUMBERS, name
         # batches are the host's work, and a start is timed from outside
         uncounted = (
             {"model_gflops", "share_of_matmul", "compile_seconds"}
             if name in ("data/tiny", "start/tiny", *of_tasks)
             else set()
         )
-        assert all(figures[key] > 0 for key in FIGURES - uncounted), figures
-        speed = figures["tokens"] / figures["seconds"]
-        assert figures["tokens_per_second"] == pytest.approx(speed)
-        assert figures["tokens_per_second_per_matmul_gflops"] == pytest.approx(speed / figures["matmul_gflops"])
-        assert figures["share_of_matmul"] == pytest.approx(figures["model_gflops"] / figures["matmul_gflops"])
+        assert all(numbers[key] > 0 for key in NUMBERS - uncounted), numbers
+        speed = numbers["tokens"] / numbers["seconds"]
+        assert numbers["tokens_per_second"] == pytest.approx(speed)
+        assert numbers["tokens_per_second_per_matmul_gflops"] == pytest.approx(speed / numbers["matmul_gflops"])
+        assert numbers["share_of_matmul"] == pytest.approx(numbers["model_gflops"] / numbers["matmul_gflops"])
         assert name in ended.stdout
     assert found["train/tiny"]["tokens"] == 64 * 20
     assert found["infer/tiny"]["tokens"] == sum(3 + i % 40 for i in range(70))

@@ -27,11 +27,11 @@ def test_the_plain_step_makes_the_same_update(clip_norm):
 
 
 def test_the_line_of_the_table():
-    figures = {
+    numbers = {
         **dict.fromkeys(("model_gflops", "share_of_matmul", "matmul_gflops", "peak_memory_bytes"), 1.0),
         **{"tokens_per_second": 900.0, "tokens_per_second_per_matmul_gflops": 9.0, "compile_seconds": 1.0},
         "tokens_per_second_of_plain": 250.0,
     }
-    first, second = table.line("train/tiny", figures).splitlines()
+    first, second = table.line("train/tiny", numbers).splitlines()
     assert first.startswith("train/tiny") and second.split()[:4] == ["the", "plain", "biLM", "250"]
     assert second.endswith("the line above is 3.6 times as fast")
