@@ -2,7 +2,8 @@
 
 Python raises `KeyboardInterrupt` when the main thread returns from C code, which takes minutes while XLA compiles, and
 ignores it in a callback of JAX. And an interpreter that ends while XLA's threads still compile may crash. So a thread
-that the signal itself wakes up ends the process without shutting down the interpreter.
+that the signal itself wakes up ends the process without shutting down the interpreter. The signals that make a
+training save its state and stop are in `runs.stop_signals`.
 """
 
 import contextlib

@@ -113,6 +113,7 @@ class BiLM(nn.Module):
         if self.vocabulary_size:
             self.softmax()
 
+    # Seven parameters: each array has a different shape and meaning, and the optional ones are named.
     def __call__(
         self,
         characters: jax.Array,

@@ -38,6 +38,7 @@ def encode(params: Tree, characters: jax.Array, config: CharCNNConfig, projectio
     return x
 
 
+# Seven parameters: those of `projected_lstm`, with its two clips in place of the settings of a program.
 def lstm_layer(
     params: Tree,
     inputs: jax.Array,

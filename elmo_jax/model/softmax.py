@@ -25,6 +25,7 @@ def log_expected_count(ids: jax.Array, tries: jax.Array, vocabulary_size: int) -
     return jnp.log(-jnp.expm1(tries * jnp.log1p(-probability)))
 
 
+# Seven parameters: the target and the negatives each have rows, ids and expected counts.
 def sampled_softmax_losses(
     hidden: jax.Array,
     target_rows: tuple[jax.Array, jax.Array],

@@ -1,4 +1,4 @@
-"""Handles the signals after which a run finishes and saves the step in progress."""
+"""Handles the signals after which a run saves the step in progress; `interrupts` ends what has nothing to save."""
 
 import dataclasses
 import signal
