@@ -39,7 +39,7 @@ class BatchArrays:
 
 
 @flax.struct.dataclass
-class Interval:
+class TaskInterval:
     """What was measured since the last evaluation."""
 
     loss: jax.Array  # float32, the sum of the losses of the steps
@@ -48,7 +48,7 @@ class Interval:
     seconds: jax.Array  # float32, the time spent on training; up to date in a checkpoint
 
     @classmethod
-    def empty(cls) -> Interval:
+    def empty(cls) -> TaskInterval:
         """Returns an interval without steps."""
         return cls(*(jnp.zeros((), kind) for kind in (jnp.float32, jnp.int32, jnp.int32, jnp.float32)))
 
@@ -63,7 +63,7 @@ class TaskState:
     params: Tree  # the parameters of the task, without those of the frozen biLM
     optimizer: Any  # the state of the optimizer
     average: Tree  # the moving average of the parameters; an empty dict if there is none
-    interval: Interval  # the measurements since the last evaluation
+    interval: TaskInterval  # the measurements since the last evaluation
 
 
 class TaskModule(nn.Module):
@@ -136,7 +136,7 @@ class TaskProgram:
                 params=params,
                 optimizer=self._optimizer.init(params),
                 average=jax.tree.map(jnp.copy, params) if self._settings.ema else {},
-                interval=Interval.empty(),
+                interval=TaskInterval.empty(),
             )
 
         key = jax.random.key(seed, impl="threefry2x32")

@@ -24,7 +24,7 @@ Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
 Labels = dict[str, Any]
 Arrays = dict[str, np.ndarray]
-Records = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, with NumPy values
+TfdsExamples = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, with NumPy values
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]
 
@@ -84,7 +84,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
           UserError: the file is malformed; the message names the file and the line.
         """
 
-    def from_tfds(self, source: str, features: Any, records: Records, config: Any) -> list[Example]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[Example]:
         """Returns the examples of a split of a TFDS dataset.
 
         Args:

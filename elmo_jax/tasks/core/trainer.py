@@ -22,7 +22,7 @@ from elmo_jax.runs.stop_signals import Stopped, StopSignals
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import elmo_mixes
 from elmo_jax.tasks.core.optimizer import learning_rate
-from elmo_jax.tasks.core.program import Interval, TaskProgram, TaskState
+from elmo_jax.tasks.core.program import TaskInterval, TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Example, Prediction
 from elmo_jax.training.session import Session, is_out_of_patience
@@ -176,7 +176,7 @@ class Trainer(Generic[Example, Prediction]):
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
             self._session.progress.show(f"seed {self._seed} · {shown}", epoch, left)
         self._session.log.flush()
-        state = self._with(state, interval=Interval.empty())
+        state = self._with(state, interval=TaskInterval.empty())
         is_best = self._evaluations().best == step  # of equally good evaluations, the first one
         self._session.checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state

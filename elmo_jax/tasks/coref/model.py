@@ -28,7 +28,7 @@ from elmo_jax.tasks.coref.ranking import (
 )
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
-from elmo_jax.tasks.coref.spans import Crossing, Document, Kept, candidates, document_of, keep_spans
+from elmo_jax.tasks.coref.spans import Crossing, Kept, WordPlaces, candidates, document_of, keep_spans
 from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.types import Tree
 
@@ -78,7 +78,7 @@ class Ranking(NamedTuple):
     antecedents: jax.Array
 
 
-class Coref(nn.Module):
+class SpanRanker(nn.Module):
     """Links the mentions of one document."""
 
     config: CorefModel  # the settings of the model
@@ -131,7 +131,7 @@ class Coref(nn.Module):
         scores = jnp.pad(jnp.where(exists, scores, -jnp.inf), ((0, 0), (1, 0)))  # [k, K + 1], the dummy has 0
         return Ranking(mentions, valid, kept, scores)
 
-    def _words(self, sentences: Embedded, document: Document, deterministic: bool) -> Words:
+    def _words(self, sentences: Embedded, document: WordPlaces, deterministic: bool) -> Words:
         """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
         config, original = self.config, self.config.variant == "original"
         drop = Dropout(config.lexical_dropout)

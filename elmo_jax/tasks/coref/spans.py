@@ -17,7 +17,7 @@ from jax import lax
 Crossing = Literal["forbidden", "allowed"]
 
 
-class Document(NamedTuple):
+class WordPlaces(NamedTuple):
     """The places of a document's words among its padded sentences."""
 
     places: jax.Array  # int32 [N], the flat index in [S, T] of each word; S * T past the document's end
@@ -30,13 +30,13 @@ class Document(NamedTuple):
         return jnp.where(self.real[:, None], words, 0.0)
 
 
-def document_of(mask: jax.Array, words: int) -> Document:
+def document_of(mask: jax.Array, words: int) -> WordPlaces:
     """Returns the places of a document's words; `mask` [S, T] is true on them, and N is at least their number."""
     (places,) = jnp.nonzero(mask.ravel(), size=words, fill_value=mask.size)
-    return Document(places, places < mask.size, places // mask.shape[1])
+    return WordPlaces(places, places < mask.size, places // mask.shape[1])
 
 
-def candidates(document: Document, widest: int) -> jax.Array:
+def candidates(document: WordPlaces, widest: int) -> jax.Array:
     """Returns which pairs of a first word and a width are spans inside one sentence, bool [N, W]."""
     last = jnp.arange(len(document.places))[:, None] + jnp.arange(widest)  # [N, W]
     inside = last < len(document.places)

@@ -14,8 +14,7 @@ from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
 from elmo_jax.tasks.coref.metric import metric
-from elmo_jax.tasks.coref.model import Coref as Ranker
-from elmo_jax.tasks.coref.model import CorefModel
+from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
 from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
 from elmo_jax.tasks.formats.sources import split_slice
 
@@ -112,7 +111,7 @@ class Coref(Task[Document, Prediction]):
 
     def module(self, config: CorefConfig, labels: Labels) -> nn.Module:
         """Returns the span-ranking model."""
-        return Ranker(config.model)
+        return SpanRanker(config.model)
 
     def decode(
         self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: CorefConfig

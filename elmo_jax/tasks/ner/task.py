@@ -11,7 +11,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
-from elmo_jax.tasks.core.task import Arrays, Labels, Records, Shape
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.model import NERModel, Tagger
@@ -50,7 +50,7 @@ class NER(TaggingTask[TaggedSentence]):
         """Reads files with one word and its tag per line."""
         return read(Path(source), config.data.scheme, config.data.empty_words)
 
-    def from_tfds(self, source: str, features: Any, records: Records, config: NERConfig) -> list[TaggedSentence]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: NERConfig) -> list[TaggedSentence]:
         """Reads datasets in the form of `conll2003`."""
         names = features["ner"].feature.names
         found = []

@@ -9,7 +9,7 @@ import flax.linen as nn
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Labels, Records
+from elmo_jax.tasks.core.task import Labels, TfdsExamples
 from elmo_jax.tasks.pos.model import POSModel, SoftmaxTagger
 from elmo_jax.tasks.pos.reader import Column, read_conllu, read_penn
 
@@ -46,7 +46,7 @@ class POS(TaggingTask[TaggedSentence]):
             return read_penn(Path(source))
         return read_conllu(Path(source), config.data.column)
 
-    def from_tfds(self, source: str, features: Any, records: Records, config: POSConfig) -> list[TaggedSentence]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: POSConfig) -> list[TaggedSentence]:
         """Reads the treebanks of `universal_dependencies`."""
         column = config.data.column
         names = features["upos"].feature.names if column == "upos" else None

@@ -10,7 +10,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Records, report
+from elmo_jax.tasks.core.task import Labels, TfdsExamples, report
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, Quoting, read, tokenize
 
@@ -44,7 +44,7 @@ class SNLI(ClassificationTask):
         """Reads JSON lines (`.jsonl`), `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
         return read(Path(source), config.data.quoting)
 
-    def from_tfds(self, source: str, features: Any, records: Records, config: SNLIConfig) -> list[ClassifiedTexts]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: SNLIConfig) -> list[ClassifiedTexts]:
         """Reads datasets in the form of `snli`, whose sentences are not tokenized."""
         names = features["label"].names
         if set(names) != set(LABELS):

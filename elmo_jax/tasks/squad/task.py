@@ -12,7 +12,7 @@ import numpy as np
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Records, Shape, Task, Text
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text, TfdsExamples
 from elmo_jax.tasks.squad.metric import metric
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
@@ -66,7 +66,7 @@ class Squad(Task[Example, Prediction]):
         path, part = split_selection(source)
         return read(path, config.data.missing, part)
 
-    def from_tfds(self, source: str, features: Any, records: Records, config: SquadConfig) -> list[Example]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: SquadConfig) -> list[Example]:
         """Reads datasets in the form of `squad`."""
         articles = [_article(record) for record in records]
         return questions(Path(source), articles, config.data.missing, range(len(articles)))

@@ -44,7 +44,7 @@ class SRLModel:
     )
 
 
-class SRL(nn.Module):
+class RoleTagger(nn.Module):
     """Tags the arguments of one predicate per row."""
 
     config: SRLModel  # the settings of the model

@@ -16,8 +16,7 @@ from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape
 from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
-from elmo_jax.tasks.srl.model import SRL as Tagger
-from elmo_jax.tasks.srl.model import SRLModel
+from elmo_jax.tasks.srl.model import RoleTagger, SRLModel
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
 
 
@@ -75,7 +74,7 @@ class SRL(TaggingTask[Example]):
 
     def module(self, config: SRLConfig, labels: Labels) -> nn.Module:
         """Returns the tagger."""
-        return Tagger(config.model, tuple(labels["tags"]))
+        return RoleTagger(config.model, tuple(labels["tags"]))
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns `f1`, `precision` and `recall` over all labels but V, and `f1_x` of each label x, in percent."""

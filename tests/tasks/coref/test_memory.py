@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.coref.model import Coref, CorefModel
+from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
 
 WORDS, ROWS, LONGEST = 4096, 120, 48  # 3,000 words, and what they are rounded up to
 
@@ -18,7 +18,7 @@ def test_a_document_of_3000_words_trains_in_four_gigabytes():
     text = Embedded(array(ROWS, LONGEST, 1524), array(ROWS, LONGEST, dtype=bool), words=array(ROWS, LONGEST, 500))
     arrays = {"clusters": (1, WORDS, 10), "speakers": (1, WORDS), "genre": (1,)}
     arrays = {name: array(*shape, dtype=jnp.int32) for name, shape in arrays.items()}
-    model, key = Coref(CorefModel()), jax.eval_shape(lambda: jax.random.key(0))
+    model, key = SpanRanker(CorefModel()), jax.eval_shape(lambda: jax.random.key(0))
 
     def gradient(params, text, arrays, key):
         def loss(params):

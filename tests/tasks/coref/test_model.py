@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.coref.model import Coref, CorefModel
+from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
 from elmo_jax.tasks.coref.spans import keep_spans
 from tests.tasks import checks
 
@@ -30,14 +30,14 @@ def small():
         clusters[0, list(starts), 0] = cluster
     arrays = {"clusters": clusters, "speakers": random.integers(0, 2, (1, 13)), "genre": np.array([3])}
     document = (Embedded(vectors, mask, output, words), arrays)
-    params = jax.jit(Coref(CONFIG).init)(jax.random.key(0), *document)["params"]
+    params = jax.jit(SpanRanker(CONFIG).init)(jax.random.key(0), *document)["params"]
     return jax.tree.map(np.asarray, params), document
 
 
 @jax.jit
 def run(params, document):
     def loss(params):
-        output = Coref(CONFIG).apply({"params": params}, *document)
+        output = SpanRanker(CONFIG).apply({"params": params}, *document)
         return output.loss, output.predictions
 
     return jax.value_and_grad(loss, has_aux=True)(params)
@@ -87,7 +87,7 @@ def test_each_dropout_acts_in_training_only(on):
     rates = {"lexical_dropout": 0.0, "lstm_dropout": 0.0, "dropout": 0.0, on: 0.5}
     _, (text, arrays) = small()
     problem = jax.tree.map(jnp.asarray, ((text,), arrays))
-    checks.dropout_acts_in_training_only(Coref(dataclasses.replace(CONFIG, **rates)), problem)
+    checks.dropout_acts_in_training_only(SpanRanker(dataclasses.replace(CONFIG, **rates)), problem)
 
 
 @pytest.mark.parametrize("crossing", ["forbidden", "allowed"])
@@ -123,5 +123,5 @@ def test_parameters_of_the_paper(config, inputs, head, millions):
     """In the original, the characters have 4,950 more parameters in filters and 8 for each of about 115 characters."""
     text = Embedded(jnp.zeros((2, 3, inputs)), jnp.ones((2, 3), bool), None, jnp.zeros((2, 3, head)))
     arrays = {"clusters": jnp.zeros((1, 6, 10), int), "speakers": jnp.zeros((1, 6), int), "genre": jnp.zeros(1, int)}
-    shapes = jax.eval_shape(Coref(config).init, jax.random.key(0), text, arrays)["params"]
+    shapes = jax.eval_shape(SpanRanker(config).init, jax.random.key(0), text, arrays)["params"]
     assert round(sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e6, 2) == millions

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.coref.mentions import Words, head_weights, span_vectors
 from elmo_jax.tasks.coref.metric import evaluate
-from elmo_jax.tasks.coref.model import Coref, CorefModel
+from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
 from elmo_jax.tasks.coref.ranking import antecedent_places, distance_bucket
 from elmo_jax.tasks.coref.spans import Kept, keep_spans
 from elmo_jax.tasks.coref.task import clusters
@@ -65,7 +65,7 @@ def test_e2e_coref(case):
     config = json.loads(str(given["config_json"]))
     lengths = given["text_len"]
     mask = np.arange(lengths.max()) < lengths[:, None]
-    model = Coref(
+    model = SpanRanker(
         CorefModel(
             units=config["contextualization_size"],
             hidden=config["ffnn_size"],
@@ -117,7 +117,7 @@ def test_allennlp(case):
     places = np.zeros(mask.shape, int)
     places[mask] = np.arange(given["tokens"].size)
     lstm = params["_context_layer._module.weight_hh_l0"]
-    model = Coref(
+    model = SpanRanker(
         CorefModel(
             variant="allennlp",
             units=lstm.shape[1],

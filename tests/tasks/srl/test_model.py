@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.settings import from_dict
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.crf import bio_transitions
-from elmo_jax.tasks.srl.model import SRL, SRLModel, tagging_loss
+from elmo_jax.tasks.srl.model import RoleTagger, SRLModel, tagging_loss
 from tests.tasks import checks
 from tests.tasks.layers.test_highway_lstm import from_allennlp
 from tests.tasks.oracle_cases import each_case
@@ -54,7 +54,7 @@ def test_allennlp_probabilities_loss_gradient_and_decodings(case):
     sentence = Embedded(params["text_field_embedder.token_embedder_tokens.weight"][given["tokens"]], mask)
     arrays = {"flags": given["verb_indicator"], "tags": given["tags"]}
     config = SRLModel(flag_dim=3, layers=4, units=6, form="allennlp")
-    model = SRL(config, tuple(str(label) for label in given["labels"]))
+    model = RoleTagger(config, tuple(str(label) for label in given["labels"]))
     (loss, predictions), gradient = run_with_gradient(model, from_oracle(params), sentence, arrays)
     assert_allclose(loss, expected["loss"], rtol=1e-5)
     probabilities = np.exp(predictions["log_probabilities"])
@@ -71,7 +71,7 @@ def test_allennlp_probabilities_loss_gradient_and_decodings(case):
         (SRLModel(start_rule="ignored"), "tags_from_log_probabilities_no_start_rule"),
         (SRLModel(viterbi_scores="probabilities"), "tags_from_probabilities"),
     ]:
-        found = jax.jit(SRL(config, model.tags)._decode)(np.log(probabilities), mask)
+        found = jax.jit(RoleTagger(config, model.tags)._decode)(np.log(probabilities), mask)
         assert_array_equal(found, np.where(mask, expected[key], -1))
     chain = bio_transitions(model.tags)
     assert_array_equal(chain.between, expected["transition"])
@@ -97,7 +97,7 @@ def test_losses():
 def small():
     """Returns a model with ELMo at its output, its parameters, and a batch."""
     rng = np.random.default_rng(3)
-    model = SRL(SRLModel(flag_dim=2, layers=2, units=6, dropout=0.3), TAGS)
+    model = RoleTagger(SRLModel(flag_dim=2, layers=2, units=6, dropout=0.3), TAGS)
     mask = np.arange(7) < np.array([[7], [3], [5]])
     vectors = rng.normal(size=(3, 7, 4)).astype(np.float32)
     elmo = (rng.normal(size=(3, 7, 3)) * mask[..., None]).astype(np.float32)
@@ -137,7 +137,7 @@ def test_dropout_acts_in_training_only():
 )
 def test_parameters_of_the_paper(inputs, bias, millions):
     """The spec rounds the last one down, to 9.63; 130 tags and no word vectors are counted."""
-    model = SRL(SRLModel(bias=bias), ("O", *(f"B-{number}" for number in range(129))))
+    model = RoleTagger(SRLModel(bias=bias), ("O", *(f"B-{number}" for number in range(129))))
     sentence = Embedded(jnp.zeros((1, 2, inputs)), jnp.ones((1, 2), bool))
     arrays = {"flags": jnp.zeros((1, 2), int), "tags": jnp.zeros((1, 2), int)}
     shapes = jax.eval_shape(model.init, jax.random.key(0), sentence, arrays)["params"]
