@@ -31,7 +31,7 @@ def read_senses(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
     if path.is_dir():
         found = sorted(path.glob("*.data.xml")) + sorted(path.glob("*.data.xml.xz"))
         if len(found) > 1:
-            raise UserError(f"{path}: has {len(found)} files .data.xml; give the path of one of them")
+            raise UserError(f"{path}: has {len(found)} .data.xml files; give the path of one of them")
         return read_framework(found[0], index) if found else read_semcor(path, index)
     return read_framework(path, index)
 

@@ -112,7 +112,7 @@ def nearest(
       UserError: the biLM does not have that layer.
     """
     if not 0 <= layer <= bilm.config.lstm.layers:
-        raise UserError(f"layer {layer}: expected one of 0 to {bilm.config.lstm.layers}, which the biLM has")
+        raise UserError(f"layer {layer}: expected 0 to {bilm.config.lstm.layers}, the layers of the biLM")
     view = one_layer(layer)
     distinct = list(dict.fromkeys(words for words in sentences if words))
     starts = np.cumsum([0, *map(len, distinct)])
@@ -155,7 +155,7 @@ def nearest_uses(
       UserError: the biLM does not have that layer.
     """
     if not 0 <= layer <= bilm.config.lstm.layers:
-        raise UserError(f"layer {layer}: expected one of 0 to {bilm.config.lstm.layers}, which the biLM has")
+        raise UserError(f"layer {layer}: expected 0 to {bilm.config.lstm.layers}, the layers of the biLM")
     forms = {query.word.lower() for query in queries}
     uses = [
         Occurrence(words, place)

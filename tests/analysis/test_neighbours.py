@@ -80,7 +80,7 @@ def test_a_text_with_few_words(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
 
 
 def test_a_layer_that_there_is_not(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    with pytest.raises(UserError, match="layer 3: expected one of 0 to 2"):
+    with pytest.raises(UserError, match="layer 3: expected 0 to 2"):
         nearest(tmp_path, bilm, SENTENCES, occurrences(SENTENCES, "play"), 5, 3)
 
 
@@ -160,7 +160,7 @@ def test_uses_of_a_word_are_its_neighbours_among_the_words(bilm: EmbeddingBiLM, 
         expected = [other for other in among_all if other.occurrence.word.lower() == "play"][:3]
         assert near and [other.occurrence for other in near] == [other.occurrence for other in expected]
         np.testing.assert_allclose([o.cosine for o in near], [o.cosine for o in expected], atol=1e-3)
-    with pytest.raises(UserError, match="layer 3: expected one of 0 to 2"):
+    with pytest.raises(UserError, match="layer 3: expected 0 to 2"):
         nearest_uses(bilm, SENTENCES, queries, 3, layer=3)
 
 
@@ -169,8 +169,8 @@ def test_uses_of_a_word_are_its_neighbours_among_the_words(bilm: EmbeddingBiLM, 
     [
         (["--word", "okapi"], "the word 'okapi' is not in the text; give a --sentence with it"),
         (["--word", "play", "--sentence", "no game"], "the word 'play' is not in the sentence: 'no game'"),
-        (["--word", "play", "--layer", "4"], "layer 4: expected one of 0 to 2"),
-        (["--word", "play", "--layer", "4", "--among", "uses"], "layer 4: expected one of 0 to 2"),
+        (["--word", "play", "--layer", "4"], "layer 4: expected 0 to 2"),
+        (["--word", "play", "--layer", "4", "--among", "uses"], "layer 4: expected 0 to 2"),
     ],
 )
 def test_a_mistake_is_one_line(files: tuple[Path, Path], arguments: list[str], message: str) -> None:

@@ -81,14 +81,14 @@ def test_corpus_that_is_something_else(commands: Commands, tmp_path: Path) -> No
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear diary")
     complaint = commands.inside("prepare", "text", "--out", tmp_path / "mine").complaint
-    assert f"{tmp_path / 'mine'}: holds something that is no corpus" in complaint
+    assert f"{tmp_path / 'mine'}: holds something that is not a corpus" in complaint
     assert files(tmp_path / "mine") == {"diary.txt": b"dear diary"}
 
 
 def test_corpus_made_otherwise(commands: Commands, corpus: Path) -> None:
     before = files(corpus)
     complaint = commands.inside("prepare", "text", "--out", corpus, "--vocab-size", "500").complaint
-    assert f"{corpus}: holds a corpus made otherwise" in complaint and "500 now" in complaint
+    assert f"{corpus}: holds a different corpus" in complaint and "500 now" in complaint
     assert files(corpus) == before
 
 

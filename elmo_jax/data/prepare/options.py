@@ -108,11 +108,11 @@ class PrepareOptions:
         if self.vocabulary_file and self.base_vocabulary_file:
             raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
         if self.vocabulary_file and (size is not None or least is not None):
-            raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimal count")
+            raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimum count")
         if size is not None and size < 4:
             raise UserError(f"the vocabulary size is {size}; expected 4 or more, including the three marks")
         if least is not None and least < 1:
-            raise UserError(f"the minimal count is {least}; expected 1 or more")
+            raise UserError(f"the minimum count is {least}; expected 1 or more")
         if not (fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= fraction <= 0.5):
             raise UserError(
                 f"the held-out fraction is {fraction:g}; expected {LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1"

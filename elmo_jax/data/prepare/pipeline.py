@@ -135,7 +135,7 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / REPORT).exists():
-        raise UserError(f"{out}: holds something that is no corpus; choose another folder")
+        raise UserError(f"{out}: holds something that is not a corpus; choose another folder")
     report = Corpus.open(out).report
     changes = [
         f"{key} {report['settings'][key]} there, {value} now"
@@ -150,9 +150,9 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
         for a, b in zip(there, now, strict=True):
             # The name does not identify the text: the same file may be reached by another path.
             if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
-                changes.append(f"{b['source']}: other text or format than {a['source']} had")
+                changes.append(f"{b['source']}: its text or format differs from that of {a['source']}")
     if changes:
         raise UserError(
-            f"{out}: holds a corpus made otherwise ({'; '.join(changes)}); choose another folder, or delete this one"
+            f"{out}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"
         )
     return True

@@ -41,8 +41,8 @@ def _json_text(line: bytes, where: str, field: str, errors: Errors) -> str:
         decoded = line.decode("utf-8", "strict" if errors is Errors.STRICT else "surrogateescape")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{where}: byte 0x{line[error.start]:02x} is not UTF-8; convert the file to UTF-8, or read on with"
-            " --errors=replace"
+            f"{where}: byte 0x{line[error.start]:02x} is not UTF-8; convert the file to UTF-8, or continue"
+            " with --errors=replace"
         ) from None
     try:
         record = json.loads(decoded)
@@ -97,7 +97,7 @@ def _check_column(path: Path, schema: Any, field: str) -> None:
         raise UserError(f"{path}: no column {field!r}; name the text's column with --field; there are: {columns}")
     kind = schema.field(field).type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-        raise UserError(f"{path}: the column {field!r} holds {kind}; expected texts; --field names another column")
+        raise UserError(f"{path}: the column {field!r} holds {kind}; expected strings; name another with --field")
 
 
 def _document(text: str, name: str) -> Piece:

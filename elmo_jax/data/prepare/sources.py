@@ -121,7 +121,7 @@ def check_read_once(sources: Sequence[Source]) -> None:
             if same := places & seen.keys():
                 before, name = seen[same.pop()]
                 if isinstance(path, Path) and isinstance(before, Path) and not path.samefile(before):
-                    raise UserError(f"{path}: is {before.name} in another compression; keep one of them")
+                    raise UserError(f"{path}: is {before.name}, compressed differently; keep one of them")
                 other = f"for {name}" if before == path else f"as {before} for {name}"
                 raise UserError(
                     f"{path}: would be read twice, for {source.name} and {other}; name it once, without links"
@@ -268,18 +268,18 @@ def _guess_format(path: Path) -> tuple[Format, str]:
             break
     else:
         return Format.LINES, (
-            "it has too few commas and full stops to judge by, so it is taken for tokenized sentences, one per line"
+            "it has too few commas and full stops to judge by, so it is read as tokenized sentences, one per line"
         )
     marks = "commas" if mark == b"," else "full stops"
     if alone >= attached:
-        return Format.LINES, f"its {marks} stand alone, so it is taken for tokenized sentences, one per line"
+        return Format.LINES, f"its {marks} are separate words, so it is read as tokenized sentences, one per line"
     groups = [group.splitlines() for group in BLANK_LINE.split(sample.strip())]
     together = [line for group in groups if len(group) > 1 for line in group]
     inner = [line for group in groups for line in group[:-1]]
     kind = "are long" if is_unwrapped(together) else "end where sentences end" if end_sentences(inner) else ""
     if kind and 2 * sum(map(len, together)) > len(sample):
         return Format.DOCUMENTS, (
-            f"its {marks} touch their words, and its lines stand together and {kind}, so it is taken for running text,"
-            " one paragraph per line, with a blank line after each document"
+            f"its {marks} are attached to words, and its adjacent lines {kind}, so it is read as running text, one"
+            " paragraph per line, with a blank line after each document"
         )
-    return Format.RAW, f"its {marks} touch their words, so it is taken for running text"
+    return Format.RAW, f"its {marks} are attached to words, so it is read as running text"

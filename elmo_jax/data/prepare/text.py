@@ -187,7 +187,7 @@ def _decode(piece: Piece, errors: Errors, are_words: bool) -> tuple[str, int]:
     if errors is Errors.STRICT:
         line = piece.first_line + data.count(b"\n", 0, place)
         byte = f"byte 0x{data[place]:02x}"
-        raise UserError(f"{piece.name}, line {line}: {byte} {what}, or read on with --errors=replace")
+        raise UserError(f"{piece.name}, line {line}: {byte} {what}, or continue with --errors=replace")
     data = _INNER_RETURN.sub(b"\0", data) if inner else data
     lines = [line.decode(errors="replace").replace("\0", "\ufffd") for line in data.split(b"\n")]
     return "\n".join(lines), sum(text.encode() != line for text, line in zip(lines, data.split(b"\n"), strict=True))

@@ -166,7 +166,7 @@ def prepared_builder(
     except UserError:
         raise
     except tfds.core.DatasetNotFoundError:
-        raise UserError(f"{name}: TFDS has no dataset of this name; the list is in its catalogue") from None
+        raise UserError(f"{name}: TFDS has no dataset of this name; see its catalog") from None
     except ImportError as error:
         package = (error.name or "tensorflow").partition(".")[0]
         raise UserError(
@@ -176,8 +176,8 @@ def prepared_builder(
     except requests.ConnectionError as error:
         host = urlsplit(str(error.request.url)).hostname if error.request else "the server"
         raise UserError(
-            f"{name}: {host} cannot be reached; prepare the dataset where there is a network, and set TFDS_DATA_DIR to"
-            " the folder in which it is then"
+            f"{name}: {host} cannot be reached; prepare the dataset on a machine with network access, and set"
+            " TFDS_DATA_DIR to its folder"
         ) from None
     except Exception as error:
         # TFDS and its downloads may raise any exception, and all of them concern this dataset.

@@ -63,7 +63,7 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
     lexicon, ids = build_lexicon(types, uses, given.whole, options.vocabulary_size, options.least_count, given.base)
     if not any(given) and lexicon.vocabulary_size == len(MARKS):
         raise UserError(
-            f"the minimal count is {options.least_count}, and no word is used that often; choose a smaller one"
+            f"the minimum count is {options.least_count}, and no word occurs that often; choose a smaller one"
         )
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 

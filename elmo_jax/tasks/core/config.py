@@ -20,7 +20,7 @@ class TaskDataConfig:
     test: str = setting("", "The examples that the selected epoch is tested on; empty for none.")
     train_fraction: float = setting(
         1.0,
-        "The fraction of the training examples that is used; a smaller one is part of a larger one.",
+        "The fraction of the training examples that is used; a smaller fraction is a subset of a larger one.",
         above=0,
         most=1,
     )
@@ -82,7 +82,7 @@ class WordVectorsConfig:
     unknown: Literal["random", "zero"] = setting("random", "The initial vector of a word without a pretrained one.")
     normalize: bool = setting(False, "Whether each pretrained vector is divided by its L2 norm.")
     min_count: int = setting(
-        1, "The least count in training at which a word without a pretrained vector has its own vector.", least=1
+        1, "The minimum training count for a word without a pretrained vector to have its own vector.", least=1
     )
 
 
@@ -98,7 +98,7 @@ class CharactersConfig:
         most=2**20,
     )
     max_characters: int = setting(40, "The number of characters read per word.", least=1, most=1000)
-    min_count: int = setting(1, "The least count in training at which a character has its own vector.", least=1)
+    min_count: int = setting(1, "The minimum training count for a character to have its own vector.", least=1)
     initial: Literal["xavier", "narrow"] = setting(
         "xavier", "The initial embeddings: Xavier-uniform, or uniform within 0.05 as document-qa's."
     )
@@ -150,9 +150,9 @@ class TaskTrainConfig:
     """The length of the training and its batches."""
 
     batch_size: int = setting(32, "The number of examples per step.", least=1, most=2**20)
-    epochs: int = setting(50, "The largest number of epochs.", least=0, most=10**6)
+    epochs: int = setting(50, "The maximum number of epochs.", least=0, most=10**6)
     patience: int = setting(
-        10, "The number of evaluations without a better dev metric that ends the training; 0 for never.", least=0
+        10, "The number of evaluations without a better dev metric after which training stops; 0 for never.", least=0
     )
     evaluate_every: int = setting(
         0, "The number of steps between two evaluations on the dev examples; 0 for one per epoch.", least=0
@@ -167,7 +167,7 @@ class TaskTrainConfig:
         least=0,
     )
     shapes: int = setting(
-        6, "The largest number of groups of similar length for batches; each is compiled once.", least=1, most=64
+        6, "The maximum number of groups of similar length for batches; each is compiled once.", least=1, most=64
     )
     optimizer: TaskOptimizerConfig = TaskOptimizerConfig()
 

@@ -50,19 +50,19 @@ class TrainedTask:
         self._task = task_of(self.config.task)
         finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
         if not finished:
-            raise UserError(f"{run}: no seed of this task is trained to its end; resume with: elmo-jax task train")
+            raise UserError(f"{run}: no seed of this task has finished training; resume with: elmo-jax task train")
         if seeds is not None and (
             not isinstance(seeds, Sequence)
             or not seeds
             or any(type(seed) is not int for seed in seeds)
             or len(set(seeds)) < len(seeds)
         ):
-            raise UserError(f"seeds: expected a list of different whole numbers, got {seeds!r}")
+            raise UserError(f"seeds: expected a list of distinct whole numbers, got {seeds!r}")
         self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
         for seed in self.seeds:
             if not self._is_finished(seed):  # it may be one of an earlier launch, with other seeds
                 raise UserError(
-                    f"{run}: seed {seed} is not trained to its end; finished seeds: {', '.join(map(str, finished))}"
+                    f"{run}: seed {seed} has not finished training; finished seeds: {', '.join(map(str, finished))}"
                 )
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
@@ -174,8 +174,8 @@ class TrainedTask:
             self._reported.add(source)
             print(
                 f"elmo-jax: {source}: {unknown:,} of {len(words):,} distinct words have no vector in this run, which"
-                " read the pretrained vectors only of the words of its data.train, data.dev and data.test; if"
-                f" {self.config.word_vectors.path} has vectors of them, train with this text as data.test to use them",
+                " only read the pretrained vectors of the words in its data.train, data.dev and data.test; if"
+                f" {self.config.word_vectors.path} has vectors for them, train with this text as data.test to use them",
                 file=sys.stderr,
             )
 

@@ -141,7 +141,7 @@ def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.nda
     for path in listed(config.path):
         found = read_vectors(path, wanted)
         if not found:
-            raise UserError(f"{path}: has no word of the training text; are its words in another form?")
+            raise UserError(f"{path}: has none of the training text's words; are they spelled differently?")
         if config.normalize:
             found = {word: vector / max(float(np.linalg.norm(vector)), 1e-12) for word, vector in found.items()}
         parts.append(found)

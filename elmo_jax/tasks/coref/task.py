@@ -135,7 +135,7 @@ class Coref(Task[Document, Prediction]):
         if crossing:
             print(
                 f"elmo-jax: {crossing} of {len(predictions)} documents have mentions of one entity that cross, which"
-                " the columns of CoNLL-2012 cannot express; a program that reads them finds other mentions",
+                " the columns of CoNLL-2012 cannot express; programs that read the file find different mentions",
                 file=sys.stderr,
             )
         parts = []

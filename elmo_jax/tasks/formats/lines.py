@@ -23,7 +23,7 @@ def read_json(path: Path, text: str, number: int) -> Any:
         message = f"not JSON ({error.msg}, character {error.colno})"
         raise error_at(path, number + error.lineno - 1, message) from None
     except UnicodeEncodeError:
-        raise error_at(path, number, "has a \\u escape that is half of a surrogate pair, and no character") from None
+        raise error_at(path, number, "has a \\u escape that is half of a surrogate pair, not a character") from None
     except (ValueError, RecursionError) as error:
         raise error_at(path, number, f"not JSON that can be read ({' '.join(str(error).split())[:80]})") from None
     return value

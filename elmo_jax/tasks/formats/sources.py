@@ -32,7 +32,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
         twice = repeated_id(found)
         if twice is not None:
             raise UserError(
-                f"config.data.{name}: the sources {sources} have two examples of the id {twice!r}; remove one"
+                f"config.data.{name}: the sources {sources} have two examples with the id {twice!r}; remove one"
             )
     return found
 

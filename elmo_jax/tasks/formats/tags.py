@@ -130,7 +130,8 @@ def bioul_spans(tags: Sequence[str], single: str = "U", last: str = "L") -> list
     for position, tag in enumerate(tags):
         mark, label = _split(tag, position, f"BI{single}{last}")
         if (mark in ("I", last)) != bool(open_label) or (open_label and label != open_label):
-            raise TagError(position, f"{tag!r} cannot stand after {tags[position - 1] if position else 'the start'!r}")
+            where = f"follow {tags[position - 1]!r}" if position else "begin the sentence"
+            raise TagError(position, f"{tag!r} cannot {where}")
         if mark in ("B", single):
             found.append(Span(label, position, position))
         elif mark in ("I", last):
@@ -196,4 +197,4 @@ def _refuse_open_inside(tags: Sequence[str]) -> None:
     for position, tag in enumerate(tags):
         mark, label = _split(tag, position, "BI")
         if mark == "I" and (position == 0 or tags[position - 1] not in (f"B-{label}", tag)):
-            raise TagError(position, f"{tag!r} opens a span, where BIO has 'B-{label}'; is the file in IOB1?")
+            raise TagError(position, f"{tag!r} opens a span, where BIO expects 'B-{label}'; is the file in IOB1?")

@@ -115,7 +115,7 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> list[Classi
     for path, lines in zip((labels, premises, hypotheses), files, strict=True):
         if len(lines) != len(shortest):
             short = (labels, premises, hypotheses)[files.index(shortest)]
-            raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must be equally long")
+            raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must match line by line")
     rows = [(line[0].number, [line[0].text.strip(), line[1].text, line[2].text]) for line in zip(*files, strict=True)]
     return _pairs(labels, rows, _tokens)
 

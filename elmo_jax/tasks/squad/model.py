@@ -26,7 +26,7 @@ class SquadModel:
     dropout: float = fraction(
         0.2, "The fraction of features dropped in training, with one mask for all words of a row."
     )
-    longest_answer: int = setting(17, "The largest number of words of a predicted answer.", least=1)
+    longest_answer: int = setting(17, "The maximum number of words of a predicted answer.", least=1)
 
 
 class SpanFinder(nn.Module):

@@ -15,9 +15,9 @@ from elmo_jax.text_files import read_lines
 
 Missing = Literal["error", "skip"]  # what happens to a question without an answer, or whose answer is elsewhere
 
-_MOVED = "first answers that are not at their answer_start, and are looked for nearby"
-_MISSING = "questions left out, since they have no answer, or their first one is not in the paragraph"
-_WIDER = "first answers that begin or end inside a word, and are trained on as whole words"
+_MOVED = "first answers not at their answer_start; nearest occurrence used"
+_MISSING = "questions left out, since they have no answer, or the first one is not in the paragraph"
+_WIDER = "first answers that begin or end inside a word; trained on as whole words"
 
 _SELECTED = re.compile(r"(?P<path>.+)\[(?P<others>not )?(?P<titles>[^\[\]]*)\]")
 
@@ -118,7 +118,7 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
                 examples += [example] if example else []
     twice = repeated_id(examples)
     if twice is not None:
-        raise UserError(f"{path}: two questions have the id {twice!r}; each needs its own, by which answers are found")
+        raise UserError(f"{path}: two questions have the id {twice!r}; ids must be unique, since answers refer to them")
     report(path, counts)
     return examples
 
@@ -140,7 +140,7 @@ def _example(
     if span is None:
         problem = f"the answer {texts[0]!r} to question {name!r} is not in its paragraph" if first else ""
         if texts and not first:
-            problem = f"the first answer to question {name!r} is empty; it has no place"
+            problem = f"the first answer to question {name!r} is empty, so it has no position"
         if missing == "error":
             problem = problem or f"the question {name!r} has no answers"
             raise UserError(f"{path}, {where}: {problem}; config.data.missing=skip leaves such questions out")

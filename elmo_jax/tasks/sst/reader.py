@@ -74,7 +74,7 @@ def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[ClassifiedTexts]
             leaves.append(unescape(piece) if escapes == "map" else piece)
             inside[-1].is_leaf = True
     if inside:
-        raise error_at(path, line.number, f"the line ends inside the tree, with {len(inside)} brackets not closed")
+        raise error_at(path, line.number, f"the line ends inside the tree; unclosed brackets: {len(inside)}")
     return [ClassifiedTexts((leaves[node.start : node.end],), LABELS[node.label]) for node in nodes]
 
 

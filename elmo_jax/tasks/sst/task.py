@@ -21,7 +21,7 @@ class SSTDataConfig(TaskDataConfig):
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(
         4,
-        "The least number of words of a training phrase, if data.phrases is all: 4 in the paper's supplement, 1 in"
+        "The minimum number of words of a training phrase, if data.phrases is all: 4 in the paper's supplement, 1 in"
         " AllenNLP.",
         least=1,
     )

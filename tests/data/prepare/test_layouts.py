@@ -275,7 +275,7 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     whole = documents(tmp_path, "parquet")
     complaint = refusal(tmp_path / "p", whole, field="body")
     assert "no column 'body'; name the text's column with --field; there are: id, text" in complaint
-    assert "the column 'id' holds int64; expected texts" in refusal(tmp_path / "p", whole, field="id")
+    assert "the column 'id' holds int64; expected strings" in refusal(tmp_path / "p", whole, field="id")
     whole.write_bytes(whole.read_bytes()[:-20])
     assert "the Parquet file is damaged" in refusal(tmp_path / "p", whole)
     assert "holds files of records (.jsonl, .json, .parquet) and others" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
@@ -320,6 +320,6 @@ def test_suffixes_in_capitals(tmp_path: Path) -> None:
 
 def test_a_minimal_count_that_no_word_has_is_refused(tmp_path: Path) -> None:
     path = documents(tmp_path, "documents")
-    expected = "the minimal count is 1000, and no word is used that often; choose a smaller one"
+    expected = "the minimum count is 1000, and no word occurs that often; choose a smaller one"
     assert expected in refusal(tmp_path / "out", path, min_count=1000)
     assert not (tmp_path / "out").exists()

@@ -40,7 +40,7 @@ def test_a_compressed_copy_and_a_hard_link_are_the_same_text(texts: Path) -> Non
     assert "19.txt: would be read twice, for" in refusal(texts.parent / "out", texts, copy)
     copy.unlink()
     (texts / "19.txt.GZ").write_bytes(gzip.compress((texts / "19.txt").read_bytes()))
-    expected = f"{texts / '19.txt.GZ'}: is 19.txt in another compression; keep one of them"
+    expected = f"{texts / '19.txt.GZ'}: is 19.txt, compressed differently; keep one of them"
     assert expected in refusal(texts.parent / "out", texts)
     corpus = make(texts.parent / "out", texts, heldout_sources=[str(texts / "19.txt.GZ")])
     assert read(corpus, "heldout") == ["the only words of document d19"] and len(read(corpus, "train")) == 19
@@ -130,7 +130,7 @@ def test_nul_bytes_are_refused_or_replaced(tmp_path: Path, data: bytes) -> None:
 def test_bytes_of_json_lines_that_are_not_utf8_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "text.jsonl"
     path.write_bytes(b'{"text": "A good day it is."}\n' * 30 + b'{"text": "A \xff day."}\n')
-    expected = "line 31: byte 0xff is not UTF-8; convert the file to UTF-8, or read on with --errors=replace"
+    expected = "line 31: byte 0xff is not UTF-8; convert the file to UTF-8, or continue with --errors=replace"
     assert expected in refusal(tmp_path / "out", path)
     corpus = make(tmp_path / "out", path, errors="replace", min_count=1, heldout_fraction=0)
     assert "\ufffd" in corpus.words() and corpus.report["text"]["replaced_lines"] == 1

@@ -135,8 +135,8 @@ socket.getaddrinfo, time.sleep = fail, lambda _: None
         "no split 'trian'; the dataset has train, test, unsupervised",
         "no split 'train[:10%]+tset'; the dataset has train, test, unsupervised",
         "the dataset's own builder needs tensorflow to prepare it (not to read it later); run: pip install tensorflow",
-        "ai.stanford.edu cannot be reached; prepare the dataset where there is a network, and set TFDS_DATA_DIR to the"
-        " folder in which it is then",
+        "ai.stanford.edu cannot be reached; prepare the dataset on a machine with network access, and set TFDS_DATA_DIR"
+        " to its folder",
         "expected one text feature, or one called text; the dataset has image (Image), label (ClassLabel)",
     ]
     assert "Retrying" not in done.stderr and "TensorFlow is not" not in done.stdout

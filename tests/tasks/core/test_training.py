@@ -300,7 +300,7 @@ def test_a_seed_of_an_earlier_launch_is_loaded(folder: Path, tmp_path: Path) -> 
     train(folder, tmp_path / "run", *settings, "seeds=(5,)")
     assert elmo_jax.load_task(tmp_path / "run").seeds == [5]
     assert elmo_jax.load_task(tmp_path / "run", seeds=[3]).seeds == [3]
-    with pytest.raises(UserError, match="seed 4 is not trained to its end; finished seeds: 5"):
+    with pytest.raises(UserError, match="seed 4 has not finished training; finished seeds: 5"):
         elmo_jax.load_task(tmp_path / "run", seeds=[4])
 
 
@@ -314,7 +314,7 @@ def test_a_run_of_the_other_kind_is_named(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [[], [0, 0], 0, "0", [True], [0.0]])
 def test_seeds_that_are_none_are_refused(run: Path, seeds: Any) -> None:
-    with pytest.raises(UserError, match="seeds: expected a list of different whole numbers"):
+    with pytest.raises(UserError, match="seeds: expected a list of distinct whole numbers"):
         elmo_jax.load_task(run, seeds=seeds)
 
 

@@ -73,7 +73,7 @@ def test_tags_of_single_and_last_words(tmp_path, scheme, single, last):
     path = write(tmp_path, f"a\tB-PER\nb\tI-PER\nc\t{last}-PER\nd\tO\ne\t{single}-LOC\n")
     assert read(path, scheme) == [TaggedSentence(list("abcde"), ["B-PER", "I-PER", "I-PER", "O", "B-LOC"])]
     path = write(tmp_path, f"a\tB-PER\nb\t{single}-PER\n")
-    assert message(read, path, scheme) == f"line 2: '{single}-PER' cannot stand after 'B-PER'"
+    assert message(read, path, scheme) == f"line 2: '{single}-PER' cannot follow 'B-PER'"
 
 
 @pytest.mark.parametrize(

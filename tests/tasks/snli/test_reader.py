@@ -121,7 +121,7 @@ def test_parallel_files_keep_round_brackets(tmp_path):
 
 def test_parallel_files_that_do_not_agree(tmp_path):
     labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n")
-    with pytest.raises(UserError, match="labels, line 2: .*s2 has no such line; the files must be equally long"):
+    with pytest.raises(UserError, match="labels, line 2: .*s2 has no such line; the files must match line by line"):
         read_parallel(labels, premises, hypotheses)
     labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n \n")
     with pytest.raises(UserError, match="labels, line 2: the hypothesis has no words"):

@@ -47,7 +47,7 @@ def test_an_answer_inside_a_word_has_the_whole_word(tmp_path, capsys):
 
 def test_an_id_that_two_questions_have_is_named(tmp_path):
     path = write(tmp_path, json.dumps(squad(question(), question("Who?"))), "a.json")
-    expected = "a.json: two questions have the id 'q'; each needs its own, by which answers are found"
+    expected = "a.json: two questions have the id 'q'; ids must be unique, since answers refer to them"
     with pytest.raises(UserError, match=expected):
         read(path)
     assert len(read_json(tmp_path, squad(question(name=""), question(name="")))) == 2
@@ -65,7 +65,7 @@ def test_an_empty_answer_and_none_are_no_training_target(tmp_path, capsys, text)
     path = write(tmp_path, json.dumps(value), "a.json")
     with pytest.raises(
         UserError,
-        match=r"a.json, .*qas\[0\]: the first answer to question 'q' is empty; it has no place; config.data.missing",
+        match=r"a.json, .*\[0\]: the first answer to question 'q' is empty, so it has no position; config.data.missing",
     ):
         read(path)
     value["data"][0]["paragraphs"][0]["qas"].append(question(answers=(), name="s") | {"is_impossible": True})

@@ -86,9 +86,8 @@ def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
     found = TASK.read(str(path), SquadConfig(data=SquadDataConfig(missing="skip")), True)
     assert [example.answers for example in found] == [["Ada"], ["Ada"], ["1843"]]
     assert capsys.readouterr().err.splitlines() == [
-        f"elmo-jax: {path}: first answers that are not at their answer_start, and are looked for nearby: 2",
-        f"elmo-jax: {path}: questions left out, since they have no answer, or their first one is not in the paragraph:"
-        " 1",
+        f"elmo-jax: {path}: first answers not at their answer_start; nearest occurrence used: 2",
+        f"elmo-jax: {path}: questions left out, since they have no answer, or the first one is not in the paragraph: 1",
     ]
 
 

@@ -88,7 +88,7 @@ def test_a_deep_tree(tmp_path):
         ("(2 (3 so) good)", "character 11: expected '(' or ')', found 'good'"),
         ("(2 so))", "character 7: expected the end of the line after the tree, found ')'"),
         ("(2 so) (3 good)", "character 8: expected the end of the line after the tree, found '('"),
-        ("(2 (3 so)", "the line ends inside the tree, with 1 brackets not closed"),
+        ("(2 (3 so)", "the line ends inside the tree; unclosed brackets: 1"),
     ],
 )
 def test_lines_that_are_no_trees(tmp_path, line, expected):
