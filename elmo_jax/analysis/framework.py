@@ -119,7 +119,7 @@ class _Handler:
         return error_at(self._path, self._parser.CurrentLineNumber, message)
 
     def doctype(self, *_: object) -> None:
-        # A document type can declare entities, which can make a small file endlessly large or read other files.
+        # A document type can declare entities, which can make a small file arbitrarily large or read other files.
         raise self.error("document type declarations are not allowed; the framework's files have none")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_lay
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import open_sources, say_formats
-from elmo_jax.data.prepare.text import Errors, tokenize, without_blanks
+from elmo_jax.data.prepare.text import Errors, tokenize, unspaced_error
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 
@@ -63,7 +63,7 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     for chunk in chunks(opened, Errors(options.errors), options.language):
         found = tokenize(chunk)
         if found.unspaced:
-            raise without_blanks(found.unspaced[0])
+            raise unspaced_error(found.unspaced[0])
         words = [found.types[number] for number in found.ids]
         ends = np.cumsum(found.lengths)
         sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]

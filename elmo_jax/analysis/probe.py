@@ -82,7 +82,7 @@ def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found
     rows = min(recipe.batch_size, words)
     best = Found(-1.0, -1.0, 0)
     for epoch in range(1, recipe.epochs + 1):
-        # The words that do not fill a batch are left out of this epoch; they are others in the next one.
+        # The words that do not fill a batch are left out; which words these are differs between epochs.
         order = random.permutation(words)[: words // rows * rows].reshape(-1, rows)
         state = _epoch(optimizer, state, train, jnp.asarray(order))
         accuracy = _accuracy(state[0], dev)

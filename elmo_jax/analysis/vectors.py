@@ -1,4 +1,4 @@
-"""Embeds many sentences once, keeps their layers on disk, and gives rows of them by word.
+"""Embeds many sentences once, keeps their layers on disk, and reads them back word by word.
 
 Shapes: N words, n words of a chunk, T words of a sentence, L LSTM layers, P dimension of the biLM's projection, S
 stored numbers per word (`tasks.core.elmo_vectors`), M layers of an analysis, F numbers per layer of an analysis.

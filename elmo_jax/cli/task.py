@@ -55,8 +55,8 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "evaluate",
         help="evaluate a task model on annotated text",
-        description="Prints the official metrics of a trained task model on annotated examples. Of pretrained word"
-        " vectors, a run has those of the words of its data.train, data.dev and data.test; other words are unknown"
+        description="Prints the official metrics of a trained task model on annotated examples. A run keeps"
+        " pretrained word vectors only for the words of its data.train, data.dev and data.test; other words are unknown"
         " to it, so give a file as data.test when training to use the vectors of its words.",
     )
     _add_model(parser)

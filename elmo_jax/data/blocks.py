@@ -167,7 +167,7 @@ class Blocks:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> UserError:
-        # TFDS and ArrayRecord have no exceptions of their own that would identify damage.
+        # TFDS and ArrayRecord raise no specific exceptions for damage.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return UserError(
             f"{self._folder}: the blocks of {self._split!r} cannot be read; delete the corpus and prepare "

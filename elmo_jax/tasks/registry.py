@@ -14,7 +14,7 @@ NAMES = ("pos", "ner", "sst", "snli", "srl", "coref", "squad")
 
 
 def task_of(name: str) -> Task[Any, Any]:
-    """Returns the task of a name. Raises `UserError` if there is no such task."""
+    """Returns the task with this name. Raises `UserError` if there is no such task."""
     if name not in NAMES:
         raise UserError(f"config.task: expected {' or '.join(map(repr, NAMES))}, got {name!r}")
     task: Task[Any, Any] = importlib.import_module(f"elmo_jax.tasks.{name}.task").TASK

@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 def file_pieces(path: Path, format: Format) -> Iterator[Piece]:
-    """Cuts a file into pieces: at blank lines if it is raw, so that no paragraph is cut, and else at line ends."""
+    """Cuts a file into pieces: at blank lines if it is raw, so that no paragraph is cut, otherwise at line ends."""
     line, waiting = 1, b""
     with reading(path), open_text(path) as file:
         while block := file.read(CHUNK_BYTES):

@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = 256
 def json_pieces(path: Path, field: str, errors: Errors = Errors.STRICT) -> Iterator[Piece]:
     """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
-    With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on as it is, to be treated as in any other file.
+    With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on unchanged, to be treated as in any other file.
 
     Raises:
       UserError: a line is not a JSON object, is not UTF-8 or has no text in the field, or the file is damaged.

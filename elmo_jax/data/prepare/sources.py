@@ -244,7 +244,7 @@ def _guess_format(path: Path) -> tuple[Format, str]:
 
     A file whose first line is a JSON object is JSON lines.
 
-    Other text is tokenized if its commas, or full stops where there are no commas, are words of their own; full stops
+    Other text is tokenized if its commas, or full stops where there are no commas, are separate words; full stops
     count only if there are a quarter as many as lines, since abbreviations have some too. Otherwise it is running text,
     and it has one paragraph per line if most of the text is in adjacent lines that are too long to have been wrapped,
     or that end where sentences do.

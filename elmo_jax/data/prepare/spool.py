@@ -19,7 +19,7 @@ from elmo_jax.characters import MARKS
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source, chunks
 from elmo_jax.data.prepare.progress import Progress
-from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenized, without_blanks
+from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenized, unspaced_error
 from elmo_jax.data.prepare.workers import tokenize_all
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
@@ -32,7 +32,7 @@ class Units(enum.Enum):
     """The kinds of units that a source can have."""
 
     DOCUMENTS = enum.auto()  # documents, whose starts are marked by the pieces of the source
-    RUNS = enum.auto()  # runs of `SENTENCES_PER_UNIT` consecutive sentences, or of one where there are no more
+    RUNS = enum.auto()  # runs of `SENTENCES_PER_UNIT` consecutive sentences, or of one in a source that has no more
     WHOLE = enum.auto()  # the whole source, which is one document among other sources
 
 
@@ -43,7 +43,7 @@ class Spool:
       kinds: the kind of units of each source.
       sentences: the number of sentences.
       words: the number of words.
-      empty_lines: the total of `Tokenized.empty_lines`, and likewise `marks_dropped` and `replaced_lines`.
+      empty_lines: the total of `Tokenized.empty_lines`; `marks_dropped` and `replaced_lines` are totals too.
       unspaced_documents: the number of documents that were left out, since their words are not separated by spaces.
       long_sentences: the number of sentences of more than `LONG_SENTENCE` words.
       long_sentence_words: the number of words in these sentences.
@@ -94,11 +94,11 @@ class Spool:
                 if found.unspaced:
                     first = first or found.unspaced[0]
                     if self.kinds[chunk.source] is not Units.DOCUMENTS:
-                        raise without_blanks(found.unspaced[0])
+                        raise unspaced_error(found.unspaced[0])
                 progress.add(len(found.ids))
         self._close_source(source)
         if first is not None and 2 * left_out > read:
-            raise without_blanks(first)
+            raise unspaced_error(first)
 
     def _count(self, found: Tokenized) -> None:
         self.sentences += len(found.lengths)

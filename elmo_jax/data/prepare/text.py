@@ -3,7 +3,7 @@
 A text has one of these formats:
 - `lines`: one tokenized sentence per line, with words separated by spaces or tabs (as in 1 Billion Word). Only
   "\\n" or "\\r\\n" ends a line.
-- `raw`: running text. Paragraphs are separated by blank lines, a line break inside a paragraph is a blank, and
+- `raw`: running text. Paragraphs are separated by blank lines, a line break inside a paragraph is a space, and
   no sentence crosses paragraphs. Where lines are too long to have been wrapped (`is_unwrapped`), each is a paragraph.
 - `documents`: running text, one paragraph per line, with a blank line after each document.
 - `document-lines`: running text, one document per line.
@@ -159,7 +159,7 @@ def tokenize(chunk: Chunk) -> Tokenized:
     )
 
 
-def without_blanks(piece: Piece) -> UserError:
+def unspaced_error(piece: Piece) -> UserError:
     """Returns the error for a text whose words are not separated by spaces, from this piece on."""
     advice = "and give one sentence per line with --format lines"
     return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}, {advice}")

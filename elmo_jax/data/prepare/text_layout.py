@@ -41,7 +41,7 @@ def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
 def end_sentences(lines: Sequence[bytes]) -> bool:
     """Returns whether three quarters of some lines, each followed by another, end where sentences do.
 
-    Lines of text that was wrapped to a width seldom do. Fewer than 20 lines are too few to tell.
+    Lines of wrapped text rarely do. Fewer than 20 lines are too few to tell.
     """
     ends = sum(_SENTENCE_END.search(line) is not None for line in lines)
     return len(lines) >= _FEWEST_LINES and 4 * ends >= 3 * len(lines)

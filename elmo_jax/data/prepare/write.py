@@ -41,7 +41,7 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
     Args:
       folder: the folder to write to.
       splits: the text of `train` and `heldout`, parts of one spool; either part may be empty.
-      given: the words of the softmax vocabulary, as far as they are given.
+      given: the words of the softmax vocabulary, if they are given.
       options: the options of `prepare`.
 
     Returns:

@@ -39,8 +39,8 @@ class TaskData(Generic[Example]):
     ) -> None:
         """Groups the examples.
 
-        Those of the `known` shapes, for which programs are compiled already, stay in these (`make_groups`). In
-        training, windows of documents above `max_sentences` are read; in prediction, batches fit their examples.
+        Examples that fit one of the `known` shapes, for which programs are already compiled, use it (`make_groups`).
+        In training, windows of documents above `max_sentences` are read; in prediction, batches fit their examples.
         """
         train = setup.config.train
         self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples

@@ -178,7 +178,7 @@ class Inputs(nn.Module):
 
 
 def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
-    """Returns the softmaxed `weights` and the `scale` of the mixes `input` and `output`, as far as they exist."""
+    """Returns the softmaxed `weights` and the `scale` of the mixes `input` and `output`, if they exist."""
     found = {}
     for number, place in enumerate(config.elmo.places):
         mix = params.get("inputs", {}).get("elmo", {}).get(f"mix_{number}")

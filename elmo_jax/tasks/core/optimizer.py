@@ -18,7 +18,7 @@ def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
     """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`.
 
     As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
-    and Adagrad divide by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as PyTorch's (whose eps of Adagrad is 1e-10).
+    and Adagrad divide by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as in PyTorch (whose eps of Adagrad is 1e-10).
     """
     clips: list[optax.GradientTransformation] = []
     if config.clip_value:

@@ -100,7 +100,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """Returns the texts of an example, each as rows of words."""
 
     def labels(self, train: Sequence[Example], config: Any) -> Labels:
-        """Returns what the model must know of the training examples, such as the set of tags, as JSON values."""
+        """Returns what the model must know about the training examples, such as the set of tags, as JSON values."""
         return {}
 
     @abc.abstractmethod

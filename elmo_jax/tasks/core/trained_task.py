@@ -211,8 +211,8 @@ def _is_list(value: Any) -> bool:
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:
     """Loads a trained task.
 
-    Of pretrained word vectors, a run has those of the words of its `data.train`, `data.dev` and `data.test`. Any
-    other word is unknown to it; a line on stderr counts such words.
+    A run keeps pretrained word vectors only for the words of its `data.train`, `data.dev` and `data.test`. All other
+    words are unknown to it; a line on stderr reports their number.
 
     Args:
       run: the folder of a run of `elmo-jax task train`.

@@ -27,7 +27,7 @@ from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Example, Prediction
 from elmo_jax.training.session import Session, is_out_of_patience
 
-KEPT = 2  # the number of newest checkpoints that are kept besides the best one
+KEPT = 2  # the number of newest checkpoints that are kept in addition to the best one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Evaluations:
     """The evaluations on the dev examples after the first update, oldest first.
 
     The best one and the end of the training are derived from them alone. As in AllenNLP, the evaluation before the
-    first update is not among them: it is recorded, but it is no candidate for the best one, and patience does not count
-    it.
+    first update is not among them: it is recorded, but it is not a candidate for the best one, and does not count
+    for patience.
     """
 
     steps: tuple[int, ...]  # the number of updates made before each evaluation
@@ -110,9 +110,9 @@ class Trainer(Generic[Example, Prediction]):
         return int(state.epoch) >= self._config.epochs or self._is_out_of_patience()
 
     def _epoch(self, state: TaskState) -> TaskState:
-        """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, every so many steps.
+        """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, after that many steps.
 
-        The last step of the training is evaluated in any case, so that no update is made in vain.
+        The last step of the training is evaluated in any case, so that no update is wasted.
         """
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self._training.data["train"], self._program
@@ -129,7 +129,7 @@ class Trainer(Generic[Example, Prediction]):
                 evaluations, began = self._evaluations(), time.perf_counter()
                 if self._is_out_of_patience():
                     return state
-            # A signal is heeded after the evaluation of the step, which would otherwise be missing after the resume.
+            # A signal takes effect after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
                 return self._timed(state, began)
         state = self._with(self._timed(state, began), epoch=state.epoch + 1, batch=jnp.zeros((), jnp.int32))

@@ -25,11 +25,11 @@ _DIGIT = re.compile(r"\d")
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The words and characters by id; in both, 0 is the id of padding and 1 that of what is unknown."""
+    """The words and characters by id; in both, id 0 is padding and id 1 is anything unknown."""
 
     words: list[str]  # the forms of words, from id 2 on
     characters: list[str]  # the characters, from id 2 on
-    config: WordVectorsConfig  # the settings that say how the form of a word is made
+    config: WordVectorsConfig  # the settings that determine the form of a word
 
     @functools.cached_property
     def _word_ids(self) -> dict[str, int]:

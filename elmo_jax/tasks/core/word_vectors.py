@@ -22,17 +22,17 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     """Reads the vectors of some words.
 
     Args:
-      path: a text file with a word and its numbers per line, separated by spaces or tabs, as GloVe's, with or without
+      path: a text file with a word and its numbers per line, separated by spaces or tabs, like GloVe's, with or without
         word2vec's first line of two numbers; plain or compressed. Or `glove-6b-50d` for the vectors
         of the package of that name.
-      wanted: the words to look up, as they are spelt in the file.
+      wanted: the words to look up, as they are spelled in the file.
 
     Returns:
       The vectors, float32 [D], by word, for those of the words that the file has.
 
     Raises:
       UserError: the file does not exist, a line has too few parts, or the last parts of a wanted word's line are not
-        numbers. A line with too many numbers is no error: the last D parts are the vector, and those before them, with
+        numbers. Too many numbers are not an error: the last D parts are the vector, and those before them, with
         the spaces between them, are the word, since some words of GloVe contain spaces.
     """
     if path == PACKAGED:

@@ -39,7 +39,7 @@ DISTANCES = 10  # the number of buckets of distances
 class CorefModel:
     """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017).
 
-    As in the authors' release of 2018, which has ELMo, the words of heads have a dropout mask of their own.
+    As in the authors' release of 2018, which has ELMo, the words of heads have a separate dropout mask.
     """
 
     variant: Literal["original", "allennlp"] = setting(

@@ -37,7 +37,7 @@ class Spans(NamedTuple):
 
 
 class PairFeatures(NamedTuple):
-    """The vectors of the features of a pair besides its spans."""
+    """The vectors of the features of a pair other than its spans."""
 
     # [2, F], the vectors of different speakers and of the same speaker; None for a model without speakers
     speaker: jax.Array | None

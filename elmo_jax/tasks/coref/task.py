@@ -212,7 +212,7 @@ def _rounded(words: int) -> int:
 
 
 def _crosses(cluster: Sequence[Mention]) -> bool:
-    """Returns whether a mention begins inside another one of its entity and ends behind it."""
+    """Returns whether a mention begins inside another one of its entity and ends after it."""
     return any(start < first < end < last for start, end in cluster for first, last in cluster)
 
 

@@ -13,7 +13,7 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task, repeated_id
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
-_ENOUGH_WORDS = 20  # of which no word makes up half, unless it is a placeholder that is not known
+_ENOUGH_WORDS = 20  # in a text of this length, a word that makes up more than half is a placeholder
 SLICE = re.compile(r"(-?\d*):(-?\d*)")
 _SLICED = re.compile(rf"(.+)\[{SLICE.pattern}\]")
 

@@ -65,7 +65,7 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     start with B.
 
     Raises:
-      TagError: a tag is not one of the notation, or stands where the notation does not allow it.
+      TagError: a tag is not one of the notation, or is not allowed at its position.
     """
     if scheme == "bio":
         _refuse_open_inside(tags)
@@ -123,7 +123,7 @@ def bioul_spans(tags: Sequence[str], single: str = "U", last: str = "L") -> list
     """Returns the spans of well-formed BIOUL tags, which may have other letters for a single and for a last word.
 
     Raises:
-      TagError: a tag is none of O, B-x, I-x, U-x and L-x, or stands where BIOUL does not allow it.
+      TagError: a tag is none of O, B-x, I-x, U-x and L-x, or is not allowed at its position.
     """
     found: list[Span] = []
     open_label = ""  # the type of the open span; empty if none is open

@@ -36,7 +36,7 @@ class CharCNN(nn.Module):
     def __call__(self, ids: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Maps ids [..., W], 0 at padding after a word's characters, to vectors [..., sum of all F].
 
-        That of a word without characters is zero or, in the variant "allennlp", that of padding.
+        A word without characters has zeros or, in the variant "allennlp", the vector of padding.
 
         Raises:
           ValueError: W is larger than both `max_characters` and the widest filter.

@@ -41,7 +41,7 @@ _SAME_TYPE: dict[Encoding, _Rules] = {
 
 
 class Transitions(NamedTuple):
-    """The scores of a chain besides those of its tags."""
+    """The scores of a chain other than those of its tags."""
 
     between: jax.Array  # [N, N], the score of tag j after tag i
     start: jax.Array | None = None  # [N], the score of a row's first tag; None for zeros

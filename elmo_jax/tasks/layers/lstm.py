@@ -3,8 +3,8 @@
 Shapes: B rows, T steps of the longest row, D numbers of input, H units per direction.
 
 A layer is the projected LSTM of `elmo_jax.model.lstm` without projection and clipping. The products of all inputs are
-computed as one before the scan, and the gradient of the weights as one after the backward scan. The order of the gates
-along 4H is the one of that module: i, g, f, o (PyTorch's is i, f, g, o). The rows of `kernel` are those of the input
+computed as one before the scan, and the gradient of the weights as one after the backward scan. The gates have
+the same order along 4H as there: i, g, f, o (PyTorch's is i, f, g, o). The rows of `kernel` are those of the input
 and then those of the state.
 """
 

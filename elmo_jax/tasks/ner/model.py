@@ -48,9 +48,6 @@ class NERModel:
             raise UserError(f"{where}.layers: expected one or more sizes of at least 1, got {self.layers}")
 
 
-ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)  # AllenNLP's configuration `ner_elmo`
-
-
 class Tagger(nn.Module):
     """A tagger of biLSTM layers, a dense layer and a CRF; a second mix of ELMo is joined to the top layer's output."""
 

@@ -63,7 +63,7 @@ def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[
 
 
 def _refused(path: Path, line: Line, reason: str) -> UserError:
-    """Returns the error of a line, which is a comment if it begins with `#` and is no word with its tag."""
+    """Returns the error of a line, which is a comment if it begins with `#` and is not a word with its tag."""
     comment = line.text.startswith("#")
     return error_at(path, line.number, f"a comment, {line.text[:80]!r}; remove such lines" if comment else reason)
 

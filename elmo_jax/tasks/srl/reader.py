@@ -52,14 +52,14 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
       UserError: a line has too few columns or another number than the first line of its sentence, a cell is not a
         bracket, or brackets are nested or have no partner.
     """
-    before, behind = _ARGUMENTS[layout]
+    before, after = _ARGUMENTS[layout]
     examples: list[Example] = []
     sentences = without = columns_without = 0
     for block in blocks(path, _separates):
-        rows = _rows(path, block, before + behind)
+        rows = _rows(path, block, before + after)
         tokens = [row[_WORD] for row in rows]
         found: list[Example] = []
-        for column in range(before, len(rows[0]) - behind):
+        for column in range(before, len(rows[0]) - after):
             try:
                 tags = brackets_to_bio([row[column] for row in rows])
             except TagError as error:
@@ -107,7 +107,7 @@ def read_bio(path: Path) -> list[Example]:
 
 
 def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
-    """Returns the examples of a sentence, which then know all its predicates."""
+    """Returns the examples of a sentence, each with all its predicates."""
     predicates = tuple(sorted({example.predicate for example in examples}))
     return [dataclasses.replace(example, predicates=predicates) for example in examples]
 

@@ -117,8 +117,8 @@ class SRL(TaggingTask[Example]):
 def _sentences(examples: Sequence[Example]) -> Iterator[list[Example]]:
     """Yields the consecutive examples of the same sentence whose predicates are at rising positions.
 
-    Files may give one position two frames, for which the format of srl-eval has no room; the second one begins a
-    sentence of its own.
+    Files may give one position two frames, for which the format of srl-eval has no room; the second one begins
+    another sentence.
     """
     group: list[Example] = []
     for example in examples:

@@ -13,13 +13,14 @@ from elmo_jax.tasks.core.config import CharactersConfig
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.layers.crf import allowed_transitions
-from elmo_jax.tasks.ner.model import ALLENNLP, NERModel, Tagger
+from elmo_jax.tasks.ner.model import NERModel, Tagger
 from tests.tasks import checks, weights
 from tests.tasks.oracle_cases import each_case
 
 LABELS = ("O", *(f"{letter}-{kind}" for kind in ("PER", "LOC") for letter in "BIUL"))
 CONLL = ("O", *(f"{letter}-{kind}" for kind in ("PER", "LOC", "ORG", "MISC") for letter in "BIUL"))
 SMALL = NERModel(layers=(5, 3))
+ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)  # its configuration `ner_elmo`
 
 
 def problem(output=0, lengths=(4, 6, 1, 3), steps=6):
