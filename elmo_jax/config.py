@@ -163,6 +163,9 @@ class TrainConfig:
     )
     seed: int = setting(0, "The random seed for the initial parameters, dropout and negative samples.", least=0)
     log_every: int = setting(100, "The number of steps between two reports.", least=1)
+    log_seconds: float = setting(
+        30.0, "The number of seconds after which a report comes earlier than that; 0 means never.", least=0, most=1e9
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
 
     @property
@@ -199,6 +202,12 @@ class CheckpointConfig:
     """The checkpoints that a run can resume from."""
 
     every: int = setting(5_000, "The number of steps between two checkpoints.", least=1)
+    minutes: float = setting(
+        15.0, "The number of minutes after which a checkpoint comes earlier; 0 means never.", least=0, most=1e6
+    )
+    keep_every: int = setting(
+        0, "The number of steps between two checkpoints that are kept forever; 0 means none.", least=0
+    )
     keep: int = setting(
         3, "The number of newest checkpoints kept, in addition to the one with the best held-out perplexity.", least=1
     )
@@ -265,12 +274,15 @@ CHANGEABLE = (
     "train.epochs",
     "train.steps",
     "train.log_every",
+    "train.log_seconds",
     "train.softmax",  # the numbers are the same up to rounding
     "evaluation.every",
     "finetune.evaluations",
     "evaluation.unroll_steps",
     "evaluation.vocabulary_chunk",
     "checkpoint.every",
+    "checkpoint.minutes",
+    "checkpoint.keep_every",
     "checkpoint.keep",
     "data.corpus",  # the folder may move, but its fingerprint must stay the same
 )

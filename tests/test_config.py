@@ -71,6 +71,8 @@ def test_survives_json():
         (["--config.train.optimizer.learning_rate=0.0"], ["learning_rate", "above 0"]),
         (["--config.model.lstm.cells=8"], ["config.model.lstm.cells", "at least the projection, 512"]),
         (["--config.model.dropout=1.0"], ["config.model.dropout"]),
+        (["--config.checkpoint.minutes=-1"], ["config.checkpoint.minutes", "at least 0", "-1"]),
+        (["--config.train.log_seconds=-1"], ["config.train.log_seconds", "at least 0", "-1"]),
         (["--config.model.char_cnn.filters=((51, 4),)"], ["filters", "(51, 4)", "1 to 50"]),
         (["--config.model.char_cnn.max_characters=200"], ["max_characters", "127"]),
         (["--config.model.char_cnn.activation=gelu"], ["activation", "'relu'", "'gelu'"]),

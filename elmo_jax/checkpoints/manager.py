@@ -9,6 +9,7 @@ restored, and the checkpoint before it is used.
 import logging
 import math
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,17 +33,22 @@ class Checkpoints:
 
     Every process of the run must call every method, in the same order. Nothing is created or deleted before the first
     `save`, so that evaluation and export can open the folder of a run that is in training.
+
+    Attributes:
+      written: on process 0, the step of the newest save of this launch that is complete, and its time; None for none.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], keep: int = 3) -> None:
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 3, keep_every: int = 0) -> None:
         """Opens a folder of checkpoints, which need not exist.
 
         Args:
           directory: the folder, which holds one folder per step.
           keep: the number of newest checkpoints to keep, at least 1; the one with the lowest score is kept as well.
+          keep_every: the interval of steps that are kept as well; 0 means none.
         """
         self._directory = files.absolute(directory)
-        self._keep = keep
+        self._keep, self._keep_every = keep, keep_every
+        self.written: tuple[int, float] | None = None
         self._manager: ocp.CheckpointManager | None = None
         self._saving: tuple[int, float | None] | None = None  # step and score of the save in progress
         self._known: set[int] = set()  # the steps that this object saved or restored
@@ -209,13 +215,13 @@ class Checkpoints:
         return self._manager
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Tells Orbax which steps to keep (`preservation_policy`): the newest, and the one with the lowest score."""
+        """Tells Orbax which steps to keep (`preservation_policy`): the newest, every so many, and the best one."""
         del context
         steps = [info.step for info in checkpoints]
         self._scores = {step: value for step, value in self._scores.items() if step in steps}
         best = _best(self._scores)
-        newest = sorted(steps)[-self._keep :]
-        return [step in newest or step == best for step in steps]
+        kept = {best, *sorted(steps)[-self._keep :]}
+        return [step in kept or bool(self._keep_every and step % self._keep_every == 0) for step in steps]
 
     def _seal(self) -> None:
         """Writes the manifest; Orbax calls this on process 0 after writing all files, before it renames the folder."""
@@ -224,6 +230,7 @@ class Checkpoints:
         names = [name for name in manifest.names_in(self._directory) if name.startswith(f"{step}{_TEMPORARY}")]
         folder = self._directory / (names[0] if names else str(step))  # object stores use no temporary name
         manifest.write(folder, manifest.describe(folder, step, score))
+        self.written = step, time.time()
 
     def _note(self, step: int, score: float | None) -> None:
         """Records the score of a checkpoint that was saved without it."""

@@ -6,8 +6,9 @@ Shapes: P processes.
 """
 
 import contextlib
-import signal
+import functools
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -89,24 +90,28 @@ def check_equal(digest: str, what: str) -> None:
             raise UserError(f"process {process} has {what} that differ from those of process 0; give all the same")
 
 
-class StopAgreement:
-    """Agrees on the step after which all processes stop when one of them has received a signal.
+class Wishes(NamedTuple):
+    """What a process wishes to be done at the next step boundary."""
+
+    signal: int = 0  # to stop, because of the signal of this number
+    save: int = 0  # 1 to save
+    report: int = 0  # 1 to report
+
+
+class StepAgreement:
+    """Agrees on the step after which all processes stop, save or report because one of them wishes it.
 
     A process that stopped by itself would leave the others waiting. So every step is accompanied by a maximum over the
-    numbers of the signals received. No process waits for it: it is fetched with the metrics of its step, one step late.
+    wishes of all processes. No process waits for it: it is fetched with the metrics of its step, one step late.
     """
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._largest = jax.jit(jnp.max, out_shardings=named_shardings(REPLICATED, mesh))
+        self._largest = jax.jit(functools.partial(jnp.max, axis=0), out_shardings=named_shardings(REPLICATED, mesh))
 
-    def announce(self, received: signal.Signals | None) -> jax.Array | int:
-        """Returns the number of the signal that any process has received by this step, or 0, to be fetched later.
-
-        Args:
-          received: the signal that this process has received, if any.
-        """
+    def announce(self, wishes: Wishes) -> jax.Array | Wishes:
+        """Returns the largest wishes of all processes, to be fetched later; a single process gets its own."""
         if jax.process_count() == 1:
-            return received or 0
-        mine = np.full(len(self._mesh.local_devices), received or 0, np.int32)
+            return wishes
+        mine = np.tile(np.array(wishes, np.int32), (len(self._mesh.local_devices), 1))
         return self._largest(to_devices(mine, PartitionSpec(self._mesh.axis_names), self._mesh))

@@ -16,7 +16,7 @@ from etils import epath
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.provenance import provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
-from elmo_jax.distributed.collectives import StopAgreement, is_first, of_each, of_first
+from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of_each, of_first
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
@@ -42,7 +42,8 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     Raises:
       UserError: no checkpoint can be restored or written, or the loss is not finite.
     """
-    with Session(workdir, program.config.checkpoint.keep) as session:
+    kept = program.config.checkpoint
+    with Session(workdir, kept.keep, kept.keep_every) as session:
         found = session.checkpoints.restore(program.abstract_state())
         state, step = found or (program.first_state(plan.params), 0)
         session.open(step, total=program.total_steps, done=step)
@@ -57,7 +58,8 @@ class Launch:
         self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
         self._session, self._checkpoints = session, session.checkpoints
         self._config, self._total = program.config, program.total_steps
-        self._received = 0  # the signal after which all processes stop
+        self._agreed = Wishes()  # what all processes do at the next step boundary
+        self._saved = time.monotonic()  # when the newest save was begun, or the launch
         self._ended = False  # whether patience has ended training
         self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out perplexity, and its step
 
@@ -66,8 +68,8 @@ class Launch:
         self._measure_before(state, step)
         with StopSignals() as signals:
             state, step = self._train(state, step, signals)
-            if self._received and step < self._total and not self._ended:
-                return self._session.save_and_stop(step, state, self._received)
+            if self._agreed.signal and step < self._total and not self._ended:
+                return self._session.save_and_stop(step, state, self._agreed.signal)
         return self._finish(state, step)
 
     def _measure_before(self, state: TrainState, step: int) -> None:
@@ -96,45 +98,55 @@ class Launch:
         """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step)
-        agreement = StopAgreement(self._program.mesh)
+        agreement = StepAgreement(self._program.mesh)
         interval = Interval(self._program.work)
         # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
-        pending: tuple[int, Metrics, jax.Array | int] | None = None
+        pending: tuple[int, Metrics, jax.Array | Wishes] | None = None
         with jax.transfer_guard("disallow"):
-            while step < self._total and not self._received and not self._ended:
+            while step < self._total and not self._agreed.signal and not self._ended:
                 waiting = time.perf_counter()
                 placed = next(batches)
                 interval.waited += time.perf_counter() - waiting
                 interval.distinct_words += placed.distinct_words
                 interval.blocks_read = placed.blocks_read
                 state, metrics = mapped(state, placed.batch, self._program.spellings)
-                received = agreement.announce(signals.received)
+                announced = agreement.announce(self._wishes(interval, signals))
                 step += 1
                 self._session.progress.advance()
                 if pending is not None:
                     self._receive(interval, *pending)
-                pending = step, metrics, received
-                reporting = step % self._config.train.log_every == 0 or step == self._total
-                if reporting or self._is_due(step):
+                pending = step, metrics, announced
+                if isinstance(announced, Wishes):  # a single process need not wait for the device to know them
+                    self._agreed = announced
+                if self._is_due(step) or self._agreed.report or self._agreed.save:
                     self._receive(interval, *pending)
                     pending = None
-                if reporting:
                     self._report(interval, step, metrics)
+                    if step < self._total and (self._saves(step) or self._agreed.save):
+                        self._evaluate_and_save(state, step)
                     interval = Interval(self._program.work)
-                if self._is_due(step):
-                    began = time.perf_counter()
-                    self._evaluate_and_save(state, step)
-                    interval.paused += time.perf_counter() - began
+                    self._agreed = Wishes(self._agreed.signal)
             if pending is not None:
                 self._receive(interval, *pending)
             if interval.steps:  # training was stopped between two reports
                 self._report(interval, step, metrics)
         return state, step
 
+    def _wishes(self, interval: Interval, signals: StopSignals) -> Wishes:
+        """Returns the wishes of this process; process 0 alone looks at its clock."""
+        minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
+        saves = is_first() and 0 < 60 * minutes <= time.monotonic() - self._saved
+        reports = is_first() and 0 < seconds <= interval.seconds
+        return Wishes(signals.received or 0, saves, reports)
+
     def _is_due(self, step: int) -> bool:
-        """Returns whether to evaluate or save at this step; the last step is left to `_finish`."""
-        every = (self._config.evaluation.every, self._config.checkpoint.every)
-        return step < self._total and any(n and step % n == 0 for n in every)
+        """Returns whether the settings ask for a report or a save at this step."""
+        return step == self._total or step % self._config.train.log_every == 0 or self._saves(step)
+
+    def _saves(self, step: int) -> bool:
+        """Returns whether the settings ask for a save at this step, which every evaluation does."""
+        saves = self._config.checkpoint
+        return any(n and step % n == 0 for n in (self._config.evaluation.every, saves.every, saves.keep_every))
 
     def _evaluate_and_save(self, state: TrainState, step: int) -> None:
         every, heldout = self._config.evaluation.every, None
@@ -142,6 +154,7 @@ class Launch:
             heldout = self._evaluate(state.params, step, f"at step {step}").average
             self._check_patience()
         self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
+        self._saved = time.monotonic()
         self._checkpoints.save(step, state, heldout)
 
     def _check_patience(self) -> None:
@@ -149,14 +162,15 @@ class Launch:
         heldout = [record[_HELDOUT] for record in self._session.log.records if _HELDOUT in record]
         self._ended = bool(of_first(is_out_of_patience(heldout, self._plan.patience)))
 
-    def _receive(self, interval: Interval, step: int, metrics: Metrics, received: jax.Array | int) -> None:
-        """Fetches the metrics of a step, and the signal that any process had received by then.
+    def _receive(self, interval: Interval, step: int, metrics: Metrics, announced: jax.Array | Wishes) -> None:
+        """Fetches the metrics of a step, and what the processes wished by then.
 
         Raises:
           UserError: the loss or the gradient norm is not finite.
         """
         waiting = time.perf_counter()
-        losses, norm, self._received = jax.device_get((metrics.loss, metrics.gradient_norm, received))
+        losses, norm, agreed = jax.device_get((metrics.loss, metrics.gradient_norm, announced))
+        self._agreed = Wishes(*map(int, agreed))
         interval.blocked += time.perf_counter() - waiting
         if not (np.isfinite(losses).all() and np.isfinite(norm)):
             self._checkpoints.wait()
@@ -182,7 +196,7 @@ class Launch:
         self._write(step, values)
         shown = (
             f"{values['train/tokens_per_second']:,.0f} tokens/s · loss forward {values['train/loss/forward']:.3f}"
-            f" backward {values['train/loss/backward']:.3f}"
+            f" backward {values['train/loss/backward']:.3f}{self._session.last_save()}"
         )
         self._session.progress.show(shown, step, (self._total - step) * interval.seconds / interval.steps)
 

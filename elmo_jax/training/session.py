@@ -45,9 +45,9 @@ class Session:
     log: Records
     progress: RunProgress
 
-    def __init__(self, workdir: epath.Path, keep: int) -> None:
-        """Begins the launch; `keep` is the number of newest checkpoints to keep."""
-        self.checkpoints = Checkpoints(workdir / "checkpoints", keep)
+    def __init__(self, workdir: epath.Path, keep: int, keep_every: int = 0) -> None:
+        """Begins the launch; `keep` and `keep_every` are those of `Checkpoints`."""
+        self.checkpoints = Checkpoints(workdir / "checkpoints", keep, keep_every)
         self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
         self._closing = contextlib.ExitStack()  # closes in the reverse order, and all of them even if one fails
         self._closing.callback(self.checkpoints.close)
@@ -83,6 +83,13 @@ class Session:
     def lacks(self, name: str) -> bool:
         """Returns whether no record has this metric; all processes get the answer of the first."""
         return bool(of_first(self.log.first(name) is None))
+
+    def last_save(self) -> str:
+        """Returns the step and the time of the newest save that is complete, for a progress line."""
+        if self.checkpoints.written is None:
+            return ""
+        step, seconds = self.checkpoints.written
+        return f" · saved step {step} at {time.strftime('%H:%M', time.localtime(seconds))}"
 
     def save_and_stop(self, step: int, state: Any, received: int) -> Stopped:
         """Saves the state completely, and returns that the run was stopped by the signal received."""

@@ -36,7 +36,6 @@ class Interval:
     blocks_read: int = 0  # by this process, up to the newest batch
     waited: float = 0.0  # the seconds of waiting for batches
     blocked: float = 0.0  # those of waiting for the devices, and so for the slowest process in their exchanges
-    paused: float = 0.0  # those of evaluations and saves, which do not count as training
     started: float = dataclasses.field(default_factory=time.perf_counter)
 
     @property
@@ -46,8 +45,8 @@ class Interval:
 
     @property
     def seconds(self) -> float:
-        """The seconds of training so far, without evaluations and saves."""
-        return time.perf_counter() - self.started - self.paused
+        """The seconds of training so far."""
+        return time.perf_counter() - self.started
 
     def of_process(self) -> dict[str, float]:
         """Returns the metrics that differ between processes.

@@ -85,6 +85,7 @@ def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
     assert [e.status for e in ended] == [128 + signal.SIGTERM] * 2, [e.stderr for e in ended]
     step = checkpoint_steps(run)[-1]
     assert 15 < step < STEPS and saved_arrays(run, step)["step"] == step
+    assert checkpoint_steps(run)[:-1], "none was saved by time"
     assert f"stopped by SIGTERM at step {step}, saved in {run}" in ended[0].stdout.splitlines()[-1]
     assert said(ended[1]) == []
 

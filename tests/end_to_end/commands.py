@@ -52,8 +52,10 @@ def get_config() -> ConfigDict:
     config.train.negatives = 64
     config.train.steps = {steps}
     config.train.log_every = 5
+    config.train.log_seconds = 0.0
     config.evaluation.every = 40
     config.checkpoint.every = 10
+    config.checkpoint.minutes = 0.0
     return config
 '''
 

@@ -110,9 +110,11 @@ def test_tensorboard_holds_the_metrics(whole: Path) -> None:
 def test_plain_lines_where_there_is_no_terminal(finished: Ended, whole: Path) -> None:
     lines = finished.stdout.splitlines()
     number = r"[\d,.]+"
-    progress = rf"step (\d+)/{STEPS} · {number} tokens/s · loss forward {number} backward {number} · \d+:\d\d left"
+    progress = rf"step (\d+)/{STEPS} · {number} tokens/s · loss forward {number} backward {number}"
+    progress += r"(?: · saved step (\d+) at \d\d:\d\d)? · \d+:\d\d left"
     matched = [match for line in lines if (match := re.fullmatch(progress, line))]
     assert [int(match[1]) for match in matched] == list(range(5, STEPS + 1, 5))
+    assert matched[-1][2] in ("60", "70")  # the save of step 70 may not be complete yet
     assert "\r" not in finished.stdout + finished.stderr
     table = "\n".join(lines[lines.index(matched[-1][0]) :])
     for words in ("before training", "after training", "tokens/s", "curve.png", "result.json", "checkpoints", "next: "):
@@ -125,7 +127,8 @@ def test_plain_lines_where_there_is_no_terminal(finished: Ended, whole: Path) ->
 def test_live_line_on_a_terminal(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, 120))
-    arguments = pretrain_arguments(tmp_path / "run", "--config.train.steps=20", "--config.evaluation.every=0")
+    often = ("--config.train.log_every=1000", "--config.train.log_seconds=1e-9")
+    arguments = pretrain_arguments(tmp_path / "run", "--config.train.steps=20", "--config.evaluation.every=0", *often)
     process = commands.start(*arguments, stdout=slave, stderr=slave)
     os.close(slave)
     shown = b""
@@ -140,6 +143,7 @@ def test_live_line_on_a_terminal(commands: Commands, corpus: Path, tmp_path: Pat
     assert len(live) >= 2
     assert any(re.search(r"\| [\d,]+ tokens/s · loss forward [\d.]+ backward [\d.]+ · .* left", part) for part in live)
     assert "after training" in shown.decode()
+    assert list(losses(tmp_path / "run")) == list(range(1, 21)), "reports come by time as well"
 
 
 def test_second_launch_changes_nothing(commands: Commands, whole: Path) -> None:

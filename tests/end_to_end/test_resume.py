@@ -72,10 +72,12 @@ def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
 
 
 def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    """The run is saved by time alone, which here is at every step."""
     run = tmp_path / "run"
+    by_time = ("--config.checkpoint.every=1000", "--config.checkpoint.minutes=1e-9", "--config.checkpoint.keep_every=7")
     for _ in range(ATTEMPTS):
         shutil.rmtree(run, ignore_errors=True)
-        process = commands.start(*pretrain_arguments(run))
+        process = commands.start(*pretrain_arguments(run, *by_time))
         stopped_when(process, lambda: steps_trained(run) >= 15, signal.SIGINT, delay=0.01)
         ended = wait(process)
         if not (run / "result.json").exists():
@@ -83,8 +85,14 @@ def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
     assert ended.status == 128 + signal.SIGINT and "Traceback" not in ended.stderr
     stopped_at = checkpoint_steps(run)[-1]
     assert f"SIGINT at step {stopped_at}" in ended.stdout and "run the same command to resume" in ended.stdout
+    assert checkpoint_steps(run)[-3:] == [stopped_at - 2, stopped_at - 1, stopped_at]
+    assert {7, 14} <= set(checkpoint_steps(run))
     resume(commands, run, whole)
-    assert_same_losses(run, whole, stopped_at=stopped_at)
+    found, expected = losses(run), losses(whole)
+    assert [step for step in found if step <= stopped_at] == list(range(1, stopped_at + 1))
+    assert {s: found[s] for s in found if s > stopped_at + 5} == {
+        s: expected[s] for s in expected if s > stopped_at + 5
+    }
 
 
 def killed(commands: Commands, run: Path, condition: Callable[[], bool], delay: float = 0) -> None:

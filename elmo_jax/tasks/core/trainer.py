@@ -173,6 +173,7 @@ class Trainer(Generic[Example, Prediction]):
         shown = f"dev {first} {metrics[first]:.2f}"
         if "train/loss" in values:
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
+            shown += self._session.last_save()
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
             self._session.progress.show(f"seed {self._seed} · {shown}", epoch, left)
         self._session.log.flush()
