@@ -43,7 +43,7 @@ def test_two_columns_in_bio(tmp_path):
 @pytest.mark.parametrize("tag", ["I-LOC", "I-PER"])
 def test_bio_refuses_an_inside_tag_that_opens_a_span(tmp_path, tag):
     path = write(tmp_path, f"a\tO\n\nb\tB-ORG\nc\t{tag}\n")
-    expected = f"line 4: {tag!r} opens a span, where BIO has 'B-{tag[2:]}'; is the file in IOB1?"
+    expected = f"line 4: {tag!r} opens a span, where BIO expects 'B-{tag[2:]}'; is the file in IOB1?"
     assert message(read, path, "bio") == expected
     assert read(path, "iob1")[1].tags == ["B-ORG", f"B-{tag[2:]}"]
 

@@ -81,7 +81,7 @@ def test_the_nearest_occurrence_is_taken(tmp_path, capsys, stated, start):
     found = read_json(tmp_path, squad(question(answers=[("Rex", stated)])))
     (example,) = found
     assert example.paragraph.tokens.starts[example.span[0]] == start
-    assert ("looked for nearby: 1\n" in capsys.readouterr().err) == (stated != start)
+    assert ("nearest occurrence used: 1\n" in capsys.readouterr().err) == (stated != start)
 
 
 def test_of_two_equally_near_occurrences_the_first_is_taken():

@@ -97,7 +97,7 @@ def test_lines_of_bio(tmp_path, capsys):
         ("1 He ran ||| B-V", "2 words have 1 tags"),
         ("0 He ran ||| O B-V", "expected the tag 'B-V' at position 0, found 'O'"),
         ("2 He ran ||| O B-V", "expected the tag 'B-V' at position 2, found only 2 words"),
-        ("1 He ran ||| I-ARG0 B-V", "tag 0: 'I-ARG0' opens a span, where BIO has 'B-ARG0'; is the file in IOB1?"),
+        ("1 He ran ||| I-ARG0 B-V", "tag 0: 'I-ARG0' opens a span, where BIO expects 'B-ARG0'; is the file in IOB1?"),
     ],
 )
 def test_lines_that_are_not_bio(tmp_path, text, expected):
