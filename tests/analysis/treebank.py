@@ -55,6 +55,6 @@ def run_experiment(folder: Path, script: Path, *arguments: str) -> str:
 
 
 def as_main(script: str, *arguments: str) -> None:
-    """Runs a script as Python does."""
-    sys.argv = [script, *arguments]
+    """Runs a script as Python does, which finds the modules next to it."""
+    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).parent)
     runpy.run_path(script, run_name="__main__")
