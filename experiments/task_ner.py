@@ -6,7 +6,8 @@ leondz/emerging_entities_17 on GitHub (CC BY 4.0). From the folder that holds it
     elmo-jax task train --config experiments/task_ner.py --workdir runs/ner --config.bilm=runs/english
 
 `--config.bilm=` (nothing after the sign) trains the same tagger without ELMo. Other files of one word and its tag per
-line are given with `--config.data.train=FILE` and so on; `--config.data.scheme=iob1` reads CoNLL-2003 as published.
+line are given with `--config.data.train=FILE` and so on; their tags may be in IOB1, BIO, BILOU or
+BIOES.
 """
 
 from ml_collections import ConfigDict
@@ -20,7 +21,6 @@ def get_config() -> ConfigDict:
     config.data.train = "emerging_entities_17/wnut17train.conll"
     config.data.dev = "emerging_entities_17/emerging.dev.conll"
     config.data.test = "emerging_entities_17/emerging.test.annotated"
-    config.data.scheme = "bio"
     config.word_vectors.path = "glove-6b-50d"
     config.characters.filters = ((3, 64),)
     config.characters.max_characters = 20

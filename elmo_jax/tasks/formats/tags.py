@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 Scheme = Literal["iob1", "bio", "bioul", "bioes"]  # the notations of files
+AnyScheme = Literal["auto", "iob1", "bio", "bioul", "bioes"]
 
 _BRACKET = re.compile(r"(?:\(([^()*]+))?\*(\))?")
 
@@ -56,6 +57,27 @@ def spans(tags: Sequence[str]) -> list[Span]:
             found[-1] = found[-1]._replace(end=position)
         before = label
     return found
+
+
+def scheme_of(sentences: Sequence[Sequence[str]]) -> Scheme:
+    """Returns the notation of the tags of all sentences of a file; tags that are ill-formed in it may still be there.
+
+    Raises:
+      ValueError: some spans open with I, as in IOB1 only, and others with B where IOB1 has I.
+    """
+    marks = {tag[0] for tags in sentences for tag in tags if tag[1:2] == "-"}
+    if marks & {"E", "S"}:
+        return "bioes"
+    if marks & {"U", "L"}:
+        return "bioul"
+    opened = {"I": "", "B": ""}  # a tag that opens a span as IOB1 has it, and one as only BIO has it
+    for tags in sentences:
+        for before, tag in zip(("O", *tags), tags, strict=False):
+            if tag[:2] in ("I-", "B-") and (before == "O" or before[2:] != tag[2:]):
+                opened[tag[0]] = opened[tag[0]] or tag
+    if opened["I"] and opened["B"]:
+        raise ValueError(f"spans open with I ({opened['I']}), as in IOB1, and others with B ({opened['B']}), as in BIO")
+    return "iob1" if opened["I"] else "bio"
 
 
 def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:

@@ -1,5 +1,7 @@
-"""Reads files of named entities with one word per line: CoNLL-2003, WNUT-17, and others with BIO or IOB1 tags."""
+"""Reads files of named entities with one word per line: CoNLL-2003, WNUT-17, and others in the notations of `tags`."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -7,7 +9,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.formats.lines import blocks, cells
-from elmo_jax.tasks.formats.tags import Scheme, TagError, to_bio
+from elmo_jax.tasks.formats.tags import AnyScheme, Scheme, TagError, scheme_of, to_bio
 from elmo_jax.text_files import Line, error_at
 from elmo_jax.words import is_blank
 
@@ -16,25 +18,27 @@ EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003
 
 
-def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[TaggedSentence]:
+def read(path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error") -> list[TaggedSentence]:
     """Reads a file of columns, the first of which is the word and the last its tag.
 
     A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
 
     Args:
       path: the file.
-      scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17; see `tags`.
+      scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17; see `tags`. With "auto",
+        the tags of the file decide, and a line on stderr reports the notation.
       empty_words: "error" to refuse a line whose word is empty, "skip" to leave it out of its sentence, and report
         the number of such lines.
 
     Raises:
       UserError: the number of columns changes within the file, a word or a tag is missing, or the tags break the rules
-        of `scheme`.
+        of `scheme`, or of more than one with "auto".
     """
     examples: list[TaggedSentence] = []
     columns = skipped = 0
-    for block in blocks(path, _separates):
-        rows = [cells(line.text) for line in block]
+    found = [(block, [cells(line.text) for line in block]) for block in blocks(path, _separates)]
+    notation = known_scheme(path, scheme, [[row[-1] for row in rows] for _, rows in found])
+    for block, rows in found:
         columns = columns or len(rows[0])
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns or columns < 2:
@@ -45,7 +49,7 @@ def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[
                 advice = "remove the line, or leave such lines out with config.data.empty_words=skip"
                 raise error_at(path, line.number, f"the word is empty; {advice}")
         try:
-            tags = to_bio([row[-1] for row in rows], scheme)
+            tags = to_bio([row[-1] for row in rows], notation)
         except TagError as error:
             raise _refused(path, block[error.position], error.reason) from None
         kept: list[tuple[str, str]] = []
@@ -60,6 +64,22 @@ def read(path: Path, scheme: Scheme, empty_words: EmptyWords = "error") -> list[
             examples.append(TaggedSentence([word for word, _ in kept], [tag for _, tag in kept]))
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
+
+
+def known_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:
+    """Returns the notation of the tags of a source, which is reported if the tags decide.
+
+    Raises:
+      UserError: the tags of the source are of more than one notation.
+    """
+    if scheme != "auto":
+        return scheme
+    try:
+        found = scheme_of(sentences)
+    except ValueError as error:
+        raise UserError(f"{source}: {error}; set config.data.scheme") from None
+    print(f"elmo-jax: {source}: tags read as {found} (config.data.scheme to change)", file=sys.stderr)
+    return found
 
 
 def _refused(path: Path, line: Line, reason: str) -> UserError:

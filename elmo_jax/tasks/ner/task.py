@@ -13,19 +13,19 @@ from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
-from elmo_jax.tasks.formats.tags import Scheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
+from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.model import NERModel, Tagger
-from elmo_jax.tasks.ner.reader import EmptyWords, read
+from elmo_jax.tasks.ner.reader import EmptyWords, known_scheme, read
 
 
 @dataclasses.dataclass(frozen=True)
 class NERDataConfig(TaskDataConfig):
     """The sources of the annotated sentences and their notation."""
 
-    scheme: Scheme = setting(
-        "iob1",
-        "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio for WNUT-17, bioul (also called"
-        " BILOU) or bioes.",
+    scheme: AnyScheme = setting(
+        "auto",
+        "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio (also called IOB2) for WNUT-17, bioul"
+        " (also called BILOU), bioes, or auto if the tags decide.",
     )
     empty_words: EmptyWords = setting("error", "Whether a line whose word is empty is an error or skipped.")
 
@@ -53,14 +53,16 @@ class NER(TaggingTask[TaggedSentence]):
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: NERConfig) -> list[TaggedSentence]:
         """Reads datasets in the form of `conll2003`."""
         names = features["ner"].feature.names
-        found = []
-        for number, record in enumerate(records):
+        found, records = [], list(records)
+        sentences = [[names[tag] for tag in record["ner"]] for record in records]
+        scheme = known_scheme(source, config.data.scheme, sentences)
+        for number, (record, sentence) in enumerate(zip(records, sentences, strict=True)):
             try:
-                tags = to_bio([names[tag] for tag in record["ner"]], config.data.scheme)
+                tags = to_bio(sentence, scheme)
             except TagError as error:
                 raise UserError(
                     f"{source}, example {number}, word {error.position}: {error.reason}; set config.data.scheme, which"
-                    f" is {config.data.scheme}, to the notation of the dataset"
+                    f" is {scheme}, to the notation of the dataset"
                 ) from None
             found.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
         return found

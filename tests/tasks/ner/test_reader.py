@@ -1,5 +1,6 @@
 import pytest
 
+from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.ner.reader import read
 from tests.tasks.format_cases import message, write
@@ -101,3 +102,31 @@ def test_a_span_begins_at_the_first_word_that_is_not_empty(tmp_path):
     path = write(tmp_path, "a\tB-X\n\tB-X\nb\tI-X\nc\tI-X\n\tB-Y\nd\tO\n")
     (example,) = read(path, "bio", "skip")
     assert example.tokens == ["a", "b", "c", "d"] and example.tags == ["B-X", "B-X", "I-X", "O"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        ("I-PER I-PER O I-LOC B-LOC", "iob1"),
+        ("B-PER I-PER O B-LOC B-LOC", "bio"),
+        ("B-PER L-PER O U-LOC", "bioul"),
+        ("B-PER E-PER O S-LOC", "bioes"),
+        ("U-LOC O", "bioul"),
+        ("S-LOC O", "bioes"),
+        ("O O", "bio"),
+    ],
+)
+def test_the_tags_of_a_file_decide(tmp_path, capsys, tags, scheme):
+    words = "".join(f"w\t{tag}\n" for tag in tags.split())
+    path = write(tmp_path, f"{words}\nw\tO\n")
+    assert read(path, "auto") == read(path, scheme)
+    assert capsys.readouterr().err == f"elmo-jax: {path}: tags read as {scheme} (config.data.scheme to change)\n"
+
+
+def test_tags_of_two_notations_are_refused(tmp_path):
+    path = write(tmp_path, "a\tI-PER\n\nb\tB-LOC\nc\tI-LOC\n")
+    expected = "spans open with I (I-PER), as in IOB1, and others with B (B-LOC), as in BIO; set config.data.scheme"
+    with pytest.raises(UserError) as refused:
+        read(path, "auto")
+    assert str(refused.value) == f"{path}: {expected}"
+    assert [example.tags for example in read(path, "iob1")] == [["B-PER"], ["B-LOC", "I-LOC"]]
