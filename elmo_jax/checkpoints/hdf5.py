@@ -10,6 +10,7 @@ are the same in both.
 A file may come from anywhere and is not trusted (see `hdf5_data`).
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, local, writing
+
+_log = logging.getLogger(__name__)
 
 # Pairs (published name, key path of the tree); `{}` is a number from 0.
 _CELL = "RNN/MultiRNNCell/Cell{}/LSTMCell"
@@ -115,8 +118,8 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
 
     Raises:
       UserError: a file cannot be read, is not an HDF5 file or is truncated; or a dataset is missing, has another shape
-        or type than the options say, has numbers that are not finite, or is stored in a way that could take more memory
-        than the file's size.
+        than the options say, has no floats, has numbers that are not finite in float32, or is stored in a way that
+        could take more memory than the file's size.
     """
     model, weights = read_options(options), local(weights)
     shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
@@ -124,7 +127,10 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
         datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}
         _check_nothing_more(file, model, weights)
         check_fits(sum(map(stored_bytes, datasets.values())), weights)
-        arrays = {name: np.asarray(dataset[()], dtype=np.float32) for name, dataset in datasets.items()}
+        if others := {dataset.dtype.name for dataset in datasets.values()} - {"float32"}:
+            _log.warning("%s: holds %s numbers, which are converted to float32", weights, " and ".join(sorted(others)))
+        with np.errstate(over="ignore"):  # an overflow is infinite, and refused below
+            arrays = {name: np.asarray(dataset[()], dtype=np.float32) for name, dataset in datasets.items()}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise UserError(f"{weights}: dataset '{name}' has numbers that are infinite or NaN; get the file again")
@@ -141,9 +147,8 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
         raise UserError(f"{where} is a group; expected a dataset of shape {shape}")
     if node.shape != shape:
         raise UserError(f"{where} has shape {node.shape}, expected {shape}, as options.json says")
-    if node.dtype.newbyteorder("=") != np.float32:
-        advice = "; convert it: h5py's dataset[()].astype('float32')" if node.dtype.kind == "f" else ""
-        raise UserError(f"{where} holds {node.dtype}, expected float32{advice}")
+    if node.dtype.newbyteorder("=") not in (np.float32, np.float64, np.float16):
+        raise UserError(f"{where} holds {node.dtype}, expected float32")
     check_stored(node, where)
     return node
 

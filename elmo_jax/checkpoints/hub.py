@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elmo_jax.checkpoints.download import downloaded, is_url
 from elmo_jax.errors import UserError
 from elmo_jax.files import HUB
 
@@ -25,13 +26,15 @@ _NAMED = re.compile(rf"{HUB}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 def fetched(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Returns the file of a biLM that is named `hf:…`, downloaded unless it is in the cache; another path as it is.
+    """Returns the file of what is named `hf:…` or by a URL, downloaded unless it is in the cache; a path as it is.
 
     Raises:
       UserError: the name is not of this form, the biLM does not exist or is private, the Hub cannot be reached, or the
-        package `huggingface_hub` is missing.
+        package `huggingface_hub` is missing; or as `downloaded`.
     """
     text = os.fspath(source)
+    if is_url(text):
+        return downloaded(text)
     if not text.startswith(HUB):
         return source
     repository, revision = _parsed(text)

@@ -6,6 +6,8 @@ export, the model is its newest checkpoint that is intact.
 
 import logging
 import os
+import shutil
+import zipfile
 
 from etils import epath
 
@@ -17,16 +19,18 @@ from elmo_jax.checkpoints.manifest import steps_in
 from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.result import read_result
+from elmo_jax.text_files import reading
 
 _log = logging.getLogger(__name__)
 
 Path = str | os.PathLike[str]
 BiLMSource = Path | tuple[Path, Path]
+OPTIONS = "options.json"  # the name of the options in a folder of published weights
 
 _EXPECTED = (
     "expected the name of a packaged biLM (%s), a run's folder, an export, hf:USER/NAME[@REVISION], or"
-    " published weights with their options (on the command line WEIGHTS.hdf5 --options OPTIONS.json, in Python"
-    " (options, weights))"
+    " published weights with their options (a folder or zip file with both; on the command line also"
+    " WEIGHTS.hdf5 --options OPTIONS.json, in Python (options, weights))"
 )
 
 
@@ -35,7 +39,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
 
     Args:
       source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on
-        the Hub, or the pair (options.json, weights.hdf5) of a published biLM.
+        the Hub, or a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both, as
+        simple_elmo has them. Every file may be a URL, `https://HOST/FILE[#sha256=HEX]`.
 
     Returns:
       The biLM; `info["steps"]` is the step of the run that it was made at.
@@ -45,10 +50,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         biLM and a file or folder.
     """
     if isinstance(source, tuple) and len(source) == 2:
-        from elmo_jax.checkpoints.hdf5 import read_hdf5
-
-        model, params = read_hdf5(*source)
-        return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
+        return _published(*source)
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"{source!r}: {_EXPECTED % ' or '.join(packaged_names())}")
     source = fetched(source)
@@ -65,6 +67,10 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         if is_run(folder):
             _tell_of_later_steps(folder, bilm.info.get("steps"))
         return bilm
+    if folder.is_dir() and (weights := _weights_in(folder)):
+        return _published(folder / OPTIONS, weights)
+    if folder.is_file() and folder.suffix == ".zip":
+        return _open_zip(folder)
     if other := _of_others(folder):
         raise UserError(f"{os.fspath(source)}: {other}")
     if is_run(folder):
@@ -77,15 +83,43 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED % ' or '.join(packaged_names())}")
 
 
+def _published(options: Path, weights: Path) -> PretrainedBiLM:
+    from elmo_jax.checkpoints.hdf5 import read_hdf5
+
+    model, params = read_hdf5(fetched(options), fetched(weights))
+    return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
+
+
+def _weights_in(folder: epath.Path) -> epath.Path | None:
+    """Returns the weights in a folder of a published biLM, or None in another one; raises `UserError` for several."""
+    weights = sorted([*folder.glob("*.hdf5"), *folder.glob("*.h5")])
+    if not weights or not (folder / OPTIONS).is_file():
+        return None
+    if len(weights) > 1:
+        names = ", ".join(path.name for path in weights)
+        raise UserError(f"{folder}: has several weights ({names}); name one, with --options {folder / OPTIONS}")
+    return weights[0]
+
+
+def _open_zip(path: epath.Path) -> PretrainedBiLM:
+    """Opens the published weights in a zip file, which are unpacked into a temporary folder."""
+    with files.temporary_folder() as folder, reading(path), zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith((f"/{OPTIONS}", ".hdf5", ".h5")) or name == OPTIONS:
+                with archive.open(name) as packed, (folder / os.path.basename(name)).open("xb") as file:
+                    shutil.copyfileobj(packed, file)
+        weights = _weights_in(epath.Path(folder))
+        if weights is None:
+            raise UserError(f"{path}: expected {OPTIONS} and weights (.hdf5) in it; unpack it, and give what is in it")
+        return _published(folder / OPTIONS, weights)
+
+
 def _of_others(path: epath.Path) -> str | None:
     """Returns what to do with a model of another program, or with an archive; None for what is neither."""
-    if path.is_file() and path.suffix in (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz"):
+    if path.is_file() and path.suffix in (".tar", ".tgz", ".gz", ".bz2", ".xz"):
         return "an archive; unpack it, and give what is in it"
     if not path.is_dir():
         return None
-    options, weights = path / "options.json", sorted([*path.glob("*.hdf5"), *path.glob("*.h5")])
-    if options.is_file() and weights:
-        return f"published weights; give {weights[0]} --options {options} (in Python the pair of options and weights)"
     if any((path / name).exists() for name in ("char.dic", "encoder.pkl", "token_embedder.pkl")):
         return "a model of ELMoForManyLangs, which has another architecture and cannot be read"
     if any((path / name).exists() for name in ("weights.th", "pytorch_model.bin", "model.safetensors")):

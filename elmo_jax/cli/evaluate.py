@@ -11,7 +11,7 @@ from elmo_jax.cli.options import (
     text_options,
     words_file,
 )
-from elmo_jax.cli.values import check_distinct, output, source, whole, words
+from elmo_jax.cli.values import check_distinct, downloaded, output, source, whole
 from elmo_jax.files import write_json, write_text
 
 
@@ -37,7 +37,7 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--vocab",
-        type=words,
+        type=downloaded,
         metavar="FILE",
         help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
         " vocabulary",

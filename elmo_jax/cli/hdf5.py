@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from elmo_jax.cli.options import Commands
-from elmo_jax.cli.values import anywhere, local
+from elmo_jax.cli.values import bilm, downloaded, local
 
 
 def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -14,8 +14,8 @@ def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="convert published weights to an export",
         description="Converts a published biLM to an export for elmo_jax.load_bilm, with bit-equal parameters.",
     )
-    importer.add_argument("options", type=local, metavar="options.json", help="the published options")
-    importer.add_argument("weights", type=local, metavar="weights.hdf5", help="the published weights")
+    importer.add_argument("options", type=downloaded, metavar="options.json", help="the published options")
+    importer.add_argument("weights", type=downloaded, metavar="weights.hdf5", help="the published weights")
     importer.add_argument(
         "out", type=local, metavar="OUT", help="the export, a folder or a file that ends in .safetensors"
     )
@@ -27,7 +27,7 @@ def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Writes a biLM without its softmax in the published format, which bilm-tf reads, and"
         " AllenNLP unless the command prints what it cannot read.",
     )
-    exporter.add_argument("model", type=anywhere, metavar="MODEL", help="a run's folder or an export")
+    exporter.add_argument("model", type=bilm, metavar="MODEL", help="a run's folder or an export")
     exporter.add_argument("options", type=local, metavar="options.json", help="the options to write")
     exporter.add_argument("weights", type=local, metavar="weights.hdf5", help="the weights to write")
     exporter.set_defaults(run=_export_hdf5)

@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elmo_jax.cli.values import bilm, local, number, source, whole
+from elmo_jax.cli.values import bilm, downloaded, number, source, whole
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -110,13 +110,14 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 def add_model_options(parser: argparse.ArgumentParser, option: str | None = None) -> None:
     """Adds a biLM, as an option or by default as a positional argument, and `--options` for published weights."""
     description = (
-        "english (comes with the package), a run, an export, hf:USER/NAME[@REVISION], or weights.hdf5 with --options"
+        "english (comes with the package), a run, an export, hf:USER/NAME[@REVISION], or published weights: a folder or"
+        " zip file, or weights.hdf5 with --options; a file may be https://HOST/FILE[#sha256=HEX]"
     )
     if option is None:
         parser.add_argument("model", type=bilm, metavar="MODEL", help=description)
     else:
         parser.add_argument(option, dest="model", type=bilm, required=True, metavar="MODEL", help=description)
-    parser.add_argument("--options", type=local, metavar="FILE", help="the options.json of published weights")
+    parser.add_argument("--options", type=downloaded, metavar="FILE", help="the options.json of published weights")
 
 
 def model_source(options: argparse.Namespace) -> "BiLMSource":

@@ -10,7 +10,7 @@ from elmo_jax.cli.options import (
     text_options,
     words_file,
 )
-from elmo_jax.cli.values import local, source, whole, words
+from elmo_jax.cli.values import downloaded, local, source, whole
 
 
 def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -31,13 +31,13 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--vocab",
-        type=words,
+        type=downloaded,
         metavar="FILE",
         help="use exactly this vocabulary, a file of one word per line or an export",
     )
     parser.add_argument(
         "--extend-vocab",
-        type=words,
+        type=downloaded,
         metavar="FILE",
         help="use this vocabulary, a file or an export, followed by the words chosen as above",
     )

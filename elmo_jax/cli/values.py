@@ -80,14 +80,14 @@ def anywhere(text: str) -> epath.Path:
 
 
 def bilm(text: str) -> Path | epath.Path:
-    """Returns the path of a biLM; one on the Hub, `hf:USER/NAME`, is downloaded unless it is in the cache."""
+    """Returns the path of a biLM; one on the Hub, `hf:USER/NAME`, or at a URL is downloaded unless it is cached."""
     from elmo_jax.checkpoints.hub import fetched
 
     return _given(lambda name: files.place(fetched(name)), text)
 
 
-def words(text: str) -> Path:
-    """Returns the path of a file of words on this machine, or of a biLM, also one on the Hub."""
+def downloaded(text: str) -> Path:
+    """Returns the path of a file on this machine, or of one on the Hub or at a URL, which is downloaded."""
     from elmo_jax.checkpoints.hub import fetched
 
     return _given(lambda name: files.local(fetched(name)), text)

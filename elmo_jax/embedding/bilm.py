@@ -151,7 +151,8 @@ def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32
 
     Args:
       source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on the Hub,
-        or the pair (options.json, weights.hdf5) of a published biLM.
+        or a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both. Every file may be
+        a URL, `https://HOST/FILE[#sha256=HEX]`.
       precision: the precision of the matrix products, `"float32"` or `"bfloat16"`.
 
     Raises:

@@ -127,7 +127,7 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
 
 def from_launch(workdir: epath.Path, path: str) -> str:
     """Returns a path of a run's settings as one for the current folder; it was given in that of the launch."""
-    if not path or path.startswith(HUB):
+    if not path or path.startswith((HUB, "https://", "http://")):
         return path
     there = os.path.join(read_config_file(workdir)["folder"], place(path))
     return there if os.path.exists(there) else path

@@ -241,7 +241,10 @@ def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.Captu
     [
         (("config.json", "encoder.pkl"), "a model of ELMoForManyLangs, which has another architecture"),
         (("config.json", "weights.th"), "a model of AllenNLP or Transformers; of an ELMo in it, give the options and"),
-        (("options.json", "model.hdf5"), "published weights; give .*/model.hdf5 --options .*/options.json"),
+        (
+            ("options.json", "a.hdf5", "b.hdf5"),
+            r"has several weights \(a.hdf5, b.hdf5\); name one, with --options .*/options.json",
+        ),
         (("model.ckpt-10.index", "options.json"), "a TensorFlow checkpoint of bilm-tf; dump its weights"),
         (
             ("config.json", "other.bin"),
@@ -254,6 +257,9 @@ def test_models_of_other_programs_are_named(tmp_path, names, expected):
         (tmp_path / name).write_text('{"model_type": "x"}')
     with pytest.raises(UserError, match=expected):
         open_bilm(tmp_path)
+    (tmp_path / "196.tgz").touch()
+    with pytest.raises(UserError, match="196.tgz: an archive; unpack it"):
+        open_bilm(tmp_path / "196.tgz")
     (tmp_path / "196.zip").touch()
-    with pytest.raises(UserError, match="196.zip: an archive; unpack it"):
+    with pytest.raises(UserError, match="196.zip: the zip file is damaged or cut short"):
         open_bilm(tmp_path / "196.zip")

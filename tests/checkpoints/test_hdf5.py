@@ -53,6 +53,24 @@ def test_weights_of_the_original_go_in_and_out(name: str, tmp_path: Path) -> Non
             assert one[path].shape == two[path].shape and one[path][()].tobytes() == two[path][()].tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_floats_are_converted_with_a_line(files: tuple[Path, Path], dtype: str, caplog: Any) -> None:
+    params = read_hdf5(*files)[1]
+    with h5py.File(files[1], "r+") as file:
+        names: list[str] = []
+        file.visititems(lambda path, node: names.append(path) if isinstance(node, h5py.Dataset) else None)
+        for name in names:
+            data = file[name][()].astype(dtype)
+            del file[name]
+            file[name] = data
+    assert caplog.messages == []
+    rounded = {path: leaf.astype(dtype).astype(np.float32) for path, leaf in flatten(params).items()}
+    found = flatten(read_hdf5(*files)[1])
+    assert {leaf.dtype for leaf in found.values()} == {np.dtype(np.float32)}
+    assert_equal(found, rounded)
+    assert caplog.messages == [f"{files[1]}: holds {dtype} numbers, which are converted to float32"]
+
+
 @pytest.mark.parametrize("model", [SMALL, NO_PROJECTIONS, ONE_LAYER], ids=["small", "no projections", "one layer"])
 def test_any_architecture_goes_out_and_in(model: ModelConfig, tmp_path: Path) -> None:
     params = random_tree(model, 17)
