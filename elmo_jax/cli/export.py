@@ -32,6 +32,12 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         metavar="PATH",
         help="the file, whose name ends in .safetensors, or a folder for bilm.safetensors (default: RUN/export)",
     )
+    add_choice(
+        parser,
+        "--format",
+        ("safetensors", "jax"),
+        "parameters for elmo_jax and other frameworks, or a new folder with a program that JAX alone runs",
+    )
     add_choice(parser, "--dtype", ("float32", "float16"), "type of the parameters in the file")
     add_choice(parser, "--softmax", ("keep", "drop"), "whether the softmax and its vocabulary are written")
     parser.add_argument(
@@ -61,6 +67,8 @@ def _export(options: argparse.Namespace) -> int:
     read = None if run is not None else find_export(options.model)
     if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
+    if options.format == "jax":
+        return _write_program(options, out, run)
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):
         bilm = open_bilm(source) if run is None else load_run(run, options.step or "last")
@@ -73,6 +81,23 @@ def _export(options: argparse.Namespace) -> int:
     if options.push is not None:
         push(export_file(out), options.push, bilm)
         print(f"uploaded; load it with elmo_jax.load_bilm({options.push!r})")
+    return 0
+
+
+def _write_program(options: argparse.Namespace, out: Path | epath.Path, run: Path | epath.Path | None) -> int:
+    from elmo_jax.checkpoints.from_run import load_run
+    from elmo_jax.checkpoints.open import open_bilm
+    from elmo_jax.embedding.standalone import PLATFORMS, write_program
+    from elmo_jax.files import local
+
+    for name in ("dtype", "softmax", "push"):
+        if getattr(options, name) not in ("float32", "keep", None):
+            raise UserError(f"--{name}: has no effect with --format jax; leave it out")
+    if options.out is None:
+        raise UserError("--out: give the folder to be made")
+    bilm = open_bilm(model_source(options)) if run is None else load_run(run, options.step or "last")
+    write_program(bilm, local(out))
+    print(f"written to {out} for {', '.join(PLATFORMS)}; load it with jax.export.deserialize")
     return 0
 
 

@@ -57,7 +57,8 @@ def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings
     Returns:
       The vectors, float32 [U, P].
     """
-    words, chunk = characters.shape[0], min(settings.chunk, characters.shape[0])
+    words = characters.shape[0]
+    chunk = min(settings.chunk, words) if isinstance(words, int) else settings.chunk  # not an int in `jax.export`
     chunks = -(-words // chunk)
     padded = jnp.pad(characters.astype(jnp.int32), ((0, chunks * chunk - words), (0, 0)), constant_values=PADDING)
     settings = dataclasses.replace(settings, chunk=chunk)
