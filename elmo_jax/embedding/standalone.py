@@ -42,7 +42,11 @@ def write_program(bilm: PretrainedBiLM, out: Path) -> None:
 
     batch, steps = export.symbolic_shape("b, t")
     ids = jax.ShapeDtypeStruct((batch, steps, bilm.config.char_cnn.max_characters), jnp.int32)
-    program = export.export(jax.jit(embed), platforms=PLATFORMS)(ids).serialize()
+    program = export.export(jax.jit(embed), platforms=PLATFORMS)(ids)
+    try:
+        content = program.serialize()
+    except ImportError:  # of flatbuffers
+        raise UserError("--format jax: flatbuffers is not installed; run: pip install 'elmo_jax[export]'") from None
     with writing(out), atomic_folder(out) as folder:
-        (folder / PROGRAM).write_bytes(program)
+        (folder / PROGRAM).write_bytes(content)
         (folder / CHARACTERS).write_text(inspect.getsource(characters), encoding="utf-8")
