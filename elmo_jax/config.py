@@ -183,7 +183,8 @@ class EvaluationConfig:
     )
     tokens: int = setting(
         0,
-        "The number of held-out tokens that are evaluated, in blocks spread evenly over the text; 0 means all of them.",
+        "The number of held-out tokens that are evaluated, in blocks spread evenly over the text; 0 means all of them"
+        " at the end, and during training as many as take 5% of the run, at least 20,000.",
         least=0,
     )
     batch_size: int = setting(

@@ -21,6 +21,7 @@ SAME_SECONDS = 1.0  # a second signal within this time counts as the first one, 
 _GRACE_SECONDS = 0.4  # for `finally` clauses, which release locks and delete temporary files
 _leaving = threading.Lock()
 _interrupted = threading.Event()
+acknowledged: set[int] = set()  # the signals after which the work in progress is saved; of `runs.stop_signals`
 _temporary: set[str] = set()  # what is deleted when the process ends without its `finally` clauses
 
 
@@ -58,6 +59,8 @@ def _watch(pipe: int) -> None:
     while True:
         number = os.read(pipe, 1)[0]
         taken = signal.getsignal(number) not in (_interrupt, signal.SIG_IGN)
+        if first is None and number in acknowledged:  # at once, also while the main thread is in C code
+            _write_line(f"{signal.Signals(number).name} received: saving and stopping")
         first, before = first or time.monotonic(), first
         if not taken or (before is not None and time.monotonic() - before >= SAME_SECONDS):
             time.sleep(_GRACE_SECONDS)
@@ -76,11 +79,15 @@ def leave(message: str, status: int) -> NoReturn:
             time.sleep(1)
     for path in list(_temporary):
         _delete(path)
+    _write_line(message)
+    os._exit(status)
+
+
+def _write_line(message: str) -> None:
     bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
     live = "\n" if os.isatty(2) or getattr(bars, "_instances", None) else ""  # not to continue a live line
     with contextlib.suppress(OSError):
         os.write(2, f"{live}elmo-jax: {message}\n".encode(errors="backslashreplace"))
-    os._exit(status)
 
 
 @contextlib.contextmanager

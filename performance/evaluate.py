@@ -37,7 +37,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     text, short = _text(corpus, size.evaluated_tokens if machine.is_cpu else None)
 
     def run(blocks: list[np.ndarray]) -> None:
-        evaluator.perplexity(params, blocks, distinct, on_devices)
+        evaluator.sentences(params, blocks, distinct, on_devices)
 
     run([short])  # compiles, with a text of one window
     seconds = machine.timed(lambda: run([text]))

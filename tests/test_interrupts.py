@@ -80,6 +80,27 @@ def test_the_line_of_an_interrupt_does_not_continue_a_progress_line(tmp_path: Pa
     assert "0/5" in errors and errors.endswith("\nelmo-jax: interrupted\n")
 
 
+def test_a_signal_that_stops_a_run_is_acknowledged_at_once(tmp_path: Path) -> None:
+    (tmp_path / "ml_collections.py").write_text(
+        "import ctypes, signal\nfrom elmo_jax.runs.stop_signals import StopSignals\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "with StopSignals():\n    print(1, flush=True)\n    ctypes.CDLL(None).sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "elmo_jax", "settings"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "1\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "elmo-jax: SIGTERM received: saving and stopping\n"
+        process.kill()
+
+
 def test_signals_that_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAME_SECONDS", 60.0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU):

@@ -65,6 +65,7 @@ class EvaluationWindow(NamedTuple):
     window: Window
     mask: np.ndarray  # [T, B] true for tokens, false for padding
     sentence: np.ndarray  # [T, B] the index of the sentence in the text
+    left: int  # the number of windows after this one
 
 
 def both_directions(block: np.ndarray) -> np.ndarray:
@@ -163,4 +164,4 @@ def evaluation_windows(
         part = laid[:, first : first + steps]
         targets = np.where(part[1:4:2] < layout.vocabulary_size, part[1:4:2], UNKNOWN_ID).astype(np.int32)
         window = distinct.window(part[0:4:2], targets, share.devices)
-        yield EvaluationWindow(window, mask=part[4] > 0, sentence=part[5])
+        yield EvaluationWindow(window, part[4] > 0, part[5], left=(length - first) // steps - 1)

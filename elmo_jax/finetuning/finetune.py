@@ -26,6 +26,7 @@ from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
+from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished
 from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.training.checks import total_steps
@@ -90,12 +91,13 @@ def finetune(
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         config = _with_evaluations(config, corpus)
         use_compilation_cache(workdir)
+        known = None
         if source.bilm.vocabulary is None:
             _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
             fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
             if isinstance(fitted, Stopped):
                 return fitted
-            source = fitted
+            source, known = fitted
         with fails_together():
             other: Corpus | str | None = source.original()
             if original is not None:
@@ -106,7 +108,7 @@ def finetune(
             other = None
         _describe(source, config, corpus)
         facts["original_fingerprint"] = other and other.fingerprint
-        plan = plan_for_corpus(source, config, corpus, other)
+        plan = plan_for_corpus(source, config, corpus, other, known)
         return launch(plan, config, corpus, workdir, title, facts)
 
 
@@ -173,11 +175,11 @@ def _check_chosen(settings: FinetuneConfig) -> None:
 
 def _fit_softmax(
     source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
-) -> SourceModel | Stopped:
+) -> tuple[SourceModel, Perplexity | None] | Stopped:
     """Fits a softmax over the vocabulary of the domain's corpus to a model without one, in a separate run.
 
-    The biLM is frozen and runs without dropout, as when it is used. The perplexities before fine-tuning are measured
-    after this run.
+    The biLM is frozen and runs without dropout, as when it is used. The perplexity after this run, on process 0, is
+    that before fine-tuning.
     """
     softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
     stage = dataclasses.replace(
@@ -190,7 +192,13 @@ def _fit_softmax(
     with fails_together():
         facts = _provenance(workdir, source)
     ended = launch(plan, stage, corpus, workdir, f"{title}, softmax", facts)
-    return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, source.run)
+    if isinstance(ended, Stopped):
+        return ended
+    values, known = ended.result, None
+    if values:  # only process 0 has them
+        of = values["heldout_perplexity"]
+        known = Perplexity(of["forward"], of["backward"], values["heldout_tokens"], values["heldout_unknown"])
+    return SourceModel(open_bilm(workdir), source.name, source.run), known
 
 
 def _with_evaluations(config: Config, corpus: Corpus) -> Config:

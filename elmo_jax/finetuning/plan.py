@@ -1,5 +1,6 @@
 """Makes the plans of fine-tuning, from which the training loop is run."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
+from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.plan import Plan, TextEvaluator
 from elmo_jax.types import Tree
 
@@ -20,11 +22,14 @@ FROZEN: dict[str, tuple[str, ...]] = {
 }
 
 
-def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
+def plan_for_corpus(
+    source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None, known: Perplexity | None
+) -> Plan:
     """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
 
     The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
-    before training is also measured over the vocabulary that the model came with.
+    before training is also measured over the vocabulary that the model came with. `known` is the perplexity of the
+    held-out text before training, if it was measured.
     """
     params, words = source.bilm.params, corpus.vocabulary()
     assert source.bilm.vocabulary is not None
@@ -43,7 +48,8 @@ def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, origina
         evaluators.append(
             TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
         )
-    return plan_of(config, params, source.history, tuple(evaluators))
+    plan = plan_of(config, params, source.history, tuple(evaluators))
+    return dataclasses.replace(plan, compares=True, before=known)
 
 
 def plan_of(

@@ -27,8 +27,17 @@ class Perplexity:
         return {name: getattr(self, name) for name in PERPLEXITIES}
 
     def as_metrics(self, text: str) -> dict[str, float]:
-        """Returns the perplexities as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`."""
-        return {f"{text}/perplexity/{name}": value for name, value in self.as_dict().items()}
+        """Returns the values as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`."""
+        values = {f"{text}/perplexity/{name}": value for name, value in self.as_dict().items()}
+        return {**values, f"{text}/tokens": self.tokens, f"{text}/unknown": self.unknown}
+
+    @classmethod
+    def of_metrics(cls, record: Mapping[str, Any], text: str) -> "Perplexity | None":
+        """Returns what `as_metrics` has put into a record, or None if the record has no perplexities of this text."""
+        if of_record(record, text) is None:
+            return None
+        forward, backward = (record[f"{text}/perplexity/{name}"] for name in PERPLEXITIES[:2])
+        return cls(forward, backward, record[f"{text}/tokens"], record[f"{text}/unknown"])
 
     def __str__(self) -> str:
         return f"forward {self.forward:,.1f} · backward {self.backward:,.1f} · average {self.average:,.1f}"

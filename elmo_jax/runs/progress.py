@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from tqdm import tqdm
 
 _SECONDS_OF_A_LINE = 30  # between two lines of `elapsed` where there is no terminal
+_SECONDS_OF_A_DETAIL = 0.2  # between two changes of the live line while a part of the work progresses
 
 
 class RunProgress:
@@ -24,8 +25,9 @@ class RunProgress:
             unit=unit,
             dynamic_ncols=True,
             disable=silent or not self._terminal,
-            bar_format=unit + " {n_fmt}/{total_fmt} |{bar}|{desc} · {remaining} left",
+            bar_format=unit + " {n_fmt}/{total_fmt} |{bar}|{desc}",
         )
+        self._shown, self._description = time.monotonic(), ""  # when something was shown, and the newest metrics
 
     def advance(self) -> None:
         """Counts one unit of work."""
@@ -33,14 +35,24 @@ class RunProgress:
 
     def show(self, text: str, done: int, seconds_left: float) -> None:
         """Shows the newest metrics, the units of work done so far and the estimated time left."""
+        text = f"{text} · {tqdm.format_interval(seconds_left)} left"
         if self._terminal:
-            self._bar.set_description_str(f" {text}")  # tqdm would put a comma before a postfix
+            self._description = f" {text}"
+            self._bar.set_description_str(self._description)  # tqdm would put a comma before a postfix
         else:
-            minutes, seconds = divmod(round(seconds_left), 60)
-            self.say(f"{self._unit} {done}/{self._total} · {text} · {minutes}:{seconds:02d} left")
+            self.say(f"{self._unit} {done}/{self._total} · {text}")
+
+    def detail(self, text: str, seconds_left: float) -> None:
+        """Shows how a part of the work progresses: on the live line, elsewhere when nothing was shown for a minute."""
+        if self._silent or time.monotonic() - self._shown < (_SECONDS_OF_A_DETAIL if self._terminal else 60):
+            return
+        self._shown, text = time.monotonic(), f"{text} · {tqdm.format_interval(seconds_left)} left"
+        self._bar.set_description_str(f" {text}") if self._terminal else self.say(text)
 
     def say(self, text: str) -> None:
         """Prints a line that stays, above the live line."""
+        self._shown = time.monotonic()
+        self._bar.set_description_str(self._description, refresh=False)  # no longer that of a part of the work
         if not self._silent:
             with contextlib.suppress(OSError):  # the output may be a file on a full disk, and training continues
                 tqdm.write(text, file=sys.stderr if self._terminal else sys.stdout)

@@ -6,7 +6,19 @@ import time
 from types import FrameType
 from typing import Self
 
-from elmo_jax.interrupts import SAME_SECONDS
+from elmo_jax.interrupts import SAME_SECONDS, acknowledged
+
+
+class StopRequested(Exception):
+    """The end of an evaluation because a process of the run has received a signal.
+
+    Attributes:
+      signal: the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+        super().__init__(self.signal.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +49,7 @@ class StopSignals:
     def __enter__(self) -> Self:
         taken = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
         self._old = {number: signal.signal(number, self._receive) for number in map(int, taken)}
+        acknowledged.update(self._old)
         return self
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -47,5 +60,6 @@ class StopSignals:
             signal.raise_signal(number)
 
     def __exit__(self, *_: object) -> None:
+        acknowledged.difference_update(self._old)
         for number, handler in self._old.items():
             signal.signal(number, handler)

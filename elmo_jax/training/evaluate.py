@@ -9,7 +9,7 @@ Shapes: T steps, B rows of this process, R rows of all processes, V vocabulary, 
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -41,10 +41,15 @@ from elmo_jax.runs.perplexity import Perplexity, exp
 from elmo_jax.training.partitioning import WINDOW_SPECS
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
+from elmo_jax.training.throughput import flops_per_token
 from elmo_jax.types import Tree
 
 CARRY_SPEC = PartitionSpec(None, AXIS)
 LOSS_SPEC = PartitionSpec(None, None, AXIS)
+Watch = Callable[[EvaluationWindow], None]  # what is called after each window, and may raise an exception
+_CPU_WINDOW = (
+    1e11  # operations of a window on CPUs, which take about half a second of two cores: a signal waits no longer
+)
 
 
 @dataclasses.dataclass
@@ -75,6 +80,10 @@ class Evaluator:
         self._merged = np.arange(vocabulary_size) == UNKNOWN_ID if merged is None else merged
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
         self._rows = -(-config.batch_size // mesh.size) * mesh.size  # rounded up to the devices; some rows may be empty
+        self._steps = config.unroll_steps
+        if mesh.devices.flat[0].platform == "cpu":
+            per_step = self._rows * flops_per_token(model.config, vocabulary_size)
+            self._steps = max(1, min(self._steps, int(_CPU_WINDOW / per_step)))
         self._softmax_losses = _losses_of_a_share if placement is Placement.SHARDED else _losses_of_all
         specs = (REPLICATED, placement.spec, WINDOW_SPECS, CARRY_SPEC, REPLICATED)
         mapped = jax.shard_map(
@@ -109,7 +118,12 @@ class Evaluator:
         return self._step.lower(*shapes)
 
     def sentences(
-        self, params: Tree, blocks: BlockSource, distinct: DistinctWords, spellings: jax.Array
+        self,
+        params: Tree,
+        blocks: BlockSource,
+        distinct: DistinctWords,
+        spellings: jax.Array,
+        watch: Watch = lambda window: None,
     ) -> tuple[Perplexity, SentenceScores]:
         """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text.
 
@@ -118,6 +132,7 @@ class Evaluator:
           blocks: the text.
           distinct: finds the distinct words of a window, for the lexicon of the text.
           spellings: [types, W] the raw character ids of the lexicon, on every device of the mesh.
+          watch: what is called with each window when it is on the devices.
 
         Raises:
           UserError: the text has no tokens.
@@ -142,19 +157,14 @@ class Evaluator:
             if late is not None:
                 totals.add(*late)
             late = losses, window
+            watch(window)
         if late is not None:
             totals.add(*late)
         return totals.result(unknown)
 
-    def perplexity(
-        self, params: Tree, blocks: BlockSource, distinct: DistinctWords, spellings: jax.Array
-    ) -> Perplexity:
-        """Returns only the perplexities of a text; the arguments are those of `sentences`."""
-        return self.sentences(params, blocks, distinct, spellings)[0]
-
     def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)
-        layout = EvaluationLayout(self._config.batch_size, self._rows, self._config.unroll_steps, self._vocabulary_size)
+        layout = EvaluationLayout(self._config.batch_size, self._rows, self._steps, self._vocabulary_size)
         return evaluation_windows(blocks, distinct, layout, Share(rows, len(self._mesh.local_devices)))
 
 

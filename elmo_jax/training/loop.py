@@ -1,12 +1,13 @@
 """Trains a biLM, from an empty folder or from where a run has stopped.
 
 The state is that of the run's newest intact checkpoint; without one, it has the parameters of the plan, or else random
-initial parameters. At a step boundary the order is: fetch the step's metrics and stop if they are not finite, evaluate,
-save. The position of the rows in the text is part of the state, so a batch that was drawn ahead of a save is drawn
-again after a restart.
+initial parameters. At a step boundary the order is: fetch the step's metrics and stop if they are not finite, save,
+evaluate. The position of the rows in the text is part of the state, so a batch that was drawn ahead of a save is drawn
+again after a restart. A signal ends an evaluation, which the next launch makes again; no value is measured twice.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,16 +23,20 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished, best_effort, write_result
-from elmo_jax.runs.stop_signals import Stopped, StopSignals
+from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
 from elmo_jax.training.session import Session, is_out_of_patience
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
-from elmo_jax.training.training_report import Outcome, draw_curve, summary
+from elmo_jax.training.training_report import WHOLE, Outcome, draw_curve, summary
+from elmo_jax.training.watch import EvaluationWatch
 
 _HELDOUT = "heldout/perplexity/average"
+_BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
+_OF_EXPORT = "exported/"  # before the name of a text whose perplexity was measured for the exported parameters
+_EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
 
 
 def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Finished | Stopped:
@@ -61,16 +66,30 @@ class Launch:
         self._agreed = Wishes()  # what all processes do at the next step boundary
         self._saved = time.monotonic()  # when the newest save was begun, or the launch
         self._ended = False  # whether patience has ended training
-        self._evaluated: tuple[int, Perplexity] | None = None  # the newest held-out perplexity, and its step
+        self._agreement = StepAgreement(program.mesh)
+        self._seconds_per_block = 0.0  # of the newest evaluation
+        program.heldout_blocks = of_first(int(session.log.latest(_BLOCKS, program.heldout_blocks)))
+        # the name of the whole held-out text in the metrics: that of the part that is evaluated, if that is all of it
+        self._whole = "heldout" if program.heldout_blocks >= program.whole_blocks else WHOLE
 
     def run(self, state: TrainState, step: int) -> Finished | Stopped:
         """Trains from the state of `step` on, and returns how the launch ended."""
-        self._measure_before(state, step)
+        self._last_saved = step
+        self._export_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.params))
         with StopSignals() as signals:
-            state, step = self._train(state, step, signals)
-            if self._agreed.signal and step < self._total and not self._ended:
-                return self._session.save_and_stop(step, state, self._agreed.signal)
-        return self._finish(state, step)
+            self._watch = self._program.watch = EvaluationWatch(self._session.progress, self._agreement, signals)
+            try:
+                self._measure_before(state, step)
+                if 0 < step < self._total and self._evaluates(step):
+                    self._evaluate(state, step)  # unless a launch has done so
+                state, step = self._train(state, step, signals)
+                if self._agreed.signal and step < self._total and not self._ended:
+                    return self._session.save_and_stop(step, state, self._agreed.signal)
+                outcome = self._finish(state, step)
+            except StopRequested as request:
+                self._checkpoints.wait()
+                return Stopped(request.signal, self._last_saved)
+        return Finished({}, already=False) if outcome is None else self._leave(outcome)
 
     def _measure_before(self, state: TrainState, step: int) -> None:
         """Measures the metrics of step 0, unless an earlier launch has written them."""
@@ -81,24 +100,46 @@ class Launch:
             first = first or self._program.first_state(self._plan.params)
             return first.params
 
-        if self._session.lacks(_HELDOUT):
-            self._evaluate(first_params(), 0, "before training")
+        if self._plan.before and self._session.log.first(f"{self._whole}/tokens") is None:
+            self._write(0, self._plan.before.as_metrics(self._whole))
+        heldout = self._perplexity("heldout", 0, first_params, "held-out perplexity before training")
+        if self._plan.compares:
+            text = "perplexity of the whole held-out text before training"
+            self._perplexity(self._whole, 0, first_params, text)
         for evaluator in self._plan.evaluators:
-            if self._session.lacks(f"{evaluator.name}/perplexity/average"):
-                found = evaluator.measure(self._program, first_params())
-                self._write(0, found.as_metrics(evaluator.name))
-                self._session.progress.say(f"{evaluator.before}: {found}")
+            self._perplexity(evaluator.name, 0, first_params, evaluator.before)
         if self._plan.exports == "best" and step == 0:
-            # Only process 0 has the records, so the others need its value.
-            heldout = of_each({_HELDOUT: self._session.log.latest(_HELDOUT)})[_HELDOUT][0]
-            self._checkpoints.save(0, state, heldout)
+            self._save(0, state, heldout.average)
         self._check_patience()
+
+    def _perplexity(self, name: str, step: int, params: Callable[[], Any], text: str) -> Perplexity:
+        """Returns the perplexity of a text at a step; measures, writes and shows it unless a launch has done so.
+
+        `name` is the name of the text in the metrics, and `text` says what is measured.
+        """
+        known = self._session.known(name, step)
+        if known is not None:
+            return known
+        others = {evaluator.name: evaluator.measure for evaluator in self._plan.evaluators}
+        measure = others.get(name.removeprefix(_OF_EXPORT)) or (
+            lambda program, params: program.heldout(params, whole=not name == "heldout")
+        )
+        now = params()
+        self._watch.begin(text)
+        found = measure(self._program, now)
+        values: dict[str, Any] = found.as_metrics(name)
+        if name == "heldout":
+            self._seconds_per_block = self._watch.seconds / self._program.heldout_blocks
+            values[_BLOCKS] = self._program.heldout_blocks
+        self._write(step, values)
+        self._session.log.flush()
+        self._session.progress.say(f"{text}: {found}")
+        return found
 
     def _train(self, state: TrainState, step: int, signals: StopSignals) -> tuple[TrainState, int]:
         """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step)
-        agreement = StepAgreement(self._program.mesh)
         interval = Interval(self._program.work)
         # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
         pending: tuple[int, Metrics, jax.Array | Wishes] | None = None
@@ -110,7 +151,7 @@ class Launch:
                 interval.distinct_words += placed.distinct_words
                 interval.blocks_read = placed.blocks_read
                 state, metrics = mapped(state, placed.batch, self._program.spellings)
-                announced = agreement.announce(self._wishes(interval, signals))
+                announced = self._agreement.announce(self._wishes(interval, signals))
                 step += 1
                 self._session.progress.advance()
                 if pending is not None:
@@ -123,7 +164,9 @@ class Launch:
                     pending = None
                     self._report(interval, step, metrics)
                     if step < self._total and (self._saves(step) or self._agreed.save):
-                        self._evaluate_and_save(state, step)
+                        self._save(step, state)
+                        if self._evaluates(step):
+                            self._evaluate(state, step)
                     interval = Interval(self._program.work)
                     self._agreed = Wishes(self._agreed.signal)
             if pending is not None:
@@ -148,14 +191,21 @@ class Launch:
         saves = self._config.checkpoint
         return any(n and step % n == 0 for n in (self._config.evaluation.every, saves.every, saves.keep_every))
 
-    def _evaluate_and_save(self, state: TrainState, step: int) -> None:
-        every, heldout = self._config.evaluation.every, None
-        if every and step % every == 0:
-            heldout = self._evaluate(state.params, step, f"at step {step}").average
-            self._check_patience()
+    def _save(self, step: int, state: TrainState, heldout: float | None = None) -> None:
+        """Begins to save a state, or adds its held-out perplexity to its checkpoint."""
         self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
-        self._saved = time.monotonic()
+        self._saved, self._last_saved = time.monotonic(), step
         self._checkpoints.save(step, state, heldout)
+
+    def _evaluates(self, step: int) -> bool:
+        return bool(self._config.evaluation.every) and step % self._config.evaluation.every == 0
+
+    def _evaluate(self, state: TrainState, step: int) -> None:
+        """Evaluates a state that is saved, and adds the held-out perplexity to its checkpoint."""
+        when = "after training" if step == self._total or self._ended else f"at step {step}"
+        found = self._perplexity("heldout", step, lambda: state.params, f"held-out perplexity {when}")
+        self._save(step, state, found.average)
+        self._check_patience()
 
     def _check_patience(self) -> None:
         """Finds out on process 0, which has the records, for all processes whether training ends early."""
@@ -198,39 +248,42 @@ class Launch:
             f"{values['train/tokens_per_second']:,.0f} tokens/s · loss forward {values['train/loss/forward']:.3f}"
             f" backward {values['train/loss/backward']:.3f}{self._session.last_save()}"
         )
-        self._session.progress.show(shown, step, (self._total - step) * interval.seconds / interval.steps)
+        self._session.progress.show(shown, step, self._seconds_left(step, interval.seconds / interval.steps))
+
+    def _seconds_left(self, step: int, seconds_per_step: float) -> float:
+        """Returns the estimated seconds of the remaining steps, evaluations of the held-out text and export."""
+        every, blocks = self._config.evaluation.every, self._program.heldout_blocks
+        evaluations = 1 + ((self._total - 1) // every - step // every if every else 0)
+        whole = 0 if self._whole == "heldout" else self._program.whole_blocks
+        seconds = self._seconds_per_block * (evaluations * blocks + whole)
+        return (self._total - step) * seconds_per_step + seconds + self._export_bytes / _EXPORT_RATE
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
         self._session.write(step, {"tokens": step * self._config.train.tokens_per_step, **values})
 
-    def _evaluate(self, params: Any, step: int, when: str) -> Perplexity:
-        """Measures held-out perplexity, writes it and shows it."""
-        found = self._program.heldout(params)
-        self._evaluated = step, found
-        self._write(step, found.as_metrics("heldout"))
-        self._session.progress.say(f"held-out perplexity {when}: {found}")
-        return found
-
-    def _finish(self, state: TrainState, step: int) -> Finished:
-        """Evaluates the last step, saves it, and exports and reports the chosen step."""
-        self._checkpoints.save(step, state)  # so that a kill during the evaluation costs no training
-        if self._evaluated is not None and self._evaluated[0] == step:
-            heldout = self._evaluated[1]
-        else:
-            heldout = self._evaluate(state.params, step, "after training")
-        self._checkpoints.save(step, state, heldout.average)  # adds the perplexity to the checkpoint
+    def _finish(self, state: TrainState, step: int) -> Outcome | None:
+        """Saves and evaluates the last step, and measures the chosen one; returns the outcome on process 0."""
+        self._save(step, state)
+        self._ended = True
+        self._evaluate(state, step)
         self._checkpoints.wait()
         best = self._checkpoints.best_step() if self._plan.exports == "best" else None
         chosen = of_first(step if best is None else best)
         if chosen != step:
             state = self._checkpoints.restore_step(chosen, self._program.abstract_state())
-            heldout = self._program.heldout(state.params)
             self._session.progress.say(f"exported: step {chosen}, the best on held-out text")
-        others = {e.name: e.measure(self._program, state.params) for e in self._plan.evaluators if e.after}
+
+        def measured(name: str) -> Perplexity:
+            text = f"perplexity of {'the whole held-out' if name == self._whole else f'the {name}'} text after training"
+            known = self._session.known(name, chosen)
+            return known or self._perplexity(f"{_OF_EXPORT}{name}", step, lambda: state.params, text)
+
+        heldout = measured(self._whole)
+        others = {evaluator.name: measured(evaluator.name) for evaluator in self._plan.evaluators if evaluator.after}
         params = from_lanes(gather(state.params), self._program.corpus.vocabulary_size)
         if not is_first():
-            return Finished({}, already=False)
-        outcome = Outcome(
+            return None
+        return Outcome(
             title=self._title,
             records=self._session.log.records,
             last_step=step,
@@ -242,7 +295,6 @@ class Launch:
             sampled=bool(self._config.train.negatives),
             tokens_per_step=self._config.train.tokens_per_step,
         )
-        return self._leave(outcome)
 
     def _leave(self, outcome: Outcome) -> Finished:
         """Writes the export, the result and the plot, on process 0 only."""
@@ -253,6 +305,7 @@ class Launch:
             "wall_seconds": self._session.wall_seconds,
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
+        self._session.progress.say("saved; writing the export")
         heldout, step = outcome.heldout.as_dict(), outcome.exported_step
         info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
         export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)

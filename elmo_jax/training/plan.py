@@ -34,4 +34,7 @@ class Plan:
     evaluators: tuple[TextEvaluator, ...] = ()  # the evaluators on texts other than the held-out one
     # returns the entries of `result.json` in addition to those of `training_report.summary`
     further_results: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
+    # whether the perplexity of the whole held-out text is measured before training too, and its value if it is known
+    compares: bool = False
+    before: Perplexity | None = None
     finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from

@@ -8,12 +8,13 @@ import jax
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
 from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.blocks import BLOCK_TOKENS
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import BlockSource, DistinctWords, Share, spread_blocks
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.perplexity import Perplexity
-from elmo_jax.training.evaluate import Evaluator
+from elmo_jax.training.evaluate import Evaluator, Watch
 from elmo_jax.training.partitioning import (
     BATCH_SPECS,
     map_step,
@@ -24,7 +25,7 @@ from elmo_jax.training.partitioning import (
 )
 from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import TrainStep
-from elmo_jax.training.throughput import Work
+from elmo_jax.training.throughput import Work, affordable_evaluation
 from elmo_jax.types import Tree
 
 SMALL = 10_000_000  # parameters, which take less than a second to draw
@@ -49,6 +50,8 @@ class Program:
       step: one update, as the program of one device.
       work: the floating-point operations of the training.
       spellings: [types, W] the raw character ids of the lexicon, on every device.
+      heldout_blocks: the number of blocks of the held-out text that are evaluated during training.
+      watch: what is called after each window of an evaluation.
     """
 
     def __init__(
@@ -66,6 +69,9 @@ class Program:
         placement = softmax_placement(config, vocabulary_size, mesh)
         self.step = TrainStep(self._model, config.train, total_steps, vocabulary_size, frozen, placement)
         self._evaluator = Evaluator(self._model, config.evaluation, mesh, vocabulary_size, placement)
+        self.watch: Watch = lambda window: None
+        tokens = config.evaluation.tokens or affordable_evaluation(config, vocabulary_size, total_steps)
+        self.heldout_blocks = len(spread_blocks(corpus.blocks("heldout"), tokens))
         spellings = corpus.spellings(config.model.char_cnn.max_characters)
         self._distinct = DistinctWords(spellings, PADDING)
         self.spellings = to_devices(spellings, REPLICATED, mesh)
@@ -118,13 +124,22 @@ class Program:
 
         return prefetched(map(placed, batches))
 
-    def heldout(self, params: Tree) -> Perplexity:
-        """Returns the perplexity of the corpus's held-out text; `params` are those of a training state."""
-        return self._evaluator.perplexity(params, self._heldout_blocks(), self._distinct, self.spellings)
+    def heldout(self, params: Tree, whole: bool = False) -> Perplexity:
+        """Returns the perplexity of the corpus's held-out text; `params` are those of a training state.
 
-    def _heldout_blocks(self) -> BlockSource:
-        """Returns the held-out text, or the blocks of it that are evaluated."""
-        return spread_blocks(self.corpus.blocks("heldout"), self.config.evaluation.tokens)
+        During training, only a part of a long text is evaluated, unless it is to be the `whole` text.
+        """
+        blocks = self._heldout_blocks(whole)
+        return self._evaluator.sentences(params, blocks, self._distinct, self.spellings, self.watch)[0]
+
+    @property
+    def whole_blocks(self) -> int:
+        """The number of blocks that are evaluated after training: all of them, unless the settings say otherwise."""
+        return len(self._heldout_blocks(whole=True))
+
+    def _heldout_blocks(self, whole: bool) -> BlockSource:
+        tokens = self.config.evaluation.tokens if whole else self.heldout_blocks * BLOCK_TOKENS
+        return spread_blocks(self.corpus.blocks("heldout"), tokens)
 
     def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
         """Returns the perplexity of another text, whose lexicon begins with the vocabulary of the corpus.
@@ -133,7 +148,8 @@ class Program:
         lexicon.
         """
         on_devices = to_devices(spellings, REPLICATED, self.mesh)
-        return self._evaluator.perplexity(params, blocks, DistinctWords(spellings, PADDING), on_devices)
+        distinct = DistinctWords(spellings, PADDING)
+        return self._evaluator.sentences(params, blocks, distinct, on_devices, self.watch)[0]
 
     def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
         """Returns the perplexity of the held-out text over the first `size` words of the vocabulary.
@@ -143,4 +159,5 @@ class Program:
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
         placed = place_params(params, placement, self.mesh)
-        return evaluator.perplexity(placed, self._heldout_blocks(), self._distinct, self.spellings)
+        blocks = self._heldout_blocks(whole=True)
+        return evaluator.sentences(placed, blocks, self._distinct, self.spellings, self.watch)[0]

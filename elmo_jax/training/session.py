@@ -4,6 +4,7 @@ Training a biLM (`loop`) and training a task (`tasks.core.trainer`) differ in th
 """
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Sequence
@@ -12,10 +13,13 @@ from typing import Any, Self
 from etils import epath
 
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.distributed.collectives import fails_together, is_first, of_first
+from elmo_jax.distributed.collectives import fails_together, is_first, of_each
 from elmo_jax.runs.metrics import MetricsLog, Records
+from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.progress import RunProgress
 from elmo_jax.runs.stop_signals import Stopped
+
+_FIELDS = [field.name for field in dataclasses.fields(Perplexity)]
 
 
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
@@ -80,9 +84,13 @@ class Session:
         """Adds a record of metrics, and the time taken."""
         self.log.write(step, {**values, "wall_seconds": self.wall_seconds})
 
-    def lacks(self, name: str) -> bool:
-        """Returns whether no record has this metric; all processes get the answer of the first."""
-        return bool(of_first(self.log.first(name) is None))
+    def known(self, text: str, step: int) -> Perplexity | None:
+        """Returns the perplexity of a text at a step if a record has it; all processes get that of the first."""
+        records = (record for record in self.log.records if record["step"] == step)
+        found = next(filter(None, (Perplexity.of_metrics(record, text) for record in records)), None)
+        values = dataclasses.asdict(found) if found else dict.fromkeys(_FIELDS, -1.0)
+        forward, backward, tokens, unknown = (of_process[0] for of_process in of_each(values).values())
+        return Perplexity(forward, backward, int(tokens), unknown) if tokens > 0 else None
 
     def last_save(self) -> str:
         """Returns the step and the time of the newest save that is complete, for a progress line."""

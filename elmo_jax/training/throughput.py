@@ -9,6 +9,9 @@ import numpy as np
 from elmo_jax.config import Config, ModelConfig
 from elmo_jax.runs.perplexity import exp
 
+_EVALUATION_SHARE = 0.05  # of the operations of a training
+_LEAST_EVALUATED = 20_000  # tokens, from which the perplexities of two steps can be compared
+
 
 @dataclasses.dataclass(frozen=True)
 class Work:
@@ -80,6 +83,19 @@ class Interval:
             "train/data_wait": self.waited / seconds,
             "train/distinct_words_per_token": distinct_words / tokens,
         }
+
+
+def affordable_evaluation(config: Config, vocabulary_size: int, total_steps: int) -> int:
+    """Returns the number of tokens of each evaluation with which all of them take about 5% of a run, at least 20,000.
+
+    It follows from the operations of both, without the token encoder, so that all launches and hosts agree on it.
+    """
+    scored = config.train.negatives + 1 if config.train.negatives else vocabulary_size
+    ratio = 3 * flops_per_token(config.model, scored) / flops_per_token(config.model, vocabulary_size)
+    every = config.evaluation.every
+    number = 2 + (total_steps // every if every else 0)
+    tokens = _EVALUATION_SHARE * ratio * total_steps * config.train.tokens_per_step / number
+    return max(_LEAST_EVALUATED, int(tokens))
 
 
 def flops_per_word(model: ModelConfig, windows: float) -> float:

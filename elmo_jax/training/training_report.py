@@ -11,6 +11,7 @@ from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity, of_record
 from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.state import without_softmax
 
+WHOLE = "whole_heldout"  # in the metrics, the whole held-out text where `heldout` is only a part of it
 _DIRECTIONS = ("forward", "backward")
 _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
@@ -50,8 +51,13 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def before_training(records: list[dict[str, Any]], text: str) -> dict[str, float] | None:
-    """Returns the first perplexities of a text among some records, which are those before training; None for none."""
-    return next(filter(None, (of_record(record, text) for record in records)), None)
+    """Returns the perplexities of a text before training from the records of a run; None for none.
+
+    Those of the held-out text are of all of it if they were measured.
+    """
+    names = (WHOLE, text) if text == "heldout" else (text,)
+    found = (of_record(record, name) for name in names for record in records if record["step"] == 0)
+    return next(filter(None, found), None)
 
 
 def _speed(reports: list[dict[str, Any]]) -> float:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import elmo_jax
+from elmo_jax.cli.main import main
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.training import throughput
 from tests.end_to_end.commands import (
     STEPS,
     Commands,
@@ -23,6 +25,7 @@ from tests.end_to_end.commands import (
     wait,
 )
 from tests.end_to_end.finetuning import bilm_of, finetune, result_of, same
+from tests.end_to_end.forked import Forked
 
 # a learning rate at which held-out perplexity falls and then rises
 RESTLESS = (
@@ -32,10 +35,20 @@ RESTLESS = (
 )
 
 
+def in_part(*arguments: str) -> int:
+    """The command, whose evaluations during training are of one block of the held-out text."""
+    throughput._LEAST_EVALUATED = 1
+    return main(arguments)
+
+
+def start_restless(domain: Commands, workdir: str | Path) -> Forked:
+    return domain.call(f"{__name__}:in_part", *finetune("whole", workdir, *RESTLESS))
+
+
 @pytest.fixture(scope="session")
 def restless(domain: Commands) -> Path:
     """A run that early stopping ends."""
-    ended = domain.run(*finetune("whole", "restless", *RESTLESS))
+    ended = wait(start_restless(domain, "restless"))
     assert ended.status == 0, ended.stderr
     assert "stopped early at step" in ended.stdout and "the best on held-out text" in ended.stdout
     return domain.folder / "restless"
@@ -110,9 +123,19 @@ def test_early_stopping_exports_the_best(restless: Path) -> None:
     assert list(heldout) == list(range(0, result["steps"] + 1, 5)) and result["stopped_early"]
     best = min(heldout, key=heldout.__getitem__)
     assert result["exported_step"] == best == result["steps"] - 10 < 400
-    assert result["after"]["domain"]["average"] == pytest.approx(heldout[best], rel=1e-6)
     params, info = bilm_of(restless)
-    assert info["steps"] == best and info["heldout_perplexity"]["average"] == pytest.approx(heldout[best], rel=1e-6)
+    assert info["steps"] == best and info["heldout_perplexity"] == result["after"]["domain"]
+
+
+def test_whole_text_is_evaluated_before_and_after(domain: Commands, restless: Path, tmp_path: Path) -> None:
+    first, last = records(restless)[:2], records(restless)[-1]
+    assert first[0]["heldout/tokens"] == last.get("heldout/tokens", first[0]["heldout/tokens"]) < 2000
+    result = result_of(restless)
+    assert result["before"]["domain"]["average"] == first[1]["whole_heldout/perplexity/average"]
+    assert first[1]["whole_heldout/tokens"] == result["heldout_tokens"] > 3 * first[0]["heldout/tokens"]
+    assert domain.inside("evaluate", restless, "--data", restless / "corpus", "--json", tmp_path / "n.json").status == 0
+    found = json.loads((tmp_path / "n.json").read_text())["perplexity"]
+    assert found == pytest.approx(result["after"]["domain"], rel=1e-6)
 
 
 def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
@@ -126,12 +149,11 @@ def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
 def test_killed_and_resumed(domain: Commands, restless: Path, tmp_path: Path) -> None:
     """Killed after an evaluation and while a checkpoint is written; it ends where the other ended, bit for bit."""
     again = tmp_path / "again"
-    arguments = finetune("whole", again, *RESTLESS)
     for condition in (lambda: steps_trained(again) >= 15, lambda: being_saved(again) and steps_trained(again) >= 25):
-        process = domain.start(*arguments)
+        process = start_restless(domain, again)
         stopped_when(process, condition, signal.SIGKILL)
         assert wait(process).status == -signal.SIGKILL and not (again / "result.json").exists()
-    ended = domain.run(*arguments)
+    ended = wait(start_restless(domain, again))
     assert ended.status == 0, ended.stderr
     found, expected = result_of(again), result_of(restless)
     for key in ("steps", "exported_step", "stopped_early", "before", "after", "unknown_targets", "meaning"):

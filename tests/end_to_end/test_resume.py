@@ -27,6 +27,7 @@ from tests.end_to_end.commands import (
     stopped_when,
     wait,
 )
+from tests.manual.chaos import evaluating
 
 ATTEMPTS = 20  # a process may pass this moment before the signal reaches it
 
@@ -131,8 +132,19 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
     assert_same_losses(run, whole)
 
 
-def test_killed_after_the_last_checkpoint(commands: Commands, whole: Path, tmp_path: Path) -> None:
+def test_stopped_in_an_evaluation_and_killed_after_the_last_checkpoint(
+    commands: Commands, whole: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(run, ignore_errors=True)
+        process = commands.start(*pretrain_arguments(run))
+        stopped_when(process, lambda: evaluating(run), signal.SIGTERM)
+        ended = wait(process)
+        if evaluating(run):
+            break
+    assert ended.status == 128 + signal.SIGTERM and "SIGTERM at step 40" in ended.stdout, ended
+    assert evaluating(run) and checkpoint_steps(run)[-1] == 40
     killed(commands, run, lambda: STEPS in checkpoint_steps(run) and not (run / "result.json").exists())
     assert not (run / "result.json").exists()
     resume(commands, run, whole)

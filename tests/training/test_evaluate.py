@@ -122,7 +122,7 @@ def test_no_text_is_a_mistake(training):
 
 
 def window_of(sentence):
-    return EvaluationWindow(None, mask=sentence >= 0, sentence=np.maximum(sentence, 0))
+    return EvaluationWindow(None, mask=sentence >= 0, sentence=np.maximum(sentence, 0), left=0)
 
 
 def test_the_sums_of_windows():

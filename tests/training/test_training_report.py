@@ -1,12 +1,13 @@
 """Tests the table and the plot of a finished run."""
 
+import pytest
 from etils import epath
 
-from elmo_jax.config import ModelConfig
+from elmo_jax.config import Config, ModelConfig
 from elmo_jax.runs.metrics import MetricsLog, read_records
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import read_result, write_result
-from elmo_jax.training.throughput import flops_per_token, flops_per_word
+from elmo_jax.training.throughput import affordable_evaluation, flops_per_token, flops_per_word
 from elmo_jax.training.training_report import Outcome, draw_curve, summary, table
 from tests.training.helpers import SmallTraining, small_config
 
@@ -95,3 +96,12 @@ def test_work_at_the_original_size():
     assert round((flops_per_word(model, 0) - 2 * 2048 * 512) / 1e6, 1) == 33.6
     assert round(flops_per_token(model, 0) / 1e6) == 151
     assert round((flops_per_token(model, 8192) - flops_per_token(model, 0)) / 1e6, 1) == 16.8
+
+
+def test_evaluations_take_a_twentieth_of_the_operations():
+    config, steps = Config(), 100_000
+    tokens = affordable_evaluation(config, 793_471, steps)
+    training = 3 * flops_per_token(config.model, 8193) * steps * config.train.tokens_per_step
+    evaluations = 12 * tokens * flops_per_token(config.model, 793_471)  # before, after and every 10,000 steps
+    assert evaluations / training == pytest.approx(0.05, rel=1e-5)
+    assert affordable_evaluation(config, 793_471, 10) == 20_000
