@@ -109,7 +109,7 @@ def test_predict_for_typed_text(tagger: Commands, trained: Path) -> None:
         (("predict", "nowhere", "--text", "a"), "nowhere"),
         (("predict", "problem", "--text", "a"), "problem"),
         (("predict", "whole", "--input", "nowhere.txt"), "nowhere.txt"),
-        (("predict", "whole", "--text", "a", "--seed", "9"), "seed 9 is not trained"),
+        (("predict", "whole", "--text", "a", "--seed", "9"), "seed 9 has not finished training"),
         (("evaluate", "whole", "--data", "task_tagger.py"), "task_tagger.py, line 1"),
     ],
 )

@@ -47,7 +47,7 @@ def test_unknown_words_of_the_training_text_are_drawn(files):
 
 def test_a_file_without_any_word_is_named(files):
     (files / "other.txt").write_text("KATZE 1 2\n")
-    with pytest.raises(UserError, match="other.txt: has no word of the"):
+    with pytest.raises(UserError, match="other.txt: has none of the training text's words"):
         table(f"{files / 'wide.txt'},{files / 'other.txt'}")
 
 
