@@ -179,11 +179,14 @@ def nearest_uses(
 def _unit_vectors(bilm: EmbeddingBiLM, found: Sequence[Occurrence], layer: int) -> np.ndarray:
     """Returns the vectors of some words in their sentences, divided by their lengths, [N, F]."""
     vectors = np.zeros((len(found), 2 * bilm.config.lstm.projection), np.float32)
-    order = sorted(range(len(found)), key=lambda row: len(found[row].words))
+    rows: dict[Words, list[int]] = {}  # of each distinct sentence
+    for row, occurrence in enumerate(found):
+        rows.setdefault(occurrence.words, []).append(row)
+    order = sorted(rows, key=len)
     for start in range(0, len(order), BATCH):
-        rows = order[start : start + BATCH]
-        layers, _, _ = bilm.embed([found[row].words for row in rows])
-        vectors[rows] = layers[np.arange(len(rows)), layer, [found[row].place for row in rows]]
+        batch = order[start : start + BATCH]
+        for words, layers in zip(batch, bilm.embed(batch)[0], strict=True):
+            vectors[rows[words]] = layers[layer, [found[row].place for row in rows[words]]]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
