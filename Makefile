@@ -33,6 +33,12 @@ $(VENV)/installed-docs: $(VENV)/installed
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[docs]"
 	@touch $@
 
+# the page of elmo-jax demo, and the browser in which it is tested
+$(VENV)/installed-demo: $(VENV)/installed-test
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[demo]" "playwright>=1.50,<2"
+	@$(BIN)/python -m playwright install chromium || echo "no browser was downloaded; the test of the page uses the system's, or is skipped"
+	@touch $@
+
 # the documentation with the API reference, in build/docs
 docs: $(VENV)/installed-docs
 	@$(BIN)/python -m mkdocs build --strict --quiet
@@ -62,8 +68,8 @@ levers: $(VENV)/installed-test
 test: lint
 	@$(BIN)/python -m pytest
 
-# what takes minutes: the paper's model compiled for eight TPU chips, and the benchmark
-test-slow: $(VENV)/installed-test
+# what takes minutes: the paper's model compiled for eight TPU chips, the benchmark, and the demo in a browser
+test-slow: $(VENV)/installed-demo
 	@$(BIN)/python -m pytest -m slow
 
 # for the inner loop: lint, types, and the tests that start no processes and train nothing
@@ -86,7 +92,7 @@ test-slurm: $(VENV)/installed-test
 
 # two hundred interrupts of all commands at random moments, and a hundred kills of runs of one and of two processes,
 # restarted each time: the same parameters, bit for bit
-chaos: $(VENV)/installed-test
+chaos: $(VENV)/installed-demo
 	@$(BIN)/python -m tests.manual.interrupts 200
 	@$(BIN)/python -m tests.manual.chaos
 

@@ -40,6 +40,7 @@ ORDER = [
         "tasks",
         "analysis",
         "aot",
+        "demo",
     ),
     *("cli", "__main__"),
 ]

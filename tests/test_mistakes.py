@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,9 @@ EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
         ((*RUN, ""), "--workdir: expected a path, got ''"),
         (("evaluate", "x", "--data=--"), "--data=--: expected a value after the ="),
         (("evaluate", "y" * 5000, "--data", "x"), "y … "),
+        (("demo", "--port", "0"), "--port: expected a whole number from 1 to 65,535, got '0'"),
+        (("demo", "--host", ""), "--host: expected an address, got an empty one"),
+        (("demo", "--host", "no.such.host.invalid"), "--host no.such.host.invalid --port 7860: "),
         (("nonsense",), "invalid choice: 'nonsense'"),
         ((), "required: COMMAND; see: elmo-jax --help"),
     ],
@@ -64,6 +68,21 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, arguments, expecte
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("elmo-jax: ") and expected in line and len(line) < 1300
     assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "once"
+
+
+def test_mistakes_before_the_demo(monkeypatch, capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["demo", "--port", port]) == 2
+        assert f"--host 127.0.0.1 --port {port}: Address already in use" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert main(["demo", "--port", port]) == 2
+    assert capsys.readouterr().err == "elmo-jax: gradio is not installed; run: pip install 'elmo_jax[demo]'\n"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    for model, expected in (("nowhere", "nowhere: no such file or folder; expected the name"), ("", "expected a path")):
+        assert main(["demo", model, "--port", port]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"elmo-jax: {expected}")
 
 
 MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 27909734400 bytes."

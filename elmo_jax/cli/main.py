@@ -121,6 +121,7 @@ def _parser() -> "argparse.ArgumentParser":
 
     from elmo_jax.cli import (
         compile,
+        demo,
         embed,
         evaluate,
         export,
@@ -146,6 +147,6 @@ def _parser() -> "argparse.ArgumentParser":
     for command in (prepare, pretrain, finetune, evaluate, export):
         command.add_command(commands)
     hdf5.add_commands(commands)
-    for command in (embed, neighbours, task, settings, compile):
+    for command in (embed, neighbours, task, demo, settings, compile):
         command.add_command(commands)
     return parser

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -82,6 +83,7 @@ def run(arguments: Sequence[str], folder: Path) -> Ended:
     before = signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(SECONDS)
     status, raised = None, ""
+    sys.modules["gradio"] = None  # type: ignore[assignment]  # with it, demo would serve until an interrupt
     try:
         with inside(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = main(arguments)

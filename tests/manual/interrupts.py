@@ -70,6 +70,7 @@ def commands(steps: int) -> dict[str, list[str]]:
         ],
         "task evaluate": ["task", "evaluate", "tagger", "--data", "words.conllu"],
         "task predict": ["task", "predict", "tagger", "--input", "text.txt", "--format", "lines"],
+        "demo": ["demo", "english", "--port", "47860"],
         "settings": ["settings", "settings.py"],
         "compile": ["compile", "--topology", "cpu:2", *pretrain],
     }  # fmt: skip
@@ -125,11 +126,16 @@ class Folder:
         )
 
     def finish(self, arguments: list[str]) -> float:
-        """Runs a command to its end; returns the seconds that it took."""
+        """Runs a command to its end, or until it serves; returns the seconds that it took."""
         began = time.monotonic()
         process = self.start(arguments)
+        serves = arguments[0] == "demo"
+        if serves:  # until it is interrupted
+            assert process.stdout is not None and process.stdout.readline().startswith("open http://")
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, (arguments, process.returncode, output, errors)
+        assert process.returncode == (130 if serves else 0), (arguments, process.returncode, output, errors)
         return time.monotonic() - began
 
     def interrupt(self, name: str, arguments: list[str], after: float, group: bool, limit: float) -> str:

@@ -1,0 +1,65 @@
+"""Defines the command `demo`."""
+
+import argparse
+import importlib.util
+import os
+import socket
+from typing import Any
+
+from elmo_jax import files
+from elmo_jax.cli.options import Commands
+from elmo_jax.cli.values import whole
+from elmo_jax.errors import UserError
+
+
+def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Adds the command `demo`."""
+    parser = commands.add_parser(
+        "demo",
+        help="try models on a page in the browser",
+        description="Serves a page on which you type text and see the predictions of task models, the nearest contexts"
+        " of a word, and the similarity of two words in each layer of a biLM. Ctrl-C ends it. This needs Gradio: pip"
+        " install 'elmo_jax[demo]'.",
+        allow_abbrev=False,
+    )
+    run = "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION] (default: english)"
+    parser.add_argument("models", nargs="*", default=["english"], metavar="RUN", help=run)
+    host = "address at which the page is served (default: %(default)s, which only this machine can reach)"
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help=host)
+    parser.add_argument("--port", type=whole(1, 65_535), default=7860, metavar="N", help="port (default: %(default)s)")
+    parser.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = os.environ["GRADIO_RUN_HISTORY"] = "False"
+    with _listen(options.host, options.port) as listening:
+        if importlib.util.find_spec("gradio") is None:
+            raise UserError("gradio is not installed; run: pip install 'elmo_jax[demo]'")
+        models = [(name, _open(name)) for name in options.models]
+        from elmo_jax.demo.page import serve
+
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        serve(models, listening, f"http://{host}:{options.port}")
+    return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not host.strip():
+        raise UserError("--host: expected an address, got an empty one")
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"--host {host} --port {port}: {reason}; give another --host or --port") from None
+
+
+def _open(name: str) -> Any:
+    """Loads the model of a task's run, or else a biLM."""
+    from elmo_jax.checkpoints.open import is_run
+    from elmo_jax.embedding.bilm import load_bilm
+    from elmo_jax.runs.folder import read_config_file
+    from elmo_jax.tasks.core.trained_task import load_task
+
+    if not name.startswith(files.HUB) and is_run(name) and read_config_file(files.place(name))["config"].get("task"):
+        return load_task(name)
+    return load_bilm(name)
