@@ -143,6 +143,8 @@ class EmbeddingBiLM(PretrainedBiLM):
     def elmo(self, **settings: Any) -> ELMo:
         """Makes the module for a task model; `settings` are the attributes of `ELMo` (`num_mixes`, `dropout`, …)."""
         chosen: dict[str, Any] = {"precision": self.precision, "form": self.model.form} | settings
+        if chosen.get("trainable"):
+            chosen["initial"] = functools.partial(frozen_tree, self)
         return ELMo(self.config, self.fingerprint, **chosen)
 
 

@@ -3,11 +3,12 @@
 Shapes: B sentences, T words of the longest sentence, W characters, U spelt words, N rows of a cache, L LSTM layers,
 P projection.
 
-The parameters of the biLM are not parameters of the task. They are read from the collection `bilm`, which `with_bilm`
-fills after `init` and after a restore. What `init` makes and a checkpoint stores is `params` (the mixes) and, in the
-collection `elmo`, the fingerprint of the biLM that they belong to.
+The parameters of a frozen biLM are not parameters of the task. They are read from the collection `bilm`, which
+`with_bilm` fills after `init` and after a restore. What `init` makes and a checkpoint stores is `params` (the mixes)
+and, in the collection `elmo`, the fingerprint of the biLM that they belong to.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -21,8 +22,9 @@ from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.precision import Precision, usual_promotion
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array
-from elmo_jax.model.sentences import sentence_layers
+from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.settings import choice
+from elmo_jax.types import Tree
 
 _LIFT = (
     "nn.scan and nn.vmap must lift the collections 'params', 'elmo' and 'bilm', as in"
@@ -45,7 +47,7 @@ class ELMoOutput(NamedTuple):
 
 
 class ELMo(nn.Module):
-    """Runs a frozen biLM once, and computes `num_mixes` mixes of its layers, each with its own weights.
+    """Runs a biLM once, and computes `num_mixes` mixes of its layers, each with its own weights.
 
     While the module is initialized there is no biLM yet, and the mixes are zeros. Rows without words are padding: they
     change nothing in other rows, also with a layer norm.
@@ -62,6 +64,10 @@ class ELMo(nn.Module):
       precision: the precision of the biLM's matrix products; a member of `Precision` or its name.
       form: the form in which the biLM's LSTMs are executed.
       axis_name: the mapped axis that the batch is divided over, for a layer norm under `shard_map` or `pmap`.
+      trainable: the part of the biLM that is trained with the task, a member of `Trainable` or its name; True for all
+        and False, the default, for none. The biLM is then in `params`, under `bilm`, and in every checkpoint, and
+        `with_bilm` is not needed.
+      initial: with `trainable`, returns the biLM's parameters for `init`; `EmbeddingBiLM.elmo` sets it.
     """
 
     config: ModelConfig
@@ -74,12 +80,18 @@ class ELMo(nn.Module):
     precision: Precision = Precision.FLOAT32
     form: LSTMForm = LSTMForm()
     axis_name: str | None = None
+    trainable: Trainable | bool = False
+    initial: Callable[[], Tree] | None = None
 
     def __post_init__(self) -> None:
         """Accepts names; raises `UserError` for a name that is none and for a number out of range."""
         self.layers = choice(Layers, self.layers, "layers")
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         self.precision = choice(Precision, self.precision, "precision")
+        whole = {True: "all", False: "none"} if isinstance(self.trainable, bool) else {}
+        self.trainable = choice(Trainable, whole.get(self.trainable, self.trainable), "trainable")
+        if self.trainable is not Trainable.NONE and self.initial is None:
+            raise UserError("trainable: without initial parameters; make the module with bilm.elmo(trainable=True)")
         for name, valid, expected in (
             ("num_mixes", self.num_mixes >= 1, "at least 1"),
             ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
@@ -90,12 +102,16 @@ class ELMo(nn.Module):
         super().__post_init__()
 
     def setup(self) -> None:
-        """Makes the mixes, and the variable with the biLM's fingerprint for the task's checkpoint."""
+        """Makes the mixes, and the trained biLM or the variable with a frozen one's fingerprint for the checkpoint."""
         self.mixes = [
             ScalarMix(self.layers, self.layer_norm, self.axis_name, name=f"mix_{i}") for i in range(self.num_mixes)
         ]
         self.drop = Dropout(self.dropout)
-        if self.is_initializing():
+        if self.initial is not None and self.trainable is not Trainable.NONE:
+            initial = self.initial
+            # Copies, since a training step may donate its parameters.
+            self.tree = self.param("bilm", lambda key: jax.tree.map(jnp.copy, initial()))
+        elif self.is_initializing():
             if not self.is_mutable_collection("elmo"):
                 raise ValueError(f"the collection 'elmo' is not made here: {_LIFT}")
             digest = bytes.fromhex(self.fingerprint) or bytes(32)  # as uint8 [32], which any checkpoint can store
@@ -122,9 +138,14 @@ class ELMo(nn.Module):
 
         Raises:
           UserError: an argument is not such an array, W is not the number of characters per word of this biLM, an id is
-            out of range, or `words` has rows that the cache or `characters` do not have.
+            out of range, `words` has rows that the cache or `characters` do not have, or the biLM is trained, whose
+            word vectors cannot be cached.
           ValueError: the variables have no biLM.
         """
+        if words is not None and self.trainable is not Trainable.NONE:
+            raise UserError(
+                "words: a biLM that is trained has no vectors to be cached; give bilm.character_ids(sentences)"
+            )
         axes, made = (
             (3, "[B, T, W], as bilm.character_ids makes") if words is None else (2, "[U, W], as CachedWords makes")
         )
@@ -171,11 +192,14 @@ class ELMo(nn.Module):
         batch, steps = characters.shape[:2] if words is None else words.shape
         mask = (characters > 0).any(-1) if words is None else words != 0
         lstm = self.config.lstm
-        if self.is_initializing():  # the mixes' parameters do not depend on the biLM, which `with_bilm` adds later
+        if self.is_initializing():  # no parameters depend on the layers; `with_bilm` adds a frozen biLM later
             return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection), jnp.float32), mask
+        model = BiLM(self.config, 0, self.precision, self.form, parent=None)
+        assert isinstance(self.trainable, Trainable)
+        if self.trainable is not Trainable.NONE:
+            return sentence_layers(model, self.tree, characters, trainable=self.trainable)
         if not self.has_variable("bilm", "tree"):
             raise ValueError(f"no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply; {_LIFT}")
-        model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         cache = None if words is None else self.get_variable("bilm", "cache", None)
         if words is not None:
             _check_rows(words, 0 if cache is None else len(cache), len(characters))

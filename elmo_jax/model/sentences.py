@@ -4,13 +4,14 @@ Shapes: B sentences, T words of the longest, W characters, U spelt words, N rows
 P projection.
 """
 
+import enum
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, CHARACTERS, END_SENTENCE, END_WORD, PADDING
-from elmo_jax.model.bilm import BiLM, initial_carry
+from elmo_jax.model.bilm import DIRECTIONS, BiLM, initial_carry
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -18,10 +19,23 @@ from elmo_jax.types import Tree
 MARKS = ((BEGIN_WORD, BEGIN_SENTENCE, END_WORD), (BEGIN_WORD, END_SENTENCE, END_WORD))
 
 
+class Trainable(enum.Enum):
+    """The part of the biLM that is trained with a task."""
+
+    NONE = "none"
+    LSTMS = "lstms"
+    ALL = "all"
+
+
 def sentence_layers(
-    model: BiLM, tree: Tree, characters: jax.Array, words: jax.Array | None = None, cache: jax.Array | None = None
+    model: BiLM,
+    tree: Tree,
+    characters: jax.Array,
+    words: jax.Array | None = None,
+    cache: jax.Array | None = None,
+    trainable: Trainable = Trainable.NONE,
 ) -> tuple[jax.Array, jax.Array]:
-    """Computes the layers of sentences, each from a zero state, as constants for differentiation.
+    """Computes the layers of sentences, each from a zero state.
 
     Args:
       model: the architecture of the biLM; it need not be bound.
@@ -32,6 +46,7 @@ def sentence_layers(
         word that the cache or `characters` do not have, or with an id that does not exist, becomes NaN, since compiled
         code cannot raise an exception.
       cache: [N, P] token vectors of words; None for N = 0.
+      trainable: the part of the tree that gradients flow into; for the others the layers are constants.
 
     Returns:
       The layers [B, L+1, T+2, 2P], whose places include the sentence marks `<S>` and `</S>`, and the mask of the words
@@ -39,7 +54,10 @@ def sentence_layers(
     """
     mask = (characters > 0).any(-1) if words is None else words != 0
     batch, steps = mask.shape
-    tree = jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.asarray(leaf)), tree)
+    tree = {
+        name: jax.tree.map(jnp.asarray, part if _is_trained(name, trainable) else jax.lax.stop_gradient(part))
+        for name, part in tree.items()
+    }
     vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
     length = mask.sum(-1, keepdims=True)  # [B, 1]
     place = jnp.arange(steps + 2)
@@ -53,7 +71,12 @@ def sentence_layers(
     for layer in run[0]:  # [2, T+2, B, P]
         forward, backward = layer.swapaxes(1, 2)  # [B, T+2, P]
         found.append(jnp.concatenate([forward, jnp.take_along_axis(backward, turned, 1)], -1))
-    return jax.lax.stop_gradient(jnp.stack(found, 1)), mask
+    layers = jnp.stack(found, 1)
+    return layers if trainable is not Trainable.NONE else jax.lax.stop_gradient(layers), mask
+
+
+def _is_trained(name: str, trainable: Trainable) -> bool:
+    return trainable is Trainable.ALL or (trainable is Trainable.LSTMS and name in DIRECTIONS)
 
 
 def _token_vectors(

@@ -28,7 +28,7 @@ class TaskDataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ElmoConfig:
-    """How the frozen biLM enters the task model (paper, sections 3.2 and 3.3)."""
+    """How the biLM enters the task model (paper, sections 3.2 and 3.3)."""
 
     where: Literal["input", "output", "both"] = setting(
         "input", "Where ELMo enters: at the input of the task's RNN, at its output, or at both with a mix each."
@@ -50,6 +50,19 @@ class ElmoConfig:
         "float16", "The type of the numbers in that file; layers that are computed for a prediction are rounded to it."
     )
     cache: str = setting("", "The folder of that file; empty for the folder elmo/ in the run's folder.")
+    trainable: Literal["none", "lstms", "all"] = setting(
+        "none", "The part of the biLM that is trained with the task, for which vectors must be computed."
+    )
+    learning_rate: float = setting(
+        0.0, "The learning rate of that part, with the task's schedule; 0 for the task's rate.", least=0, most=1e3
+    )
+    unfreeze_epochs: int = setting(
+        0,
+        "The number of epochs after which one more layer of it is trained, beginning with the top one; 0 for all at"
+        " once.",
+        least=0,
+        most=10**6,
+    )
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -60,6 +73,11 @@ class ElmoConfig:
         """Raises `UserError` for layers that no biLM has."""
         if self.layers not in ("all", "top", "token") and not self.layers.isdecimal():
             raise UserError(f"{where}.layers: expected all, top, token or the number of a layer, got {self.layers!r}")
+        if self.trainable == "none":
+            if self.learning_rate or self.unfreeze_epochs:
+                raise UserError(f"{where}.trainable: none; learning_rate and unfreeze_epochs would have no effect")
+        elif self.vectors == "cached" or self.layers == "token":
+            raise UserError(f"{where}.trainable: needs vectors='computed' and LSTM layers, not 'token'")
 
 
 @dataclasses.dataclass(frozen=True)

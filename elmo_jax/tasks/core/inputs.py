@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.embed import character_ids
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, Layers
-from elmo_jax.model.sentences import sentence_layers
+from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, packed, stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
@@ -107,7 +108,7 @@ class Inputs(nn.Module):
     character_rows: int = 0  # the number of rows of the table of character vectors
 
     def setup(self) -> None:
-        """Declares the word table, the character CNN and the mixes."""
+        """Declares the word table, the character CNN, the biLM if it is trained, and the mixes."""
         if self.word_dim:
             shape = (self.word_rows, self.word_dim)
             if self.config.word_vectors.trainable:
@@ -119,6 +120,9 @@ class Inputs(nn.Module):
             self.char_cnn = CharCNN(self.character_rows, characters)
         if self.bilm is None:
             return
+        if elmo.trainable != "none":  # `TaskProgram.first_state` gives the values
+            shapes = unflatten(parameter_shapes(self.bilm))
+            self.tree = self.param("bilm", lambda key: jax.tree.map(jnp.zeros, shapes, is_leaf=_is_shape))
         if elmo.layers == "token":
             self.drop = Dropout(elmo.dropout)
             return
@@ -166,15 +170,20 @@ class Inputs(nn.Module):
         return dict(zip(places, found.mixes, strict=True)), found.penalty
 
     def _layers(self, text: Mapping[str, jax.Array], bilm: ModelConfig) -> jax.Array:
-        """Returns the frozen layers [R, L+1, T, 2P], through which no gradient flows."""
+        """Returns the layers [R, L+1, T, 2P], through which gradients flow only into the part that is trained."""
         if "layers" in text:
             return jax.lax.stop_gradient(unpacked(text["layers"], bilm.lstm.projection))
         if self.is_initializing():  # the parameters of the task do not depend on the biLM
             rows, steps = text["mask"].shape
             return jnp.zeros((rows, bilm.lstm.layers + 1, steps, 2 * bilm.lstm.projection))
-        tree: Any = self.get_variable("constants", "bilm")
-        layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"])
+        trainable = Trainable(self.config.elmo.trainable)
+        tree: Any = self.get_variable("constants", "bilm") if trainable is Trainable.NONE else self.tree
+        layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"], trainable=trainable)
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple)
 
 
 def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:

@@ -1,14 +1,14 @@
 """Updates a task's parameters: Optax rules, clipping, learning rate schedules and the moving average of the weights."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from elmo_jax.tasks.core.config import TaskOptimizerConfig
+from elmo_jax.tasks.core.config import ElmoConfig, TaskOptimizerConfig
 from elmo_jax.types import Tree
 
 KERNELS = ("kernel", "recurrent")  # the ends of the names of parameters that inputs or states are multiplied by
@@ -46,6 +46,29 @@ def _scale_by_adagrad(eps: float) -> optax.GradientTransformation:
         return jax.tree.map(lambda gradient, total: gradient / (jnp.sqrt(total) + eps), updates, sums), sums
 
     return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
+
+
+def with_bilm_scaled(tree: Tree, factor: Callable[[tuple[str, ...]], Any]) -> Tree:
+    """Returns a tree like the parameters, in which the biLM's leaves are multiplied by a factor of their path in it."""
+    if "bilm" not in tree.get("inputs", {}):
+        return tree
+    names = lambda path: tuple(part.key for part in path)  # noqa: E731
+    scaled = jax.tree_util.tree_map_with_path(lambda path, leaf: leaf * factor(names(path)), tree["inputs"]["bilm"])
+    return {**tree, "inputs": {**tree["inputs"], "bilm": scaled}}
+
+
+def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) -> Tree:
+    """Returns the gradient without that of the biLM's layers which are not trained yet (gradual unfreezing, as ULMFiT).
+
+    The top LSTM layer is trained from the first epoch on, and one more layer after every `unfreeze_epochs`; the token
+    encoder is the last one. `layers` is the number of LSTM layers, and `epoch` counts from 0.
+    """
+
+    def factor(path: tuple[str, ...]) -> jax.Array:
+        order = layers if path[0] == "token_encoder" else layers - 1 - int(path[1].removeprefix("layer_"))
+        return (epoch >= order * elmo.unfreeze_epochs).astype(jnp.float32)
+
+    return with_bilm_scaled(gradient, factor) if elmo.unfreeze_epochs else gradient
 
 
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, weight_penalty
+from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, unfrozen, weight_penalty, with_bilm_scaled
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
@@ -98,12 +98,12 @@ class TaskProgram:
         self.evaluate = jax.jit(self._evaluate)
 
     def constants(self, seed: int, layers_are_given: bool) -> Tree:
-        """Returns the arrays that are not trained, on the devices: frozen word vectors, and the biLM if it is run."""
+        """Returns the arrays that are not trained, on the devices: word vectors, and the biLM if it is run."""
         found: Tree = {}
         setup = self._setup
         if not setup.config.word_vectors.trainable and setup.table.vectors.shape[1]:
             found["words"] = setup.table.first_vectors(seed)
-        if setup.bilm is not None and not layers_are_given:
+        if setup.bilm is not None and not layers_are_given and setup.config.elmo.trainable == "none":
             found["bilm"] = frozen_tree(setup.bilm)
         return self.replicated({"inputs": found}) if found else {}
 
@@ -123,12 +123,16 @@ class TaskProgram:
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
         """Returns the state before the first update; of the batch only the shapes matter."""
         table, trainable = self._setup.table, self._setup.config.word_vectors.trainable
-        words = table.first_vectors(seed) if trainable and table.vectors.shape[1] else None
+        given: Tree = {}
+        if trainable and table.vectors.shape[1]:
+            given["words"] = table.first_vectors(seed)
+        if self._setup.bilm is not None and self._setup.config.elmo.trainable != "none":
+            given["bilm"] = frozen_tree(self._setup.bilm)
 
-        def start(key: jax.Array, batch: BatchArrays, words: jax.Array | None) -> TaskState:
+        def start(key: jax.Array, batch: BatchArrays, given: Tree) -> TaskState:
             params = self._module.init({"params": key}, batch, deterministic=True)["params"]
-            if words is not None:
-                params = {**params, "inputs": {**params["inputs"], "words": words}}
+            if given:
+                params = {**params, "inputs": {**params["inputs"], **given}}
             return TaskState(
                 step=jnp.zeros((), jnp.int32),
                 epoch=jnp.zeros((), jnp.int32),
@@ -140,7 +144,7 @@ class TaskProgram:
             )
 
         key = jax.random.key(seed, impl="threefry2x32")
-        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(key, batch, words)
+        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(key, batch, given)
         return state
 
     def place(self, batch: BatchArrays) -> BatchArrays:
@@ -169,7 +173,12 @@ class TaskProgram:
             return output.loss + penalty + weight_penalty(params, settings.weight_decay), output.loss
 
         gradient, found = jax.grad(loss, has_aux=True)(state.params)
+        elmo, bilm = self._setup.config.elmo, self._setup.bilm
+        if bilm is not None:
+            gradient = unfrozen(gradient, elmo, bilm.config.lstm.layers, state.epoch)
         updates, optimizer = self._optimizer.update(gradient, state.optimizer, state.params)
+        if elmo.learning_rate:
+            updates = with_bilm_scaled(updates, lambda path: elmo.learning_rate / settings.learning_rate)
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
         return dataclasses.replace(

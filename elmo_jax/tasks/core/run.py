@@ -130,13 +130,14 @@ class TaskRun:
                 files.write_text(folder / f"{name}.predictions", task.write(data.examples, predictions))
         records = read_records(folder / "metrics.jsonl")
         last = [record for record in records if "train/seconds" in record]
-        words = {n: v for n, v in state.params.get("inputs", {}).items() if n == "words"}
+        inputs = state.params.get("inputs", {})
+        words, bilm = ({name: inputs.get(name, {})} for name in ("words", "bilm"))
         return {
             **found,
             "epochs": epoch_of(records[-1]["step"]),
             "words_per_second": last[-1]["train/words"] / last[-1]["train/seconds"] if last else 0.0,
             "seconds": records[-1]["wall_seconds"],
-            "parameters": parameter_count(state.params) - parameter_count(words),
+            "parameters": parameter_count(state.params) - parameter_count(words) - parameter_count(bilm),
             "word_vector_parameters": parameter_count(words),
             "elmo": elmo_mixes(params, self._setup.config),
         }

@@ -185,7 +185,7 @@ class TrainedTask:
 
         With `elmo.layer_norm`, the batches are those of the training's own evaluations, on which predictions depend.
         """
-        encoder = TextEncoder(self._setup, embeds=True)
+        encoder = TextEncoder(self._setup, embeds=self.config.elmo.trainable == "none")
         use: Use = "evaluation" if self.config.elmo.layer_norm else "prediction"
         data = TaskData(self._setup, encoder, examples, self._shapes, use)
         return predict(self._setup, self._program, self._models, data)
