@@ -1,1 +1,1 @@
-"""Analyses what the layers of a biLM represent: word senses, parts of speech, and neighbours of words in context."""
+"""Keeps the layers of many sentences, and finds the neighbours of words in context."""

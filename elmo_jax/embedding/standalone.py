@@ -24,7 +24,7 @@ PROGRAM, CHARACTERS = "bilm.jax", "characters.py"
 def write_program(bilm: PretrainedBiLM, out: Path) -> None:
     """Writes a folder with a biLM as a program for CPUs, NVIDIA GPUs and TPUs, which holds the parameters.
 
-    The folder has `bilm.jax`, which `jax.export.deserialize` reads, and `characters.py`, a module that needs NumPy only.
+    The folder has `bilm.jax`, which `jax.export.deserialize` reads, and `characters.py`, which needs only NumPy.
     The program maps character ids + 1, int32 [B, T, W] with any B and T of at least 1, to the layers, float32
     [B, L+1, T, 2P], and the mask of the words, bool [B, T], as `EmbeddingBiLM.character_ids` and `embed` define them.
 

@@ -26,15 +26,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elmo_jax import UserError
-from elmo_jax.analysis.framework import read_senses
 from elmo_jax.analysis.neighbours import Neighbour, Occurrence, nearest, occurrence_in
-from elmo_jax.analysis.semcor import Sentence
 from elmo_jax.analysis.vectors import Words, embed
 from elmo_jax.cli.values import whole
 from elmo_jax.files import write_json
 from elmo_jax.tasks.core.word_vectors import read_vectors
 from elmo_jax.words import split_words
+from framework import read_senses
 from results import BILM_HELP, Model, nearest_types, open_models
+from semcor import Sentence
 
 LAYER = 2
 # The paper's source sentences, as far as it prints them, and the neighbour that it prints for each.

@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 
 from elmo_jax import UserError
-from elmo_jax.analysis.framework import read_framework, read_senses
-from elmo_jax.analysis.semcor import SenseCorpus, Sentence
 from elmo_jax.analysis.vectors import embed
-from elmo_jax.analysis.wordnet import SenseIndex, read_index
-from elmo_jax.analysis.wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
+from framework import read_framework, read_senses
 from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
+from semcor import SenseCorpus, Sentence
+from wordnet import SenseIndex, read_index
+from wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
 
 POOLED = ("senseval2", "senseval3", "semeval2013", "semeval2015")
 DEVELOPMENT = "semeval2007"

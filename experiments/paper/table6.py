@@ -36,11 +36,11 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax import UserError
-from elmo_jax.analysis.probe import Recipe, Words, classes, train
 from elmo_jax.analysis.vectors import Vectors, View, all_layers, embed, one_layer, side_by_side, top_addition
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task_report import shown, statistics
 from elmo_jax.tasks.pos.reader import read_conllu, read_penn
+from probe import Recipe, Words, classes, train
 from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
 
 PARTS = ("train", "dev", "test")

@@ -24,9 +24,7 @@ def gains() -> ModuleType:
     spec = importlib.util.spec_from_file_location("gains", FILE)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FILE.parent)  # as for a script, which imports `results`
-        spec.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 

@@ -79,7 +79,9 @@ def test_tags_of_another_notation(tags, position):
 
 
 def test_bio_names_the_inside_tag_that_opens_a_span():
-    with pytest.raises(TagError, match="'I-LOC' opens a span, where BIO expects 'B-LOC'; is the file in IOB1?") as error:
+    with pytest.raises(
+        TagError, match="'I-LOC' opens a span, where BIO expects 'B-LOC'; is the file in IOB1?"
+    ) as error:
         to_bio(["O", "B-PER", "I-LOC"], "bio")
     assert error.value.position == 2
 

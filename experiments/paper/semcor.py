@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from elmo_jax.analysis.wordnet import SenseIndex, lemma_and_part
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import Line, error_at, read_lines
+from wordnet import SenseIndex, lemma_and_part
 
 _LINE = re.compile(r"<(wf|punc)((?: [a-z]+=[^\s<>]*)*)>([^<>]*)</\1>")
 _STRUCTURE = re.compile(r"</?(?:contextfile|context|p|s)(?: [^<>]*)?>")

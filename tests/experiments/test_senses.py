@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from elmo_jax import UserError
-from elmo_jax.analysis.framework import read_framework, read_senses
-from elmo_jax.analysis.semcor import Instance, Sentence, read_semcor
-from elmo_jax.analysis.wordnet import SenseIndex, lemma_and_part, read_index
-from elmo_jax.analysis.wsd import first_senses, right
+from framework import read_framework, read_senses
+from semcor import Instance, Sentence, read_semcor
 from tests.analysis.texts import DATA_XML, GOLD, INDEX, TAGFILE_A, write_framework, write_semcor
+from wordnet import SenseIndex, lemma_and_part, read_index
+from wsd import first_senses, right
 
 
 @pytest.fixture

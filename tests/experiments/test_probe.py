@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from elmo_jax.analysis import probe
-from elmo_jax.analysis.probe import UNKNOWN, Recipe, Words, classes, train
+import probe
+from probe import UNKNOWN, Recipe, Words, classes, train
 
 FEATURES, CLASSES, MIXED = 5, 3, 2
 RECIPE = Recipe(batch_size=32, learning_rate=3e-2, epochs=20, patience=4)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.analysis.semcor import Instance, Sentence
 from elmo_jax.analysis.vectors import Speed, Vectors
-from elmo_jax.analysis.wordnet import SenseIndex
-from elmo_jax.analysis.wsd import class_means, predict, right, score
+from semcor import Instance, Sentence
+from wordnet import SenseIndex
+from wsd import class_means, predict, right, score
 
 PROJECTION, LAYERS = 3, 3  # P, L + 1
 SIZE = PROJECTION * (1 + 2 * (LAYERS - 1))  # S

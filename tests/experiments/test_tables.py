@@ -50,7 +50,6 @@ def script(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     """The script that the test's parameter names, in this process."""
     monkeypatch.chdir(folder)
     path = ROOT / "experiments" / "paper" / f"{request.param}.py"
-    monkeypatch.syspath_prepend(path.parent)  # as for a script, which imports `results`
     specification = importlib.util.spec_from_file_location(path.stem, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from elmo_jax.analysis.semcor import Sentence
 from elmo_jax.analysis.vectors import Vectors
-from elmo_jax.analysis.wordnet import SenseIndex
 from elmo_jax.tasks.core.elmo_vectors import unpacked
+from semcor import Sentence
+from wordnet import SenseIndex
 
 RESAMPLES = 10_000  # the number of resamples of the bootstrap
 CONFIDENCE = 95.0  # the percentage of the resamples that an interval covers

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from elmo_jax.analysis.semcor import Instance, SenseCorpus, Sentence, known_senses, read_semcor
-from elmo_jax.analysis.wordnet import PARTS_OF_SPEECH, SenseIndex, lemma_and_part
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import error_at, open_text, read_lines, reading
 from elmo_jax.words import split_words
+from semcor import Instance, SenseCorpus, Sentence, known_senses, read_semcor
+from wordnet import PARTS_OF_SPEECH, SenseIndex, lemma_and_part
 
 _READ_BYTES = 1 << 16
 
