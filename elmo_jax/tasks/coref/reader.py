@@ -135,15 +135,13 @@ class _Reading:
         if unclosed:
             number, entity = min(unclosed)
             raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
-        clusters = _merge(self.entities.values())
-        if singletons == "drop":
-            clusters = [cluster for cluster in clusters if len(cluster) > 1]
+        clusters = clustered(self.entities.values(), singletons)
         genre = self.name[:2] if self.name[:2] in GENRES else None
         return Document(self.name, self.part, genre, self.sentences, self.speakers, clusters)
 
 
-def _merge(entities: Iterable[Iterable[Mention]]) -> list[list[Mention]]:
-    """Merges entities that have a mention in common, directly or through other entities."""
+def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> list[list[Mention]]:
+    """Merges entities that have a mention in common, directly or through other entities; drops singletons if asked."""
     cluster_of: dict[Mention, set[Mention]] = {}
     for mentions in entities:
         together = set(mentions)
@@ -152,4 +150,4 @@ def _merge(entities: Iterable[Iterable[Mention]]) -> list[list[Mention]]:
         for mention in together:
             cluster_of[mention] = together
     clusters = {id(cluster): sorted(cluster) for cluster in cluster_of.values()}
-    return sorted(clusters.values())
+    return sorted(cluster for cluster in clusters.values() if singletons == "keep" or len(cluster) > 1)

@@ -15,17 +15,19 @@ from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConf
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
+from elmo_jax.tasks.coref.other_formats import NO_SPEAKER, read_corefud, read_json_lines
 from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
 from elmo_jax.tasks.formats.sources import split_slice
+from elmo_jax.text_files import without_suffix
 
 Prediction = list[list[Mention]]
-NO_SPEAKER = "-"
+_READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines, ".conllu": read_corefud}
 _SMALLEST = 32  # the number of words of the smallest arrays
 
 
 @dataclasses.dataclass(frozen=True)
 class CorefDataConfig(TaskDataConfig):
-    """The annotated documents: files or folders of `*conll` files; `FOLDER[:80]` reads the first 80 documents."""
+    """The annotated documents: files or folders of files; `FOLDER[:80]` reads the first 80 documents."""
 
     singletons: Singletons = setting(
         "keep",
@@ -60,14 +62,22 @@ class Coref(Task[Document, Prediction]):
     rows_are_examples = False
 
     def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:
-        """Reads a file, or all files of a folder whose names end with `conll`, in alphabetical order."""
+        """Reads a file, or all files of a folder with the names of such files, in alphabetical order.
+
+        A `.jsonlines` or `.jsonl` file is e2e-coref's, a `.conllu` file is CorefUD's, and others are CoNLL-2012's,
+        whose names end with `conll` in folders.
+        """
         path, part = split_slice(source)
         files = [path]
         if path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.name.endswith("conll"))
+            files = sorted(file for file in path.iterdir() if file.name.endswith(("conll", *_READERS)))
             if not files:
-                raise UserError(f"{path}: has no files whose names end with conll")
-        return [document for file in files for document in read(file, config.data.singletons)][part]
+                raise UserError(f"{path}: has no files whose names end with {', '.join(('conll', *_READERS))}")
+        documents: list[Document] = []
+        for file in files:
+            reader = _READERS.get(without_suffix(file).suffix, read)
+            documents += reader(file, config.data.singletons)
+        return documents[part]
 
     def texts(self, example: Document) -> tuple[Text, ...]:
         """Returns the sentences."""
