@@ -175,7 +175,7 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
         "shards": VectorShards,
     }
     for name, call in calls.items():
-        for path in ("~nouser/x", "https://host/x", Path("https://host/x"), ""):
+        for path in ("~nouser/x", "ftp://host/x", Path("ftp://host/x"), ""):
             if not (isinstance(path, Path) and name in ("examples", "text")):
                 with pytest.raises(UserError, match="there is no user 'nouser'|of a URL, download the file|got ''"):
                     call(path)
