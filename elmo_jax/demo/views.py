@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from elmo_jax.analysis.neighbours import Occurrence, nearest_uses, occurrence_in
-from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.data.prepare.text import raw_sentences
+from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.trained_task import TrainedTask

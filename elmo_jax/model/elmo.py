@@ -88,7 +88,7 @@ class ELMo(nn.Module):
         self.layers = choice(Layers, self.layers, "layers")
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         self.precision = choice(Precision, self.precision, "precision")
-        whole = {True: "all", False: "none"} if isinstance(self.trainable, bool) else {}
+        whole: dict[Any, str] = {True: "all", False: "none"} if isinstance(self.trainable, bool) else {}
         self.trainable = choice(Trainable, whole.get(self.trainable, self.trainable), "trainable")
         if self.trainable is not Trainable.NONE and self.initial is None:
             raise UserError("trainable: without initial parameters; make the module with bilm.elmo(trainable=True)")
