@@ -135,7 +135,7 @@ def launches() -> list[list[str]]:
 
 def test_launches() -> None:
     assert [words[0] for words in launches()] == [
-        f"launch/{name}" for name in ("local.sh", "tpu_pod.sh", "slurm.sbatch", "gke.sh")
+        f"launch/{name}" for name in ("local.sh", "tpu_pod.sh", "slurm.sbatch", "gke.sh", "gke.sh")
     ]
     for script, *arguments in launches():
         command = ["bash", script, "--dry-run", *arguments]

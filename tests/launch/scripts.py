@@ -16,6 +16,8 @@ GKE = [
     *("--topology", "8x8", "--hosts", "16", "--chips", "4"),
 ]
 
+GKE_GPU = [*GKE[:4], "--accelerator", "nvidia-h100-80gb", "--hosts", "2", "--gpus", "8"]
+
 
 def run(script: str, *arguments: str, scripts: Path = LAUNCH, **environment: str) -> subprocess.CompletedProcess[str]:
     """A script, to its end."""

@@ -1,5 +1,6 @@
 """gke.sh: the JobSet that it makes, by the schemas of Kubernetes, with a stand-in for kubectl."""
 
+import configparser
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.launch.scripts import ARGUMENTS, GKE, program, run
+from tests.launch.scripts import ARGUMENTS, GKE, GKE_GPU, LAUNCH, program, run
 
 
 def strict(properties: dict, **more: object) -> dict:
@@ -78,6 +79,34 @@ def test_gke_jobset(spot: bool) -> None:
     assert container["resources"]["limits"] == container["resources"]["requests"] == {"google.com/tpu": 4}
     rules = [(r["action"], r["onExitCodes"]["values"]) for r in spec["podFailurePolicy"]["rules"] if "onExitCodes" in r]
     assert rules == [("FailJob", [2]), ("Ignore", [75, 129, 130, 134, 138, 143, 152])]
+
+
+def test_gke_jobset_of_gpus() -> None:
+    rendered = run("gke.sh", *GKE_GPU, "--dry-run", "--", *ARGUMENTS)
+    assert rendered.returncode == 0, rendered.stderr
+    jobset = yaml.safe_load(rendered.stdout)
+    jsonschema.validate(jobset, JOBSET)
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "elmo"}, **replicated["template"]}
+    kubernetes_validate.validate(job, "1.31", strict=True)
+    assert jobset["metadata"] == {"name": "elmo"} and job["spec"]["parallelism"] == 2
+    pods = job["spec"]["template"]["spec"]
+    assert pods["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    (container,) = pods["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    connected = ["--coordinator", "elmo-slice-0-0.elmo:8476", "--processes", "2", "--process"]
+    given = [argument.replace("$", "$$") for argument in ARGUMENTS]
+    assert container["args"] == [*given, *connected, "$(JOB_COMPLETION_INDEX)"]
+
+
+def test_the_image_has_an_extra_for_each_kind_of_device() -> None:
+    extras = configparser.ConfigParser()
+    extras.read(LAUNCH.parent / "setup.cfg")
+    recipe = (LAUNCH / "Dockerfile").read_text()
+    assert "ARG DEVICE=tpu\n" in recipe and "--build-arg DEVICE=cuda" in recipe
+    bounds = extras["options.extras_require"]["tpu"].split("#")[0].strip().removeprefix("jax[tpu]")
+    assert f"jax[cuda12]{bounds} " in extras["options.extras_require"]["cuda"]
+    assert f"jax{bounds}\n" in extras["options"]["install_requires"]
 
 
 def test_gke_keeps_a_line_break_in_an_argument() -> None:
