@@ -1,4 +1,4 @@
-"""Ends a command within a second of Ctrl-C, whatever its threads are doing.
+"""Ends a command within a second of Ctrl-C, SIGTERM or SIGHUP, whatever its threads are doing.
 
 Python raises `KeyboardInterrupt` when the main thread returns from C code, which takes minutes while XLA compiles, and
 ignores it in a callback of JAX. And an interpreter that ends while XLA's threads still compile may crash. So a thread
@@ -20,35 +20,37 @@ from typing import NoReturn
 SAME_SECONDS = 1.0  # a second signal within this time counts as the first one, which launchers often forward twice
 _GRACE_SECONDS = 0.4  # for `finally` clauses, which release locks and delete temporary files
 _leaving = threading.Lock()
-_interrupted = threading.Event()
+_received: signal.Signals | None = None  # the signal that ends this process
 acknowledged: set[int] = set()  # the signals after which the work in progress is saved; of `runs.stop_signals`
 _temporary: set[str] = set()  # what is deleted when the process ends without its `finally` clauses
 
 
 def end_on_interrupt() -> None:
-    """Makes Ctrl-C end this process with one line and status 130, in place of the work that is in progress.
+    """Makes Ctrl-C, SIGTERM and SIGHUP end this process with one line and status 128 plus the signal's number.
 
-    `KeyboardInterrupt` is raised as usual, but the process ends after `_GRACE_SECONDS` in any case. A context of
-    `runs.stop_signals.StopSignals`, in which a training saves, takes the first signal for itself. SIGINT that is
-    ignored, as in a background job of a shell, stays ignored. This must be called in the main thread.
+    `KeyboardInterrupt` is raised in place of the work that is in progress, so that temporary files are deleted, but the
+    process ends after `_GRACE_SECONDS` in any case. A context of `runs.stop_signals.StopSignals`, in which a training
+    saves, takes the first signal for itself. A signal that is ignored, as SIGINT in a background job of a shell or
+    SIGHUP under nohup, stays ignored. This must be called in the main thread.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        return
     read, write = os.pipe()
     os.set_blocking(write, False)
     threading.Thread(target=_watch, args=(read,), daemon=True).start()
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raises `KeyboardInterrupt` once, and silences what the work in progress prints about it."""
+    global _received
     signal.signal(number, signal.SIG_IGN)
     while frame is not None:  # an exception in the middle of its initialization makes a C++ module such as JAX's crash
         if frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
-            leave("interrupted", 128 + number)
+            leave_after(number)
         frame = frame.f_back
-    _interrupted.set()
+    _received = signal.Signals(number)
     sys.stderr = open(os.devnull, "w", encoding="utf-8")
     raise KeyboardInterrupt
 
@@ -64,12 +66,18 @@ def _watch(pipe: int) -> None:
         first, before = first or time.monotonic(), first
         if not taken or (before is not None and time.monotonic() - before >= SAME_SECONDS):
             time.sleep(_GRACE_SECONDS)
-            leave("interrupted", 128 + number)
+            leave_after(number)
 
 
-def interrupted() -> bool:
-    """Returns whether `end_on_interrupt` has received an interrupt."""
-    return _interrupted.is_set()
+def received() -> signal.Signals | None:
+    """Returns the signal that `end_on_interrupt` has received; None for none."""
+    return _received
+
+
+def leave_after(number: int) -> NoReturn:
+    """Ends the process with the line and the status of a signal."""
+    what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+    leave(what, 128 + number)
 
 
 def leave(message: str, status: int) -> NoReturn:

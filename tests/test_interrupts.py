@@ -1,4 +1,4 @@
-"""Tests that Ctrl-C ends a command with one line and 130 at any moment, and that runs save at the other signals."""
+"""Tests that a signal ends a command with one line and its status at any moment, and that runs save."""
 
 import importlib.machinery
 import os
@@ -30,7 +30,7 @@ Callback()  # which prints the interrupt and ignores it
 time.sleep(60)
 """
 IN_C_CODE = """
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the signal meets another thread
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # the signal meets another thread
 with atomic_file(Path("written")) as partial, temporary_folder() as folder:
     partial.write_text("half")
     Path("names").write_text(f"{partial}\\n{folder}")
@@ -38,8 +38,16 @@ with atomic_file(Path("written")) as partial, temporary_folder() as folder:
 """
 
 
-@pytest.mark.parametrize("work", [IN_AN_IMPORT, IN_A_CALLBACK, IN_C_CODE])
-def test_ctrl_c_ends_a_command(tmp_path: Path, work: str) -> None:
+@pytest.mark.parametrize(
+    ("work", "number"),
+    [
+        (IN_AN_IMPORT, signal.SIGINT),
+        (IN_A_CALLBACK, signal.SIGINT),
+        (IN_C_CODE, signal.SIGINT),
+        (IN_C_CODE, signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_a_command(tmp_path: Path, work: str, number: signal.Signals) -> None:
     head = "import ctypes, signal, time\nfrom pathlib import Path\nfrom elmo_jax.files import *\nprint(1, flush=True)\n"
     (tmp_path / "ml_collections.py").write_text(head + work)
     process = subprocess.Popen(
@@ -54,9 +62,10 @@ def test_ctrl_c_ends_a_command(tmp_path: Path, work: str) -> None:
     if work is IN_C_CODE:
         while not (tmp_path / "names").exists() or not (tmp_path / "names").read_text():
             select.select([], [], [], 0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=50) == ("", "elmo-jax: interrupted\n")
-    assert process.returncode == 130
+    process.send_signal(number)
+    line = "interrupted" if number == signal.SIGINT else "stopped by SIGTERM"
+    assert process.communicate(timeout=50) == ("", f"elmo-jax: {line}\n")
+    assert process.returncode == 128 + number
     if work is IN_C_CODE:
         assert not [name for name in (tmp_path / "names").read_text().split() if os.path.exists(name)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
-from elmo_jax.interrupts import end_on_interrupt, interrupted, leave
+from elmo_jax.interrupts import end_on_interrupt, leave_after, received
 from elmo_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the signal that stopped a run.
 
     Args:
-      arguments: the arguments of the command; those of this process, which then ends at Ctrl-C, unless given.
+      arguments: the arguments of the command; those of this process, which then ends at a signal, unless given.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed_memory(per_thread=given[:1] in (["pretrain"], ["finetune"]))  # before the first thread
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given, check_flags=True)
     finally:
-        if interrupted():
-            leave("interrupted", 128 + signal.SIGINT)
+        if (number := received()) is not None:
+            leave_after(number)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done, and the end of the interpreter is short
 
 
