@@ -8,13 +8,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from etils import epath
@@ -220,6 +217,20 @@ def writing(path: epath.Path | Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
 
 
+def check_room(folder: Path, size: int, what: str) -> None:
+    """Prints how many bytes `what` takes in a folder, which may not exist yet.
+
+    Raises:
+      UserError: the disk does not have as many.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    line = f"{folder}: {what}: {size / 1e9:,.3f} GB"
+    if size > free:
+        raise UserError(f"{line}, and the disk has {free / 1e9:,.3f} GB free; choose another disk or less text")
+    print(line, file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Yields an empty folder for temporary files, which is deleted at the end."""
@@ -243,8 +254,8 @@ def _named(path: epath.Path | Path) -> Iterator[None]:
 def atomic_folder(out: Path) -> Iterator[Path]:
     """Yields an empty temporary folder next to `out`, and renames it to `out` at the end.
 
-    After an exception, Ctrl-C or SIGTERM the temporary folder is deleted. The remains of a killed process are deleted
-    by the next process that makes `out`.
+    After an exception, and when a signal ends a command (`interrupts`), the temporary folder is deleted. The remains of
+    a killed process are deleted by the next process that makes `out`.
 
     Raises:
       UserError: another process is making `out`, or it is the current folder or that of a disk.
@@ -263,15 +274,11 @@ def atomic_folder(out: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{out}: another process is preparing it; wait for it to end") from None
-        try:
+        with temporary(os.fspath(partial)):
             for entry in partial.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            with _sigterm_as_exception():
-                yield partial
-                partial.rename(out)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+            yield partial
+            partial.rename(out)
     finally:
         os.close(lock)
 
@@ -303,20 +310,3 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 def lacks_flock(error: OSError) -> bool:
     """Returns whether an error of `flock` says that the file system has no locks."""
     return error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK)
-
-
-@contextlib.contextmanager
-def _sigterm_as_exception() -> Iterator[None]:
-    """Raises `SystemExit` on SIGTERM, so that context managers and `finally` clauses clean up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set signal handlers
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

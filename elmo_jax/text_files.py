@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import hashlib
 import lzma
+import os
 import sys
 import zipfile
 import zlib
@@ -52,6 +53,14 @@ def _open(path: Path) -> IO[bytes]:
     if len(names) != 1:
         raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path")
     return archive.open(names[0])
+
+
+def position_on_disk(file: IO[bytes]) -> int:
+    """Returns how many bytes of an open file were read, before they were decompressed; 0 for a zip file."""
+    try:
+        return os.lseek(file.fileno(), 0, os.SEEK_CUR)
+    except OSError:  # a file in an archive has no descriptor
+        return 0
 
 
 def without_suffix(path: Path) -> Path:

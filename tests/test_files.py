@@ -158,7 +158,8 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.place(Path("~/x"))) == tmp_path / "x"
     config = task_config(with_overrides(default_config("pos"), ["--config.elmo.cache=~/cache", "--config.bilm=x"]))
     made = []
-    monkeypatch.setattr("elmo_jax.tasks.core.elmo_vectors.make", lambda folder, *_: made.append(folder))
+    nothing = SimpleNamespace(files=[])
+    monkeypatch.setattr("elmo_jax.tasks.core.elmo_vectors.make", lambda *given: (made.append(given[0]), nothing)[1])
     monkeypatch.setattr("elmo_jax.tasks.core.setup.StoredLayers", list)
     setup = SimpleNamespace(task=task_of("pos"), config=config, bilm=object())
     layers_of(setup, {"train": [1], "dev": [], "test": []}, tmp_path)

@@ -30,8 +30,8 @@ ORDER = [
     *(
         "distributed",
         "model",
-        "data",
         "runs",
+        "data",
         "pretrained",
         "checkpoints",
         "embedding",

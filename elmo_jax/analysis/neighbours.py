@@ -17,10 +17,11 @@ from jax import lax
 from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_layer
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
-from elmo_jax.data.prepare.sources import open_sources, say_formats
+from elmo_jax.data.prepare.sources import open_sources, say_formats, size_of
 from elmo_jax.data.prepare.text import Errors, tokenize, unspaced_error
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
+from elmo_jax.runs.progress import Progress
 
 BATCH = 64  # sentences embedded together by `nearest_uses`
 _BLANK = "…"
@@ -60,13 +61,17 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     """
     opened, sentences = open_sources([source], options), []
     say_formats(opened, show=True)
-    for chunk in chunks(opened, Errors(options.errors), options.language):
-        found = tokenize(chunk)
-        if found.unspaced:
-            raise unspaced_error(found.unspaced[0])
-        words = [found.types[number] for number in found.ids]
-        ends = np.cumsum(found.lengths)
-        sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]
+    on_disk = 0
+    with Progress("reading the text", "words", size_of(opened)) as progress:
+        for chunk in chunks(opened, Errors(options.errors), options.language):
+            found = tokenize(chunk)
+            if found.unspaced:
+                raise unspaced_error(found.unspaced[0])
+            words = [found.types[number] for number in found.ids]
+            ends = np.cumsum(found.lengths)
+            sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]
+            progress.add(len(words), chunk.read - on_disk)
+            on_disk = chunk.read
     if not sentences:
         raise UserError(f"{source}: has no words")
     return sentences
@@ -116,11 +121,10 @@ def nearest(
     view = one_layer(layer)
     distinct = list(dict.fromkeys(words for words in sentences if words))
     starts = np.cumsum([0, *map(len, distinct)])
-    asked_in = [query.words for query in queries]
-    places = np.cumsum([0, *map(len, asked_in[:-1])]) + [query.place for query in queries]
-    asked = embed(folder, bilm, asked_in).rows(asked_in, view, "float32")[places, 0]  # [Q, F]
+    asked = _unit_vectors(bilm, queries, layer)  # [Q, F]
     # The search returns more than k words, since those of the query's own sentence are removed afterwards.
-    best = _best(embed(folder, bilm, distinct), distinct, asked, view, number + max(map(len, asked_in)))
+    longest = max(len(query.words) for query in queries)
+    best = _best(embed(folder, bilm, distinct), distinct, asked, view, number + longest)
     found = []
     for query, cosines, rows in zip(queries, *best, strict=True):
         at = np.searchsorted(starts, rows, side="right") - 1
@@ -138,7 +142,7 @@ def nearest_uses(
 ) -> list[list[Neighbour]]:
     """Returns the nearest uses of the queries' own words by cosine, for each query.
 
-    Only the sentences that have one of these words are embedded, which takes seconds where `nearest` takes minutes.
+    Only the sentences that have one of these words are embedded, where `nearest` embeds all of them.
 
     Args:
       bilm: the frozen biLM.
@@ -183,10 +187,12 @@ def _unit_vectors(bilm: EmbeddingBiLM, found: Sequence[Occurrence], layer: int) 
     for row, occurrence in enumerate(found):
         rows.setdefault(occurrence.words, []).append(row)
     order = sorted(rows, key=len)
-    for start in range(0, len(order), BATCH):
-        batch = order[start : start + BATCH]
-        for words, layers in zip(batch, bilm.embed(batch)[0], strict=True):
-            vectors[rows[words]] = layers[layer, [found[row].place for row in rows[words]]]
+    with Progress("embedding", "sentences", len(order)) as progress:
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            for words, layers in zip(batch, bilm.embed(batch)[0], strict=True):
+                vectors[rows[words]] = layers[layer, [found[row].place for row in rows[words]]]
+            progress.add(len(batch))
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
@@ -197,14 +203,16 @@ def _best(
     kept = min(wanted, ROWS)
     cosines, rows = np.zeros((len(asked), 0), np.float32), np.zeros((len(asked), 0), np.int64)
     start = 0
-    for part in vectors.seen(sentences, view):
-        filled = np.pad(part[:, 0], ((0, ROWS - len(part)), (0, 0)))
-        found, at = _largest(jnp.asarray(filled), jnp.asarray(asked), len(part), kept)
-        cosines = np.concatenate([cosines, np.asarray(found)], axis=1)
-        rows = np.concatenate([rows, start + np.asarray(at, np.int64)], axis=1)
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
-        cosines, rows = np.take_along_axis(cosines, order, 1), np.take_along_axis(rows, order, 1)
-        start += len(part)
+    with Progress("comparing", "words", sum(map(len, sentences))) as progress:
+        for part in vectors.seen(sentences, view):
+            filled = np.pad(part[:, 0], ((0, ROWS - len(part)), (0, 0)))
+            found, at = _largest(jnp.asarray(filled), jnp.asarray(asked), len(part), kept)
+            cosines = np.concatenate([cosines, np.asarray(found)], axis=1)
+            rows = np.concatenate([rows, start + np.asarray(at, np.int64)], axis=1)
+            order = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
+            cosines, rows = np.take_along_axis(cosines, order, 1), np.take_along_axis(rows, order, 1)
+            start += len(part)
+            progress.add(len(part))
     here = min(wanted, start)  # further places are past the end of the text
     return cosines[:, :here], rows[:, :here]
 

@@ -5,7 +5,6 @@ stored numbers per word (`tasks.core.elmo_vectors`), M layers of an analysis, F 
 """
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -17,7 +16,6 @@ import numpy as np
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make, unpacked
 
-WORDS_PER_FILE = 100_000  # the number of words that a killed process may have to embed again
 ROWS = 8_192  # the number of words per chunk
 
 Words = tuple[str, ...]
@@ -124,31 +122,6 @@ def embed(folder: Path, bilm: EmbeddingBiLM, sentences: Sequence[Words], dtype: 
     Raises:
       UserError: a file cannot be written or is incomplete, or a number is too large for float16.
     """
-    distinct = sorted({words for words in sentences if words}, key=lambda words: (len(words), words))
-    files, new, seconds = [], 0, 0.0
-    for part in _parts(distinct):
-        before, start = _files(folder), time.perf_counter()
-        files.append(make(folder, bilm, part, dtype))
-        if _files(folder) != before:
-            new += sum(map(len, part))
-            seconds += time.perf_counter() - start
+    made = make(folder, bilm, sentences, dtype)
     lstm = bilm.config.lstm
-    return Vectors(StoredLayers(files), lstm.projection, lstm.layers + 1, Speed(new, seconds))
-
-
-def _files(folder: Path) -> set[str]:
-    return {path.name for path in folder.glob("*.layers")}
-
-
-def _parts(sentences: Sequence[Words]) -> Iterator[list[Words]]:
-    """Yields groups of sentences of similar length with about `WORDS_PER_FILE` words each."""
-    part: list[Words] = []
-    count = 0
-    for words in sentences:
-        part.append(words)
-        count += len(words)
-        if count >= WORDS_PER_FILE:
-            yield part
-            part, count = [], 0
-    if part:
-        yield part
+    return Vectors(StoredLayers(made.files), lstm.projection, lstm.layers + 1, Speed(made.words, made.seconds))

@@ -22,7 +22,7 @@ from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings
 from elmo_jax.errors import UserError
-from elmo_jax.runs.progress import elapsed
+from elmo_jax.runs.progress import Progress
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import TrainState, initial_state, without_softmax
@@ -130,11 +130,11 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
     step = TrainStep(model, config.train, total_steps=1, vocabulary_size=vocabulary_size, placement=placement)
     state, batch, spellings = step_shapes(config, step, mesh, word_types)
     parts = _parts(state, batch, spellings, mesh, placement)
-    with elapsed("tracing the step"):
+    with Progress("tracing the step"):
         lowered = map_step(step, state, mesh).lower(state, batch, spellings)
     began = time.perf_counter()
     try:
-        with elapsed(f"compiling it for {target.topology}, which takes minutes for a large model"):
+        with Progress(f"compiling it for {target.topology}, which takes minutes for a large model"):
             compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):

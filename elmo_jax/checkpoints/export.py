@@ -28,6 +28,7 @@ from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.runs.lock import store_errors
+from elmo_jax.runs.progress import Progress
 from elmo_jax.settings import from_dict, to_dict
 
 NAME, SUFFIX = "bilm.safetensors", ".safetensors"
@@ -161,6 +162,19 @@ def export_bilm(
     """
     check_replaceable(path)
     file = export_file(path)
+    with Progress(f"exporting to {file}"):
+        return _write(file, model, params, vocabulary, info, dtype)
+
+
+def _write(
+    file: epath.Path,
+    model: ModelConfig,
+    params: Mapping[str, Any],
+    vocabulary: Sequence[str] | None,
+    info: Mapping[str, Any] | None,
+    dtype: Dtype,
+) -> str:
+    """Writes an export as `export_bilm` does."""
     stored = _stored(params, dtype, f"export to {file}")
     shapes = {key: leaf.shape for key, leaf in stored.items()}
     check_shapes(shapes, model, f"export to {file}")
@@ -216,14 +230,16 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
       UserError: the file is not an export, is damaged, or has another layout version.
     """
     description = _read_description(file)
-    try:
-        with store_errors(file):
-            content = file.read_bytes()
-        stored = safetensors.numpy.load(content)
-    except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have
-        raise UserError(f"{file}: damaged ({' '.join(str(error).split())}); export the biLM again") from None
-    flat = {key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()}
-    if fingerprint(flat) != description["fingerprint"]:
+    with Progress(f"reading {file}"):
+        try:
+            with store_errors(file):
+                content = file.read_bytes()
+            stored = safetensors.numpy.load(content)
+        except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have
+            raise UserError(f"{file}: damaged ({' '.join(str(error).split())}); export the biLM again") from None
+        flat = {key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()}
+        found = fingerprint(flat)
+    if found != description["fingerprint"]:
         raise UserError(f"{file}: damaged (the numbers are not those that were written); export the biLM again")
     model = from_dict(description["model"], ModelConfig, f"{file}: model")
     return PretrainedBiLM(

@@ -17,6 +17,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.perplexity import geometric_mean, of_record
+from elmo_jax.runs.progress import Progress
 
 
 def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
@@ -33,12 +34,13 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     folder = files.place(run)
     config, facts = read_config(folder), read_config_file(folder)["facts"]
     checkpoints = Checkpoints(folder / "checkpoints")
-    params, made = checkpoints.restore_params(_chosen_step(run, checkpoints, step))
-    corpus = corpus_of(folder)
-    params = from_lanes(params, corpus.vocabulary_size)
-    heldout = _heldout_of_step(folder, made)
-    info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
-    return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
+    with Progress(f"reading a checkpoint of {folder}"):
+        params, made = checkpoints.restore_params(_chosen_step(run, checkpoints, step))
+        corpus = corpus_of(folder)
+        params = from_lanes(params, corpus.vocabulary_size)
+        heldout = _heldout_of_step(folder, made)
+        info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
+        return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 
 
 def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:

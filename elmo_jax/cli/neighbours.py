@@ -41,7 +41,8 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         parser,
         "--among",
         ("words", "uses"),
-        "compare with all words of the text, or with the other uses of the same word, which takes seconds",
+        "compare with all words of the text, all of which are embedded first, or with the other uses of the same word,"
+        " for which only the sentences with this word are embedded",
     )
     add_whole(parser, "--occurrences", 1, 3, "without --sentence: number of occurrences of the word in the text")
     add_whole(parser, "--number", 1, 10, "number of neighbours per occurrence")

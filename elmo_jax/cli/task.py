@@ -129,6 +129,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
+    from elmo_jax.runs.progress import print_above
+
     if options.input not in (None, "-"):
         check_distinct({"--out": options.out}, {"--input": files.local(options.input)})
     trained = _load(options)
@@ -137,17 +139,19 @@ def _predict(options: argparse.Namespace) -> int:
     if silent:
         message = f"{silent} of {len(inputs)} sentences have no word that is a predicate in the training text"
         print(f"elmo-jax: {message}; nothing is predicted for them", file=sys.stderr)
+    parts: Iterator[str]
     if options.output == "json":
-        found = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in trained.predict(inputs))
+        parts = (json.dumps(value, ensure_ascii=False) + "\n" for value in trained.stream(inputs))
     elif options.output == "file":
-        found = trained.written(inputs)
+        parts = iter([trained.written(inputs)])
     else:
-        found = "".join(f"{text}\n" for text in trained.shown(inputs))
+        parts = (f"{text}\n" for text in trained.shown(inputs))
     if options.out:
-        write_text(options.out, found)
+        write_text(options.out, "".join(parts))
     else:
         tolerant_output("utf-8" if options.output in ("json", "file") else None)  # data, whatever the locale
-        sys.stdout.write(found)
+        for part in parts:
+            print_above(part)
     return 0
 
 

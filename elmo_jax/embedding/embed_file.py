@@ -17,7 +17,6 @@ import itertools
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,18 +26,18 @@ import jax
 import numpy as np
 from etils import epath
 from jax.flatten_util import ravel_pytree
-from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, empty_carry
-from elmo_jax.embedding.output_settings import Format, Settings
+from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, write_text, writing
+from elmo_jax.files import atomic_file, check_room, write_text, writing
 from elmo_jax.runs.lock import LEASE, LOCK, locked
+from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import read_lines, scan_lines
 from elmo_jax.words import split_words
 
@@ -91,6 +90,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         with _together(out):
             if is_first():
                 _begin(parts, job)
+                _check_room(bilm, sentences, out, settings)
         with _together(out):
             if not (parts / _JOB_FILE).exists():
                 raise UserError(
@@ -123,7 +123,8 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     settings.check(bilm.config.lstm.layers + 1)
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
-    lines, digest = scan_lines(sentences)
+    with Progress("reading the sentences", show=is_first()):
+        lines, digest = scan_lines(sentences)
     beginning = itertools.islice(read_lines(sentences), LINES)
     if is_unspaced("\n".join(line.text for line in beginning), are_words=True):
         raise UserError(f"{sentences}: {UNSPACED}")
@@ -184,6 +185,19 @@ def _begin(parts: Path, job: str) -> None:
     write_text(description, job)
 
 
+def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings) -> None:
+    """Prints the size of the output; raises `UserError` if the disk has no room for what is still to be written."""
+    lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
+    with Progress("counting the words"):
+        words = sum(len(split_words(line.text)) for line in read_lines(sentences))
+    per_word = 2 * lstm.projection * (lstm.layers + 1 if settings.output is Output.ALL else 1)
+    size = words * per_word * np.dtype(settings.dtype).itemsize
+    what, there = f"{out.name}, vectors of {words:,} words", sum(file.stat().st_size for file in parts.glob("*.npy"))
+    if settings.format is Format.HDF5:
+        what, size = f"{what}, {size / 1e9:,.3f} GB, and as much in {parts.name} until it is complete", 2 * size
+    check_room(out.parent, max(size - there, 0), f"{what}; still to be written")
+
+
 def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -> None:
     """Makes the output of all parts."""
     write_lengths(parts, (len(split_words(line.text)) for line in read_lines(sentences)))
@@ -195,8 +209,10 @@ def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -
             new_hdf5(temporary, libver=layout_of_many_names, track_order=True) as writer,
         ):
             writer.file.attrs[_JOB] = job
-            for line, vectors in enumerate(shards):
-                writer.add(str(line), vectors)
+            with Progress("joining the files", "lines", len(shards)) as progress:
+                for line, vectors in enumerate(shards):
+                    writer.add(str(line), vectors)
+                    progress.add(1)
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
     for file in (*parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):
@@ -221,16 +237,13 @@ def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
 
 def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, lines: int) -> None:
     carry: Any = None
-    interval = 0.5 if sys.stderr.isatty() else 30.0  # seconds; a log should have fewer lines than a terminal
-    # The bar of process 0 stands for all, which progress alike. Where it is shown, TQDM_DISABLE can still hide it.
-    hidden = {} if is_first() else {"disable": True}
-    with tqdm(total=lines, desc="embedding", unit=" lines", mininterval=interval, dynamic_ncols=True, **hidden) as bar:
+    with Progress(
+        "embedding", "lines", lines, is_first()
+    ) as progress:  # process 0 stands for all, which progress alike
         for number, (first, window) in enumerate(_windows(sentences)):
             part = parts / f"{first:012}.npy"
             if number % jax.process_count() != jax.process_index() or part.exists():
-                if not bar.disable:
-                    bar.initial += len(window)  # not written by this process, so excluded from the speed
-                    bar.n += len(window)
+                progress.skip(len(window))
                 carry = None
                 continue
             if settings.state is CarryState.CARRY:
@@ -241,7 +254,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                 vectors = _by_length(bilm, window, settings)
             _check_finite(vectors, first, sentences, settings)
             write_shard(part, vectors)
-            bar.update(len(window))
+            progress.add(len(window))
 
 
 def _check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:

@@ -66,6 +66,7 @@ class VectorShards(Sequence[np.ndarray]):
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path}: not a whole folder of `elmo-jax embed --format npy` ({error})") from error
         self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
+        self._ends = np.append(self._firsts[1:], len(self.lengths))  # the line after the last one of each file
         self._rows = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])  # the first word of each line
         if not isinstance(self.made_from, dict) or self.made_from.get("lines") != len(self.lengths):
             raise UserError(f"{self.path / _LENGTHS}: has another number of lines than job.json says")
@@ -120,13 +121,12 @@ class VectorShards(Sequence[np.ndarray]):
 
     def _opened(self, number: int) -> np.ndarray:
         """Returns the words of a file, mapped. Raises `UserError` if it has not as many as its lines."""
-        ends = [*self._firsts[1:], len(self)]
         file = self.path / f"{self._firsts[number] if number >= 0 else 0:012}.npy"
         try:
             words: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise UserError(f"{file}: not a whole NumPy file ({error})") from error
-        expected = self._rows[ends[number]] - self._rows[self._firsts[number]]
+        expected = self._rows[self._ends[number]] - self._rows[self._firsts[number]]
         if len(words) != expected:
             raise UserError(
                 f"{file}: {len(words):,} words, expected {expected:,}; it is damaged, or the file after it is missing"

@@ -15,7 +15,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from tqdm import tqdm
 
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
@@ -23,6 +22,7 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.word_cache import SIZES
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, writing
+from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import error_at, read_lines, scan_lines
 from elmo_jax.words import split_words
 
@@ -58,7 +58,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
         with (
             atomic_file(out) as temporary,
             new_hdf5(temporary) as writer,
-            tqdm(total=count, unit=" words") as bar,
+            Progress("embedding", "words", count) as progress,
         ):
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
             lines = read_lines(vocabulary)
@@ -70,7 +70,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                         raise error_at(vocabulary, number, f"{kind}; expected one word per line")
                 dataset[start : start + len(part)] = bilm.words.encode([line.text for line in part])
                 writer.check()
-                bar.update(len(part))
+                progress.add(len(part))
             writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest})
     return count
 

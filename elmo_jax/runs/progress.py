@@ -1,15 +1,37 @@
-"""Shows the progress of a run while it works."""
+"""Shows the progress of a run or of a command while it works."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from typing import Self
 
 from tqdm import tqdm
 
-_SECONDS_OF_A_LINE = 30  # between two lines of `elapsed` where there is no terminal
+_SECONDS_OF_A_LINE, _SECONDS_OF_A_FRAME = 30, 1  # between two lines, and between two changes of a live line
 _SECONDS_OF_A_DETAIL = 0.2  # between two changes of the live line while a part of the work progresses
+
+
+def has_live_line() -> bool:
+    """Returns whether stderr is a terminal of known width; `script` and `docker exec -t` make some of width 0."""
+    try:
+        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
+
+
+def say(line: str, show: bool = True) -> None:
+    """Prints a line to stderr, above a live line, if `show` is true."""
+    if show:
+        tqdm.write(line, file=sys.stderr)
+        sys.stderr.flush()
+
+
+def print_above(text: str) -> None:
+    """Prints text to stdout, above a live line."""
+    tqdm.write(text, file=sys.stdout, end="")
+    sys.stdout.flush()
 
 
 class RunProgress:
@@ -18,7 +40,7 @@ class RunProgress:
     def __init__(self, total: int, done: int, unit: str = "step", silent: bool = False) -> None:
         """Begins to show progress; earlier launches have done `done` of the `total` units of work."""
         self._total, self._unit, self._silent = total, unit, silent
-        self._terminal = sys.stderr.isatty()
+        self._terminal = has_live_line()
         self._bar = tqdm(
             total=total,
             initial=done,
@@ -63,29 +85,72 @@ class RunProgress:
         self._bar.close()
 
 
-@contextlib.contextmanager
-def elapsed(text: str) -> Iterator[None]:
-    """Shows on stderr for how long `text`, a piece of work whose end is unknown, has been running.
+class Progress:
+    """A context that shows the progress of a piece of work on stderr, also while none of its units is completed.
 
-    On a terminal this is one live line, which is removed at the end; elsewhere it is one line every 30 seconds.
+    On a terminal this is one live line, from the first second on, which is removed at the end; elsewhere it is a line
+    every 30 seconds.
     """
-    terminal, began, ended = sys.stderr.isatty(), time.monotonic(), threading.Event()
-    bar = tqdm(bar_format="{desc}", dynamic_ncols=True, leave=False, disable=not terminal)
 
-    def show() -> None:
-        minutes, seconds = divmod(round(time.monotonic() - began), 60)
-        line = f"{text} … {minutes}:{seconds:02d}"
-        bar.set_description_str(line) if terminal else print(line, file=sys.stderr, flush=True)
+    def __init__(self, text: str, unit: str = "", total: int = 0, show: bool = True) -> None:
+        """Begins.
 
-    def watch() -> None:
-        while not ended.wait(1 if terminal else _SECONDS_OF_A_LINE):
-            show()
+        Args:
+          text: what is being done.
+          unit: the unit of what is counted, in the plural; without one, only the time is shown.
+          total: the amount of work; 0 if it is unknown.
+          show: whether anything is shown.
+        """
+        self._text, self._unit, self._total, self._show = text, unit, total, show
+        self._live = has_live_line()
+        self._units = self._work = self._skipped = 0
+        self._ended = threading.Event()
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        bar.close()
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        if self._show:
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._show:
+            self._thread.join()
+
+    def add(self, units: int, work: int | None = None) -> None:
+        """Counts units that were completed, and their work, which is their number unless given."""
+        self._units += units
+        self._work += units if work is None else work
+
+    def skip(self, units: int) -> None:
+        """Counts units that an earlier launch completed, and that the speed should not include."""
+        self.add(units)
+        self._skipped += units
+
+    def line(self) -> str:
+        """Returns the line that is shown now."""
+        seconds = time.monotonic() - self._began
+        here = self._units - self._skipped
+        if not here:
+            return f"{self._text} … {tqdm.format_interval(seconds)}"
+        rate, done = here / max(seconds, 1e-9), self._work - self._skipped
+        parts = [f"{self._text}: {self._units:,} {self._unit}", f"{rate:,.{0 if rate >= 10 else 2}f} {self._unit}/s"]
+        if self._total:
+            parts[0] += f" ({min(self._work / self._total, 1):.0%})"
+            parts.append(f"{tqdm.format_interval(max(self._total - self._work, 0) * seconds / max(done, 1))} left")
+        return " · ".join(parts)
+
+    def _watch(self) -> None:
+        bar = None
+        while not self._ended.wait(_SECONDS_OF_A_FRAME if self._live else _SECONDS_OF_A_LINE):
+            with contextlib.suppress(OSError, ValueError):  # stderr was closed, or is a file on a full disk
+                if not self._live:
+                    print(self.line(), file=sys.stderr, flush=True)
+                    continue
+                shown = "{desc} |{bar}|" if self._total else "{desc}"
+                bar = bar or tqdm(total=max(self._total, 1), bar_format=shown, dynamic_ncols=True, leave=False)
+                bar.n = min(self._work, bar.total)
+                bar.set_description_str(self.line())
+        if bar is not None:
+            bar.close()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax import EmbeddingBiLM
+from elmo_jax import EmbeddingBiLM, UserError
 from elmo_jax.analysis import vectors as module
 from elmo_jax.analysis.vectors import all_layers, embed, one_layer, side_by_side, top_addition
+from elmo_jax.tasks.core import elmo_vectors
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
 from tests.analysis.texts import CONFIG, tiny_bilm
 
 SENTENCES = [
@@ -30,7 +33,7 @@ def bilm() -> EmbeddingBiLM:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes chunks and files small, so that there are several, with a border inside a sentence."""
     monkeypatch.setattr(module, "ROWS", 4)
-    monkeypatch.setattr(module, "WORDS_PER_FILE", 3)
+    monkeypatch.setattr(elmo_vectors, "WORDS_PER_FILE", 3)
 
 
 def plain(bilm: EmbeddingBiLM) -> np.ndarray:
@@ -94,6 +97,38 @@ def test_a_process_that_was_killed_continues(
     found = embed(tmp_path, bilm, SENTENCES)
     assert found.speed.words == sum(map(len, set(SENTENCES))) - sum(calls[:2])
     assert_array_equal(found.rows(SENTENCES, one_layer(1))[:, 0], plain(bilm)[:, 1].astype(np.float16))
+
+
+def test_the_time_to_find_a_sentence_does_not_depend_on_the_number_of_files(
+    tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    class Word(str):
+        def __hash__(self) -> int:
+            hashed.append(self)
+            return super().__hash__()
+
+    files = make(tmp_path, bilm, SENTENCES, "float32").files
+    stored = StoredLayers(files)
+    assert len(files) == 4
+    for words in SENTENCES:
+        hashed.clear()
+        stored[tuple(map(Word, words))]
+        assert len(hashed) == len(words)
+
+
+def test_a_disk_without_room_is_told_before_the_work(
+    tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed(tmp_path, bilm, SENTENCES[:1])
+    assert f"{tmp_path}: vectors of 3 words: 0.000 GB\n" in capsys.readouterr().err
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
+    embed(tmp_path, bilm, SENTENCES[:1])  # on disk
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UserError, match="vectors of 3 words: 0.000 GB, and the disk has 0.000 GB free; choose another"):
+        embed(tmp_path / "new" / "folder", bilm, SENTENCES[:1])
+    assert not (tmp_path / "new").exists()
 
 
 def test_no_sentences(tmp_path: Path, bilm: EmbeddingBiLM) -> None:

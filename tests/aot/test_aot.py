@@ -151,8 +151,8 @@ def test_a_mesh_of_cpus(small, tmp_path, capsys, monkeypatch):
     shown, progress_shown = capsys.readouterr()
     # Without a terminal there is a line every 30 seconds, here every hundredth of one.
     lines = progress_shown.splitlines()
-    assert re.fullmatch(r"tracing the step … 0:0\d", lines[0])
-    assert re.fullmatch(r"compiling it for cpu:4, which takes minutes for a large model … \d:\d\d", lines[-1])
+    assert re.fullmatch(r"tracing the step … 00:0\d", lines[0])
+    assert re.fullmatch(r"compiling it for cpu:4, which takes minutes for a large model … \d\d:\d\d", lines[-1])
     assert re.search(r"\(compiled in \d+ s\)", shown)
     assert "small_test on cpu:4: 4 devices, 3 rows each, float32, 500 words" in shown
     assert "no estimate" in shown and "tokens/s" not in shown

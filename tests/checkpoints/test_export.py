@@ -38,6 +38,8 @@ def test_the_golden_list_of_keys_and_shapes(folder: Path) -> None:
     assert LAYOUT_VERSION == 1
     assert parameter_shapes(MODEL, 6) == GOLDEN
     assert os.listdir(folder) == [NAME]
+    (folder.parent / "other").touch()
+    assert (folder / NAME).stat().st_mode == (folder.parent / "other").stat().st_mode
     with safe_open(str(folder / NAME), "numpy") as file:
         assert {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()} == GOLDEN
         np.testing.assert_array_equal(file.get_tensor("softmax/kernel"), tree()["softmax"]["kernel"])

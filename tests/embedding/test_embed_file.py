@@ -186,7 +186,7 @@ def test_a_killed_command_resumes(tmp_path):
     job["lines"], job["sentences"] = scan_lines(text)
     (parts / "job.json").write_text(json.dumps(job, indent=1))
     done = commands.run(*arguments)
-    assert done.status == 0 and f"{lines:,} lines to" in done.stdout and "embedding" in done.stderr
+    assert done.status == 0 and f"{lines:,} lines to" in done.stdout and "still to be written" in done.stderr
     with h5py.File(out) as file:
         assert list(file) == [str(number) for number in range(lines)]  # in the order of the text
     found, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))

@@ -7,7 +7,9 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -17,6 +19,7 @@ from elmo_jax.embedding import embed_file as files
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.output_settings import Format, Output, Settings
+from elmo_jax.embedding.shards import save, write_lengths
 from tests.embedding.published import OPTIONS, WEIGHTS, read
 
 LINES = ["The cat sat .", "", "one", "w w w w w w", "", "The dog"]
@@ -147,6 +150,40 @@ def test_damage_is_named(bilm, text, tmp_path):
     (tmp_path / "v" / "lengths.npy").unlink()
     with pytest.raises(UserError, match="not a whole folder"):
         VectorShards(tmp_path / "v")
+
+
+def test_checking_a_folder_takes_a_time_proportional_to_its_files(tmp_path):
+    number, read = 50, 0
+
+    class Counted(np.ndarray):
+        def __getitem__(self, key):
+            nonlocal read
+            found = super().__getitem__(key)
+            read += np.size(found)
+            return found
+
+    for line in range(number):
+        save(tmp_path / f"{line:012}.npy", np.zeros((1, 2), np.float32))
+    write_lengths(tmp_path, [1] * number)
+    (tmp_path / "job.json").write_text(f'{{"lines": {number}}}')
+    shards = VectorShards(tmp_path)
+    for name, value in vars(shards).items():
+        if isinstance(value, np.ndarray):
+            setattr(shards, name, value.view(Counted))
+    shards.check()
+    assert number <= read <= 10 * number
+
+
+def test_a_disk_without_room_is_told_before_the_work(bilm, text, tmp_path, monkeypatch, capsys):
+    embed_file(bilm, text, tmp_path / "v.hdf5")
+    size = 13 * 3 * 2 * bilm.config.lstm.projection * 4
+    told = capsys.readouterr().err
+    assert f"v.hdf5, vectors of 13 words, {size / 1e9:.3f} GB, and as much in v.hdf5.parts until it is compl" in told
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=size))
+    embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+    with pytest.raises(UserError, match="still to be written: .* GB, and the disk has .* GB free; choose another disk"):
+        embed_file(bilm, text, tmp_path / "w.hdf5")
+    assert not list((tmp_path / "w.hdf5.parts").glob("*.npy"))
 
 
 def test_the_command(text, tmp_path, capsys):

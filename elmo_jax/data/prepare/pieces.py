@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
 from elmo_jax.errors import UserError
-from elmo_jax.text_files import open_text, reading
 
 LONGEST_LINE = 1 << 24  # bytes; a longer line is not a sentence or a paragraph, and would have to fit in memory
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
@@ -40,45 +39,43 @@ class Source(Protocol):
         """Yields the text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
 
 
-def file_pieces(path: Path, format: Format) -> Iterator[Piece]:
+def file_pieces(file: IO[bytes], path: Path, format: Format) -> Iterator[Piece]:
     """Cuts a file into pieces: at blank lines if it is raw, so that no paragraph is cut, otherwise at line ends."""
     line, waiting = 1, b""
-    with reading(path), open_text(path) as file:
-        while block := file.read(CHUNK_BYTES):
-            waiting += block
-            cut = _last_cut(waiting, format)
-            if cut:
-                yield Piece(waiting[:cut], str(path), line, starts_document=line == 1)
-                line += waiting.count(b"\n", 0, cut)
-                waiting = waiting[cut:]
-            elif len(waiting) > LONGEST_LINE:
-                raise UserError(
-                    f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; "
-                    "break the text into lines (lines: one sentence each; raw: paragraphs)"
-                )
+    while block := file.read(CHUNK_BYTES):
+        waiting += block
+        cut = _last_cut(waiting, format)
+        if cut:
+            yield Piece(waiting[:cut], str(path), line, starts_document=line == 1)
+            line += waiting.count(b"\n", 0, cut)
+            waiting = waiting[cut:]
+        elif len(waiting) > LONGEST_LINE:
+            raise UserError(
+                f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; "
+                "break the text into lines (lines: one sentence each; raw: paragraphs)"
+            )
     if waiting:
         yield Piece(waiting, str(path), line, starts_document=line == 1)
 
 
-def document_pieces(path: Path, format: Format) -> Iterator[Piece]:
+def document_pieces(file: IO[bytes], path: Path, format: Format) -> Iterator[Piece]:
     """Cuts a file where its documents end; a document of more than 2 * `CHUNK_BYTES` is cut at line ends as well."""
     line, waiting, starts = 1, b"", True
-    with reading(path), open_text(path) as file:
-        while block := file.read(CHUNK_BYTES):
-            waiting += block
-            begin = 0
-            for end in _document_ends(waiting, format):
-                yield Piece(waiting[begin:end], str(path), line, starts_document=starts)
-                line += waiting.count(b"\n", begin, end)
-                begin, starts = end, True
-            waiting = waiting[begin:]
-            # The rest begins with a line of text, so that the blank line after the document is not separated from it.
-            if len(waiting) >= 2 * CHUNK_BYTES and (end := waiting.rfind(b"\n", 0, len(waiting.rstrip())) + 1):
-                yield Piece(waiting[:end], str(path), line, starts_document=starts)
-                line += waiting.count(b"\n", 0, end)
-                waiting, starts = waiting[end:], False
-            if len(waiting) > LONGEST_LINE:
-                raise UserError(f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; break it into lines")
+    while block := file.read(CHUNK_BYTES):
+        waiting += block
+        begin = 0
+        for end in _document_ends(waiting, format):
+            yield Piece(waiting[begin:end], str(path), line, starts_document=starts)
+            line += waiting.count(b"\n", begin, end)
+            begin, starts = end, True
+        waiting = waiting[begin:]
+        # The rest begins with a line of text, so that the blank line after the document is not separated from it.
+        if len(waiting) >= 2 * CHUNK_BYTES and (end := waiting.rfind(b"\n", 0, len(waiting.rstrip())) + 1):
+            yield Piece(waiting[:end], str(path), line, starts_document=starts)
+            line += waiting.count(b"\n", 0, end)
+            waiting, starts = waiting[end:], False
+        if len(waiting) > LONGEST_LINE:
+            raise UserError(f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; break it into lines")
     if waiting:
         yield Piece(waiting, str(path), line, starts_document=starts)
 

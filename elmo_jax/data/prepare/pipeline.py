@@ -15,12 +15,12 @@ from elmo_jax.data.corpus import REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import read_vocabulary
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source
-from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.sources import SAMPLES, Files, check_field, check_read_once, open_sources, say_formats
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import Vocabularies, encode
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder, local, write_sealed_json
+from elmo_jax.runs.progress import Progress, say
 
 
 def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | None = None) -> Corpus:
@@ -41,6 +41,8 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     words = _vocabularies(options)
     _check_outside(out, [*sources, *(options.heldout_sources or ())])
     text, heldout_text = _open(sources, options)
+    with Progress("computing the checksums of the text", show=options.progress):
+        identities, heldout_identities = _identities(text), _identities(heldout_text)
     request = {
         "settings": {
             "vocabulary_size": options.vocabulary_size,
@@ -51,8 +53,8 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
             "errors": options.text.errors,
             "language": options.text.language,
         },
-        "sources": _identities(text),
-        "heldout_sources": _identities(heldout_text) or None,
+        "sources": identities,
+        "heldout_sources": heldout_identities or None,
     }
     if _is_there(out, request):
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
@@ -60,7 +62,7 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     try:
         with atomic_folder(out) as folder:
             report = encode(folder, spool_text(folder, text, heldout_text, options), words, options)
-            _write_report(folder, request, report)
+            _write_report(folder, request, report, options.progress)
     except BrokenProcessPool:
         raise UserError("a worker process died, perhaps for lack of memory; try --workers 1") from None
     except OSError as error:
@@ -95,12 +97,13 @@ def _vocabularies(options: PrepareOptions) -> Vocabularies:
     return words
 
 
-def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any]) -> None:
+def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
     """Writes what was asked for, with the splits of each source, and what was found."""
     of_sources = report.pop("splits_of_sources")
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
         identity["splits"] = {split: found[number] for split, found in of_sources.items()}
-    write_sealed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
+    with Progress("computing the checksums", show=show):
+        write_sealed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
 
 
 def _without(source: Source, heldout: Sequence[Source]) -> Source:

@@ -6,17 +6,17 @@ JSON lines may be compressed.
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from elmo_jax.data.prepare.text import Errors, Piece
 from elmo_jax.errors import UserError
-from elmo_jax.text_files import open_text, reading
+from elmo_jax.text_files import reading
 
 LONGEST_RECORD = 1 << 28  # bytes; a line must fit in memory several times
 _ROWS_AT_ONCE = 256
 
 
-def json_pieces(path: Path, field: str, errors: Errors = Errors.STRICT) -> Iterator[Piece]:
+def json_pieces(file: IO[bytes], path: Path, field: str, errors: Errors = Errors.STRICT) -> Iterator[Piece]:
     """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
     With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on unchanged, to be treated as in any other file.
@@ -24,15 +24,14 @@ def json_pieces(path: Path, field: str, errors: Errors = Errors.STRICT) -> Itera
     Raises:
       UserError: a line is not a JSON object, is not UTF-8 or has no text in the field, or the file is damaged.
     """
-    with reading(path), open_text(path) as file:
-        number = 0
-        while line := file.readline(LONGEST_RECORD):
-            number += 1
-            if len(line) == LONGEST_RECORD:
-                raise UserError(f"{path}, line {number}: longer than {LONGEST_RECORD >> 20} MiB; divide the record")
-            if line := line.strip():
-                text = _json_text(line, f"{path}, line {number}", field, errors)
-                yield _document(text, f"{path}, record on line {number}")
+    number = 0
+    while line := file.readline(LONGEST_RECORD):
+        number += 1
+        if len(line) == LONGEST_RECORD:
+            raise UserError(f"{path}, line {number}: longer than {LONGEST_RECORD >> 20} MiB; divide the record")
+        if line := line.strip():
+            text = _json_text(line, f"{path}, line {number}", field, errors)
+            yield _document(text, f"{path}, record on line {number}")
 
 
 def _json_text(line: bytes, where: str, field: str, errors: Errors) -> str:

@@ -14,12 +14,11 @@ import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.options import RECORDS, TextOptions
 from elmo_jax.data.prepare.pieces import BLANK_LINE, Source, document_pieces, file_pieces
-from elmo_jax.data.prepare.progress import say
 from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
 from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
@@ -28,7 +27,8 @@ from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
-from elmo_jax.text_files import open_text, reading, without_suffix
+from elmo_jax.runs.progress import say
+from elmo_jax.text_files import open_text, position_on_disk, reading, without_suffix
 
 _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
@@ -69,16 +69,24 @@ class Files:
         Raises:
           UserError: a file is damaged, or a line is longer than `pieces.LONGEST_LINE`.
         """
+        before = 0
         for path in self.paths:
-            match self.format:
-                case Format.JSONL:
-                    yield from json_pieces(path, self.field, self.errors)
-                case Format.PARQUET:
-                    yield from parquet_pieces(path, self.field)
-                case Format.DOCUMENTS | Format.DOCUMENT_LINES:
-                    yield from document_pieces(path, self.format)
-                case _:
-                    yield from file_pieces(path, self.format)
+            if self.format is Format.PARQUET:
+                yield from (dataclasses.replace(piece, read=before) for piece in parquet_pieces(path, self.field))
+            else:
+                with reading(path), open_text(path) as file:
+                    for piece in self._pieces_of(file, path):
+                        yield dataclasses.replace(piece, read=before + position_on_disk(file))
+            before += path.stat().st_size
+
+    def _pieces_of(self, file: IO[bytes], path: Path) -> Iterator[Piece]:
+        match self.format:
+            case Format.JSONL:
+                return json_pieces(file, path, self.field, self.errors)
+            case Format.DOCUMENTS | Format.DOCUMENT_LINES:
+                return document_pieces(file, path, self.format)
+            case _:
+                return file_pieces(file, path, self.format)
 
     def without(self, others: "Files") -> "Files":
         """Returns these files except those of another source.
@@ -104,6 +112,13 @@ def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
     format = None if options.format == "auto" else Format(options.format)
     return [_open_source(name, format, options) for name in names]
+
+
+def size_of(sources: Sequence[Source]) -> int:
+    """Returns the bytes on disk of all sources, for the progress; 0 if some are not files."""
+    if not all(isinstance(source, Files) for source in sources):
+        return 0
+    return sum(path.stat().st_size for source in sources if isinstance(source, Files) for path in source.paths)
 
 
 def check_read_once(sources: Sequence[Source]) -> None:

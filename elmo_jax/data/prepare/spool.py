@@ -18,11 +18,12 @@ import numpy as np
 from elmo_jax.characters import MARKS
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source, chunks
-from elmo_jax.data.prepare.progress import Progress
+from elmo_jax.data.prepare.sources import size_of
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenized, unspaced_error
 from elmo_jax.data.prepare.workers import tokenize_all
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
+from elmo_jax.runs.progress import Progress
 
 SENTENCES_PER_UNIT = 100
 _SENTENCES_AT_ONCE = 1 << 17  # in the second reading; a few million words, or tens of megabytes
@@ -74,7 +75,7 @@ class Spool:
           UserError: words are not separated by spaces, in a text without documents or in most of the text; or there are
             bytes that are not UTF-8, with `Errors.STRICT`.
         """
-        source = 0
+        source = on_disk = 0
         read = left_out = 0  # bytes
         first: Piece | None = None  # that was left out
         with self._ids_path.open("wb") as ids_file, self._lengths_path.open("wb") as lengths_file:
@@ -86,7 +87,7 @@ class Spool:
                 lengths_file.write(found.lengths.tobytes())
                 if chunk.source != source:
                     self._close_source(source)
-                    source = chunk.source
+                    source, on_disk = chunk.source, 0
                 self._count(found)
                 self._add_units(chunk, found)
                 read += sum(len(piece.data) for piece in chunk.pieces)
@@ -95,7 +96,8 @@ class Spool:
                     first = first or found.unspaced[0]
                     if self.kinds[chunk.source] is not Units.DOCUMENTS:
                         raise unspaced_error(found.unspaced[0])
-                progress.add(len(found.ids))
+                progress.add(len(found.ids), chunk.read - on_disk)
+                on_disk = chunk.read
         self._close_source(source)
         if first is not None and 2 * left_out > read:
             raise unspaced_error(first)
@@ -247,7 +249,7 @@ def spool_text(
     """
     kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
     spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
-    with Progress("reading the text", options.progress) as bar:
+    with Progress("reading the text", "words", size_of([*text, *heldout]), options.progress) as bar:
         found = chunks([*text, *heldout], Errors(options.text.errors), options.text.language)
         spool.read(found, options.workers or available_cores(), bar)
     held = spool.sources >= len(text)

@@ -77,6 +77,7 @@ class Piece:
     name: str  # the name of the file or example, for messages
     first_line: int  # the number of the first line, from 1, for messages
     starts_document: bool  # false if the piece continues the document of the piece before
+    read: int = 0  # the bytes of its source's files that were read so far, as they are on disk; for the progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,11 @@ class Chunk:
     errors: Errors = Errors.STRICT
     source: int = 0  # the index of the source that the pieces come from
     language: str = "en"  # the ISO 639 code of the language of running text
+
+    @property
+    def read(self) -> int:
+        """The bytes of the source's files that were read so far, as they are on disk."""
+        return self.pieces[-1].read
 
 
 @dataclasses.dataclass(frozen=True)

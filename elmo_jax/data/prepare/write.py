@@ -12,9 +12,9 @@ from elmo_jax.data.blocks import cut_blocks, write_blocks
 from elmo_jax.data.corpus import BLOCKS, LEXICON, VOCABULARY, checksums
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID, Lexicon, build_lexicon
 from elmo_jax.data.prepare.options import PrepareOptions
-from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.data.prepare.spool import Part
 from elmo_jax.errors import UserError
+from elmo_jax.runs.progress import Progress
 
 _TEXT_COUNTS = (  # the counts of a spool that the report has
     "empty_lines",
@@ -52,7 +52,8 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
     """
     train = splits["train"]
     types = train.spool.types  # the words of both splits
-    counts = {split: part.counts(len(types)) for split, part in splits.items()}
+    with Progress("counting the words", show=options.progress):
+        counts = {split: part.counts(len(types)) for split, part in splits.items()}
     words = {split: int(counts[split].sum()) for split in splits}
     if not sum(words.values()):
         raise UserError("no words in the text; its lines are all empty")
@@ -67,7 +68,7 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
         )
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
-    with Progress("writing the blocks", options.progress, total=sum(words.values())) as bar:
+    with Progress("writing the blocks", "words", sum(words.values()), options.progress) as bar:
         blocks, digest = write_blocks(
             folder / BLOCKS,
             {split: cut_blocks(_encoded(part, ids)) for split, part in splits.items() if words[split]},

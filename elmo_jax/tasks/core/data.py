@@ -3,6 +3,7 @@
 Shapes: N examples, B examples per batch, R rows of a text in a batch.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Literal
 
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 
 from elmo_jax.data.batches import prefetched
+from elmo_jax.runs.progress import Progress
 from elmo_jax.tasks.core.batches import Batch, Groups, make_groups, size_of
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import BatchArrays, Model, TaskProgram
@@ -93,18 +95,32 @@ class TaskData(Generic[Example]):
         return BatchArrays(tuple(encoded), self._task.arrays(chosen, places, batch.shape, self._labels))
 
     def iterate(
-        self, batches: Sequence[Batch], draw: Sequence[int] | None = None
+        self, batches: Sequence[Batch], draw: Sequence[int] | None = None, progress: Progress | None = None
     ) -> Iterator[tuple[Batch, BatchArrays]]:
-        """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use."""
-        return prefetched((batch, self.arrays(batch, draw)) for batch in batches)
+        """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use.
+
+        The progress is counted by `progress`, or shown here; `draw`, if given, is seed and epoch of a training.
+        """
+        text = "evaluating" if draw is None else f"seed {draw[0]}, epoch {draw[1] + 1}"
+        with contextlib.ExitStack() as stack:
+            if progress is None:
+                number = sum(len(batch.examples) for batch in batches)
+                progress = stack.enter_context(Progress(text, "examples", number))
+            for batch, arrays in prefetched((batch, self.arrays(batch, draw)) for batch in batches):
+                yield batch, arrays
+                progress.add(len(batch.examples))
 
 
 def predict(
-    setup: TaskSetup[Example, Prediction], program: TaskProgram, models: Sequence[Model], data: TaskData[Example]
+    setup: TaskSetup[Example, Prediction],
+    program: TaskProgram,
+    models: Sequence[Model],
+    data: TaskData[Example],
+    progress: Progress | None = None,
 ) -> list[Prediction]:
     """Returns the predictions of all examples, in their order; the arrays of several models are averaged first."""
     places: dict[int, Prediction] = {}
-    for batch, host in data.iterate(data.epoch(None)):
+    for batch, host in data.iterate(data.epoch(None), progress=progress):
         on_devices = program.place(host)
         found = [jax.device_get(program.evaluate(params, on_devices, kept)[1]) for params, kept in models]
         mean = found[0] if len(found) == 1 else jax.tree.map(lambda *each: np.mean(each, axis=0), *found)

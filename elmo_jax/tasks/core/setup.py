@@ -103,10 +103,10 @@ def words_of(task: Task[Any, Any], config: TaskConfig, splits: dict[str, list[An
 
 
 def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> StoredLayers | None:
-    """Returns the frozen layers of all examples, in one file per split; None if each step computes them."""
+    """Returns the frozen layers of all examples; None if each step computes them."""
     elmo, bilm = setup.config.elmo, setup.bilm
     if bilm is None or elmo.vectors == "computed":
         return None
     folder = files.local(elmo.cache or workdir / "elmo")
     rows = [rows_of(setup.task, splits[name]) for name in SPLITS if splits[name]]
-    return StoredLayers([elmo_vectors.make(folder, bilm, part, elmo.dtype) for part in rows])
+    return StoredLayers([file for part in rows for file in elmo_vectors.make(folder, bilm, part, elmo.dtype).files])

@@ -18,6 +18,7 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import usual_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
+from elmo_jax.runs.progress import Progress
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData, Use, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
@@ -28,6 +29,7 @@ from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import task_config, task_of
 
+AT_ONCE = 2048  # examples that are sorted by length and predicted together
 _ADVICE = "restore it, or train the task again in another --workdir"
 
 
@@ -121,11 +123,15 @@ class TrainedTask:
         Raises:
           UserError: an input has another form.
         """
-        return [self._task.as_json(e, p) for e, p in zip(*self._predicted(inputs), strict=True)]
+        return list(self.stream(inputs))
 
-    def shown(self, inputs: Sequence[Any]) -> list[str]:
-        """Returns the predictions for a person to read; see `predict`."""
-        return [self._task.show(e, p) for e, p in zip(*self._predicted(inputs), strict=True)]
+    def stream(self, inputs: Sequence[Any]) -> Iterator[Any]:
+        """Yields what `predict` returns, in order, while further predictions are made."""
+        return (self._task.as_json(e, p) for e, p in self._predicted(inputs))
+
+    def shown(self, inputs: Sequence[Any]) -> Iterator[str]:
+        """Yields the predictions for a person to read, as `stream` does."""
+        return (self._task.show(e, p) for e, p in self._predicted(inputs))
 
     def without_examples(self, inputs: Sequence[Any]) -> int:
         """Returns the number of inputs without a prediction, which are sentences without a predicate."""
@@ -133,7 +139,8 @@ class TrainedTask:
 
     def written(self, inputs: Sequence[Any]) -> str:
         """Returns the predictions in the task's own file format; see `predict`."""
-        return self._task.write(*self._predicted(inputs))
+        predicted = list(self._predicted(inputs))
+        return self._task.write([e for e, _ in predicted], [p for _, p in predicted])
 
     def evaluate(self, source: str) -> dict[str, float]:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
@@ -143,10 +150,16 @@ class TrainedTask:
             self._report_unknown(examples, source)
         return self._task.score(examples, self._predictions(examples))
 
-    def _predicted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _predicted(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yields the examples of a user's words with their predictions, `AT_ONCE` after `AT_ONCE`."""
         examples = self._examples(inputs)
         self._report_unknown(examples, "the text")
-        return examples, self._predictions(examples)
+        # With a layer norm, predictions depend on all examples.
+        size = max(1, len(examples)) if self.config.elmo.layer_norm else AT_ONCE
+        with Progress("predicting", "examples", len(examples)) as progress:
+            for start in range(0, len(examples), size):
+                part = examples[start : start + size]
+                yield from zip(part, self._predictions(part, progress), strict=True)
 
     def _examples(self, inputs: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
@@ -180,7 +193,7 @@ class TrainedTask:
             )
 
     @usual_numerics()
-    def _predictions(self, examples: Sequence[Any]) -> list[Any]:
+    def _predictions(self, examples: Sequence[Any], progress: Progress | None = None) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
 
         With `elmo.layer_norm`, the batches are those of the training's own evaluations, on which predictions depend.
@@ -188,7 +201,7 @@ class TrainedTask:
         encoder = TextEncoder(self._setup, embeds=self.config.elmo.trainable == "none")
         use: Use = "evaluation" if self.config.elmo.layer_norm else "prediction"
         data = TaskData(self._setup, encoder, examples, self._shapes, use)
-        return predict(self._setup, self._program, self._models, data)
+        return predict(self._setup, self._program, self._models, data, progress)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
+from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import open_text, reading, without_suffix
 
 PACKAGED = "glove-6b-50d"
@@ -40,7 +41,7 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
     file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
-    with reading(file), open_text(file) as stream:
+    with Progress(f"reading {file}"), reading(file), open_text(file) as stream:
         if without_suffix(file).suffix == ".bin":
             return _read_binary(file, stream, set(wanted))
         return _read_text(file, stream, set(wanted))

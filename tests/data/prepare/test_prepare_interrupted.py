@@ -1,6 +1,7 @@
 import fcntl
 import os
 import signal
+import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -9,11 +10,12 @@ from unittest import mock
 
 import pytest
 
+from elmo_jax.cli.main import main
 from elmo_jax.data.prepare import pieces, spool
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.progress import Progress
 from elmo_jax.errors import UserError
+from elmo_jax.runs.progress import Progress
 from tests.end_to_end.commands import Commands, Forked, wait
 
 
@@ -35,16 +37,17 @@ def documents(tmp_path: Path) -> Path:
 
 SETTINGS: dict[str, Any] = {"heldout_fraction": 0.2, "progress": False}
 NEVER = 0
+LINES = {signal.SIGKILL: "", signal.SIGTERM: "elmo-jax: stopped by SIGTERM\n", signal.SIGINT: "elmo-jax: interrupted\n"}
 
 
-def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[str]) -> None:
-    """Prepares the sources in a new session, in chunks of a tenth of the size, and waits after some of them."""
+def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[str]) -> int:
+    """Runs `prepare` in a new session, with chunks of a tenth of the size, and waits after some of them."""
     os.setsid()
     done, add = 0, Progress.add
 
-    def add_and_pause(self: Progress, words: int) -> None:
+    def add_and_pause(self: Progress, *amounts: int) -> None:
         nonlocal done
-        add(self, words)
+        add(self, *amounts)
         done += 1
         if done == pause_after:
             Path(out + ".paused").touch()
@@ -52,7 +55,8 @@ def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[st
                 time.sleep(0.01)
 
     with mock.patch.object(Progress, "add", add_and_pause), mock.patch.object(pieces, "CHUNK_BYTES", (1 << 20) // 10):
-        prepare(sources, out, PrepareOptions(workers=workers, **SETTINGS))
+        sys.argv[1:] = ["prepare", *sources, "--out", out, "--workers", str(workers), "--heldout-fraction", "0.2"]
+        return main()
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,8 @@ def test_stopped_process_leaves_nothing_and_can_be_repeated(
     else:
         process.send_signal(stop)
     ended = wait(process)
-    assert ended.status != 0 and ended.stderr.count("Traceback") == (stop == signal.SIGINT)
+    assert ended.status == (-stop if stop == signal.SIGKILL else 128 + stop)
+    assert "".join(line for line in ended.stderr.splitlines(True) if "taken for" not in line) == LINES[stop]
     left = [] if stop != signal.SIGKILL else [".out.partial"]
     assert [p.name for p in out.parent.iterdir()] == left
     again = wait(start(out, workers, NEVER, two_files))

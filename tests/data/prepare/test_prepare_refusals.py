@@ -123,7 +123,6 @@ def test_output_off_a_terminal_is_a_few_plain_lines(documents: Path, source: str
     )
     command = [sys.executable, "-c", code, source]
     done = subprocess.run(command, cwd=documents.parent, check=True, capture_output=True, text=True)
-    assert "reading the text" in done.stderr.splitlines()
     plain = ("documents: read as lines", "reading the text", "writing the blocks")
     assert all(line.startswith(plain) for line in done.stderr.splitlines())
     report = json.loads((documents.parent / "out" / "corpus.json").read_text())

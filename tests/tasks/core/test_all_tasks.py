@@ -84,7 +84,7 @@ def assert_predictions_are_those_written(problem: Any, trained: TrainedTask, exa
             inputs.append(found)
     predictions = trained.predict(inputs)
     assert [problem.said(prediction) for prediction in predictions] == problem.written(path)
-    assert len(trained.shown(inputs)) == len(predictions) == NUMBER
+    assert len(list(trained.shown(inputs))) == len(predictions) == NUMBER
 
 
 def assert_sentences_without_a_predicate_are_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

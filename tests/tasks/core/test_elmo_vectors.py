@@ -43,15 +43,17 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
         second = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
-        while not (said := capsys.readouterr().err) and len(writes) < 2 and not second.done():
+        said = ""
+        while "waiting" not in said and len(writes) < 2 and not second.done():
             time.sleep(0.01)
+            said += capsys.readouterr().err
         second_began.set()
-        files = first.result(), second.result()
+        stored = [StoredLayers(made.result().files) for made in (first, second)]
     assert len(writes) == 1 and "waiting for another process" in said
     for sentence in SENTENCES:
-        assert_array_equal(files[0][sentence], files[1][sentence])
+        assert_array_equal(stored[0][sentence], stored[1][sentence])
         layers = bilm.embed([sentence])[0][0]
-        assert_allclose(files[0][sentence], elmo_vectors.packed(layers), atol=1e-6)
+        assert_allclose(stored[0][sentence], elmo_vectors.packed(layers), atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -63,7 +65,7 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     vocabulary, mesh = Vocabulary([], [], config.word_vectors), make_mesh(jax.devices()[:1])
     setup = TaskSetup(task_of("pos"), config, {}, vocabulary, table, bilm, mesh)
     module = Inputs(config, bilm.config)
-    files = StoredLayers([make(tmp_path, bilm, SENTENCES, dtype)])
+    files = StoredLayers(make(tmp_path, bilm, SENTENCES, dtype).files)
     first = TextEncoder(setup, files)(SENTENCES, 3, 4)
     variables = module.init(jax.random.key(0), first, deterministic=True)
     variables = {"params": variables["params"], "constants": {"bilm": frozen_tree(bilm)}}

@@ -7,6 +7,7 @@ import pytest
 
 import elmo_jax
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core import trained_task
 from elmo_jax.tasks.core.elmo_vectors import stored_size
 from tests.tasks.tagging import BILM, train, write_problem
 
@@ -82,7 +83,7 @@ def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> No
 
 
 def test_words_whose_pretrained_vectors_were_not_read_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_problem(tmp_path)
     words = ("the", "dog", "sees", "old", "zebra")
@@ -102,5 +103,11 @@ def test_words_whose_pretrained_vectors_were_not_read_are_counted(
     task.predict([["the", "zebra"]])
     assert capsys.readouterr().err.count("the text: 1 of 2 distinct words") == 1  # not for every sentence
     task.evaluate(str(tmp_path / "test.conllu"))
-    task.predict([["the", "dog"]])
+    together = task.predict([["the", "dog"], ["a"], ["dog", "sees", "the"]])
     assert capsys.readouterr().err == ""
+    calls, real = [], trained_task.predict
+    monkeypatch.setattr(trained_task, "AT_ONCE", 2)
+    monkeypatch.setattr(trained_task, "predict", lambda *given: (calls.append(given), real(*given))[1])
+    stream = task.stream([["the", "dog"], ["a"], ["dog", "sees", "the"]])
+    assert next(stream) == together[0] and len(calls) == 1  # printed before the others are made
+    assert list(stream) == together[1:] and len(calls) == 2
