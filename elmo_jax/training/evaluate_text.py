@@ -14,12 +14,12 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary, vocabulary_file
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
-from elmo_jax.data.prepare.sources import open_sources, say_formats
 from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
 from elmo_jax.model.bilm import BiLM
+from elmo_jax.runs.progress import Progress
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
 from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
 from elmo_jax.training.softmax_sharding import choose_placement
@@ -114,7 +114,11 @@ def evaluate_text(
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
         on_devices = to_devices(spellings, REPLICATED, mesh)
         blocks = corpus.blocks("heldout")
-        perplexity, scores = evaluator.sentences(params, blocks, DistinctWords(spellings, PADDING), on_devices)
+        distinct, tokens = DistinctWords(spellings, PADDING), corpus.report["splits"]["heldout"]["tokens"]
+        with Progress("evaluating", "tokens", tokens) as progress:
+            perplexity, scores = evaluator.sentences(
+                params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum()))
+            )
         table = _sentence_table(blocks, corpus.words(), scores) if per_sentence else ""
     others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>
     return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"), table)
@@ -141,9 +145,8 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, opti
                 " meaningless; give the text itself, or prepare it with --vocab EXPORT"
             )
         return corpus
-    say_formats(open_sources(sources, options), show=True)
     with vocabulary_file(vocabulary) as words:
-        chosen = PrepareOptions(options, vocabulary_file=words, heldout_fraction=1.0, progress=False)
+        chosen = PrepareOptions(options, vocabulary_file=words, heldout_fraction=1.0)
         return prepare(sources, temporary / "corpus", chosen)
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from elmo_jax.checkpoints.export import export_bilm
+from elmo_jax.cli.main import main
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import open_sources, size_of
 from elmo_jax.data.prepare.text import Errors
 from elmo_jax.runs import progress as module
 from elmo_jax.runs.progress import Progress, RunProgress, has_live_line
+from tests.checkpoints.exports import MODEL, WORDS, tree
 
 pytestmark = pytest.mark.quick
 
@@ -79,3 +82,26 @@ def test_the_bytes_of_the_text_are_known(tmp_path: Path, names: tuple[str, ...])
     read = [chunk.read for chunk in chunks(sources, Errors.STRICT)]
     assert read == sorted(read) and read[-1] == size_of(sources) > 0
     assert size_of([*sources, *open_sources(["licenses"], TextOptions())]) == 0
+
+
+def test_commands_count_all_of_their_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: dict[str, list[tuple[int, int, int]]] = {}
+
+    def close(self: Progress, *_: object) -> None:
+        counted.setdefault(self._text, []).append((self._units, self._work, self._total))
+        leave(self)
+
+    leave = Progress.__exit__
+    monkeypatch.setattr(Progress, "__exit__", close)
+    model, text = tmp_path / "bilm", tmp_path / "text.txt"
+    export_bilm(model, MODEL, tree(), WORDS)
+    text.write_text("a word , and a word\nand a word\n" * 3)
+    assert main(["evaluate", str(model), "--data", str(text), "--format", "lines", "--batch-size", "2"]) == 0
+    assert main(["embed", str(model), str(text), str(tmp_path / "vectors.hdf5")]) == 0
+    assert main(["neighbours", str(model), str(text), "--format", "lines", "--word", "and"]) == 0
+    assert counted["evaluating"] == [(33, 33, 33)]  # the words and the ends of six sentences
+    size = text.stat().st_size
+    assert counted["reading the text"] == [(27, size, size)] * 2
+    assert counted["embedding"] == [(6, 6, 6), (2, 2, 2), (9, 9, 9)]  # lines; sentences with the word; distinct words
+    assert counted["joining the files"] == [(6, 6, 6)] and counted["comparing"] == [(9, 9, 9)]
+    assert {f"exporting to {model / 'bilm.safetensors'}", f"reading {model / 'bilm.safetensors'}"} <= set(counted)
