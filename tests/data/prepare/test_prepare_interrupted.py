@@ -112,7 +112,7 @@ def test_stopped_process_leaves_nothing_and_can_be_repeated(
         process.send_signal(stop)
     ended = wait(process)
     assert ended.status == (-stop if stop == signal.SIGKILL else 128 + stop)
-    assert "".join(line for line in ended.stderr.splitlines(True) if "taken for" not in line) == LINES[stop]
+    assert "".join(line for line in ended.stderr.splitlines(True) if ": read as lines: " not in line) == LINES[stop]
     left = [] if stop != signal.SIGKILL else [".out.partial"]
     assert [p.name for p in out.parent.iterdir()] == left
     again = wait(start(out, workers, NEVER, two_files))
