@@ -17,7 +17,7 @@ from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
 from elmo_jax.tasks.coref.other_formats import NO_SPEAKER, read_corefud, read_json_lines
 from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
-from elmo_jax.tasks.formats.sources import split_slice
+from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.text_files import without_suffix
 
 Prediction = list[list[Mention]]
@@ -27,7 +27,10 @@ _SMALLEST = 32  # the number of words of the smallest arrays
 
 @dataclasses.dataclass(frozen=True)
 class CorefDataConfig(TaskDataConfig):
-    """The annotated documents: files or folders of files; `FOLDER[:80]` reads the first 80 documents."""
+    """The annotated documents: files or folders of files; `FOLDER[:80]` reads the first 80 documents.
+
+    `FOLDER[LIST]` reads the documents that are named in a list, such as those of CoNLL-2012's splits of OntoNotes.
+    """
 
     singletons: Singletons = setting(
         "keep",
@@ -62,17 +65,12 @@ class Coref(Task[Document, Prediction]):
     rows_are_examples = False
 
     def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:
-        """Reads a file, or all files of a folder with the names of such files, in alphabetical order.
+        """Reads a file, or files of a folder (`files_of`).
 
         A `.jsonlines` or `.jsonl` file is e2e-coref's, a `.conllu` file is CorefUD's, and others are CoNLL-2012's,
         whose names end with `conll` in folders.
         """
-        path, part = split_slice(source)
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.name.endswith(("conll", *_READERS)))
-            if not files:
-                raise UserError(f"{path}: has no files whose names end with {', '.join(('conll', *_READERS))}")
+        files, part = files_of(source, ("conll", *_READERS))
         documents: list[Document] = []
         for file in files:
             reader = _READERS.get(without_suffix(file).suffix, read)

@@ -11,10 +11,12 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task, repeated_id
+from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
 _ENOUGH_WORDS = 20  # in a text of this length, a word that makes up more than half is a placeholder
 SLICE = re.compile(r"(-?\d*):(-?\d*)")
+_LISTED = re.compile(r"(.+)\[([^\[\]]+)\]")
 _SLICED = re.compile(rf"(.+)\[{SLICE.pattern}\]")
 
 
@@ -102,3 +104,53 @@ def split_slice(source: str) -> tuple[Path, slice]:
         return Path(source), slice(None)
     first, end = (int(bound) if bound.strip("-") else None for bound in match.groups()[1:])
     return Path(match[1]), slice(first, end)
+
+
+def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
+    """Returns the files of a source, and the slice of the examples in them.
+
+    Args:
+      source: a file, or a folder for the files below it whose names have one of the endings, in the order of their
+        paths, and only those with `gold_conll` if there are any; `PATH[:80]`, of which the slice is returned; or
+        `FOLDER[LIST]`, the files of the documents that are named in a file, one per line, as the lists of CoNLL-2012's
+        splits are (`bc/cctv/00/cctv_0001`).
+      endings: the endings of names.
+
+    Raises:
+      UserError: the folder has no such files, or not exactly one for a name in the list.
+    """
+    listing = _LISTED.fullmatch(source)
+    if listing and not Path(source).exists() and Path(listing[1]).is_dir() and not SLICE.fullmatch(listing[2]):
+        return _listed_files(Path(listing[1]), local(listing[2]), endings), slice(None)
+    path, part = split_slice(source)
+    if not path.is_dir():
+        return [path], part
+    files = _files_below(path, endings)
+    if not files:
+        raise UserError(f"{path}: has no files whose names end with {', '.join(endings)}")
+    return files, part
+
+
+def _files_below(folder: Path, endings: tuple[str, ...]) -> list[Path]:
+    # OntoNotes has each document twice, with gold and with automatic annotation.
+    files = sorted(file for file in folder.rglob("*") if file.name.endswith(endings))
+    return [file for file in files if file.name.endswith("gold_conll")] or files
+
+
+def _listed_files(folder: Path, listing: Path, endings: tuple[str, ...]) -> list[Path]:
+    by_name: dict[str, list[Path]] = {}
+    for file in _files_below(folder, endings):
+        by_name.setdefault(file.name.partition(".")[0], []).append(file)
+    found = []
+    for number, text in read_lines(listing):
+        name = text.strip()
+        if name:
+            parts = Path(name).parts
+            places = [f for f in by_name.get(parts[-1], []) if f.parts[-len(parts) : -1] == parts[:-1]]
+            if len(places) != 1:
+                expected = f"one file in {folder} whose name ends with {', '.join(endings)}, found {len(places)}"
+                raise error_at(listing, number, f"{name!r}: expected {expected}")
+            found += places
+    if not found:
+        raise UserError(f"{listing}: the list is empty; expected names of documents, one per line")
+    return found

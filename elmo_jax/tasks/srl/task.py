@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -14,6 +13,7 @@ from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as_json
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape
+from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
 from elmo_jax.tasks.srl.model import RoleTagger, SRLModel
@@ -46,9 +46,15 @@ class SRL(TaggingTask[Example]):
     config_class = SRLConfig
 
     def read(self, source: str, config: SRLConfig, training: bool) -> list[Example]:
-        """Reads the predicates of a file; sentences without a predicate give no example."""
-        path, layout = Path(source), config.data.format
-        return read_bio(path) if layout == "bio" else read_columns(path, layout)
+        """Reads the predicates of files (`files_of`); sentences without a predicate give no example."""
+        layout = config.data.format
+        examples: list[Example] = []
+        files, part = files_of(source, ("conll",))
+        for path in files:
+            found = read_bio(path) if layout == "bio" else read_columns(path, layout)
+            before = examples[-1].sentence + 1 if examples else 0
+            examples += [dataclasses.replace(e, sentence=before + e.sentence) for e in found] if before else found
+        return examples[part]
 
     def labels(self, train: Sequence[Example], config: SRLConfig) -> Labels:
         """Returns the tags of the training examples, and the words that are predicates in a text without annotation.

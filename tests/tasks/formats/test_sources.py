@@ -94,3 +94,30 @@ def test_what_is_left_out_or_changed_is_counted(tmp_path, capsys, name, content,
         with pytest.raises(UserError, match="has no examples"):
             read_source(task, config_of(task, **data), str(path), training=True)
     assert re.search(f"elmo-jax: {re.escape(str(path))}: .*{told}\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("task", ["srl", "coref"])
+def test_the_documents_of_a_list(tmp_path, task):
+    """As OntoNotes has them: each document with gold and with automatic annotation, and lists of the splits."""
+    folder = tmp_path / "annotations"
+    for place in ("bc/a/x_01", "bc/b/x_01", "nw/c/y_02"):
+        for kind in ("gold", "auto"):
+            file = folder / f"{place}.v4_{kind}_conll"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(conll2012([f"{kind}-{place[3]}", "sees", "it"]))
+    listing = tmp_path / "dev.id"
+
+    def words(source):
+        return [
+            task_of(task).texts(example)[0][0][0]
+            for example in read_source(task_of(task), config_of(task_of(task)), source, False)
+        ]
+
+    listing.write_text("nw/c/y_02\n\nbc/a/x_01\n")
+    assert words(f"{folder}[{listing}]") == ["gold-c", "gold-a"]
+    assert words(str(folder)) == ["gold-a", "gold-b", "gold-c"] and words(f"{folder}[1:]") == ["gold-b", "gold-c"]
+    for text, number, found in (("nw/c/z", 1, 0), ("nw/c/y_02\nx_01\n", 2, 2)):
+        listing.write_text(text)
+        name = text.split("\n")[number - 1]
+        with pytest.raises(UserError, match=f"dev.id, line {number}: '{name}': expected one file in .* found {found}"):
+            words(f"{folder}[{listing}]")
