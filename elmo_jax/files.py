@@ -217,6 +217,12 @@ def writing(path: epath.Path | Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be written ({error.strerror or ' '.join(str(error).split())})") from error
 
 
+def shown_bytes(size: float) -> str:
+    """Returns a number of bytes for a person to read."""
+    unit, name = (1e9, "GB") if size >= 1e9 else (1e6, "MB") if size >= 1e6 else (1e3, "kB")
+    return f"{size / unit:,.1f} {name}"
+
+
 def check_room(folder: Path, size: int, what: str) -> None:
     """Prints how many bytes `what` takes in a folder, which may not exist yet.
 
@@ -225,9 +231,9 @@ def check_room(folder: Path, size: int, what: str) -> None:
     """
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
-    line = f"{folder}: {what}: {size / 1e9:,.3f} GB"
+    line = f"{folder}: {what}: {shown_bytes(size)}"
     if size > free:
-        raise UserError(f"{line}, and the disk has {free / 1e9:,.3f} GB free; choose another disk or less text")
+        raise UserError(f"{line}, and the disk has {shown_bytes(free)} free; choose another disk or less text")
     print(line, file=sys.stderr, flush=True)
 
 

@@ -35,7 +35,7 @@ from elmo_jax.embedding.embed import CarryState, empty_carry
 from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, check_room, write_text, writing
+from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import read_lines, scan_lines
@@ -194,7 +194,7 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
     size = words * per_word * np.dtype(settings.dtype).itemsize
     what, there = f"{out.name}, vectors of {words:,} words", sum(file.stat().st_size for file in parts.glob("*.npy"))
     if settings.format is Format.HDF5:
-        what, size = f"{what}, {size / 1e9:,.3f} GB, and as much in {parts.name} until it is complete", 2 * size
+        what, size = f"{what}, {shown_bytes(size)}, and as much in {parts.name} until it is complete", 2 * size
     check_room(out.parent, max(size - there, 0), f"{what}; still to be written")
 
 

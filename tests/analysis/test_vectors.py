@@ -122,11 +122,11 @@ def test_a_disk_without_room_is_told_before_the_work(
     tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     embed(tmp_path, bilm, SENTENCES[:1])
-    assert f"{tmp_path}: vectors of 3 words: 0.000 GB\n" in capsys.readouterr().err
+    assert f"{tmp_path}: vectors of 3 words: 0.2 kB\n" in capsys.readouterr().err
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     embed(tmp_path, bilm, SENTENCES[:1])  # on disk
     assert capsys.readouterr().err == ""
-    with pytest.raises(UserError, match="vectors of 3 words: 0.000 GB, and the disk has 0.000 GB free; choose another"):
+    with pytest.raises(UserError, match="vectors of 3 words: 0.2 kB, and the disk has 0.0 kB free; choose another"):
         embed(tmp_path / "new" / "folder", bilm, SENTENCES[:1])
     assert not (tmp_path / "new").exists()
 

@@ -20,6 +20,7 @@ from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.embedding.shards import save, write_lengths
+from elmo_jax.files import shown_bytes
 from tests.embedding.published import OPTIONS, WEIGHTS, read
 
 LINES = ["The cat sat .", "", "one", "w w w w w w", "", "The dog"]
@@ -178,10 +179,10 @@ def test_a_disk_without_room_is_told_before_the_work(bilm, text, tmp_path, monke
     embed_file(bilm, text, tmp_path / "v.hdf5")
     size = 13 * 3 * 2 * bilm.config.lstm.projection * 4
     told = capsys.readouterr().err
-    assert f"v.hdf5, vectors of 13 words, {size / 1e9:.3f} GB, and as much in v.hdf5.parts until it is compl" in told
+    assert f"v.hdf5, vectors of 13 words, {shown_bytes(size)}, and as much in v.hdf5.parts until it is compl" in told
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=size))
     embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
-    with pytest.raises(UserError, match="still to be written: .* GB, and the disk has .* GB free; choose another disk"):
+    with pytest.raises(UserError, match="still to be written: .*B, and the disk has .*B free; choose another disk"):
         embed_file(bilm, text, tmp_path / "w.hdf5")
     assert not list((tmp_path / "w.hdf5.parts").glob("*.npy"))
 

@@ -146,10 +146,10 @@ def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
     seen: list[tuple[int, ...]] = []
     iterate = TaskData.iterate
 
-    def remember(self: TaskData[Any], batches: Any, draw: Any = None) -> Any:
+    def remember(self: TaskData[Any], batches: Any, draw: Any = None, progress: Any = None) -> Any:
         if len(self.examples) == 13:  # those of test.conllu
             seen.extend(batch.examples for batch in batches)
-        return iterate(self, batches, draw)
+        return iterate(self, batches, draw, progress)
 
     monkeypatch.setattr(TaskData, "iterate", remember)
     settings = (f"bilm={tmp_path / 'bilm'}", *WITH_ELMO, "elmo.layer_norm=True", "train.batch_size=3", "train.epochs=1")
