@@ -46,6 +46,14 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--gamma", type=number(), default=1.0, metavar="X", help="with --layers mix: the scale (default: 1)"
     )
+    parser.add_argument(
+        "--mean-of-words", action="store_true", help="one vector per sentence, the mean of its words': T is 1"
+    )
+    parser.add_argument(
+        "--sentence-index",
+        action="store_true",
+        help="in HDF5, also write sentence_to_index, for programs that read AllenNLP's files",
+    )
     add_choice(parser, "--dtype", ("float32", "float16"), "type of the vectors")
     add_choice(
         parser,
@@ -73,11 +81,19 @@ def _embed(options: argparse.Namespace) -> int:
         except ValueError:
             raise UserError(f"--weights: expected numbers separated by commas, got {options.weights!r}") from None
     settings = Settings(
-        Output(options.layers), weights, options.gamma, options.dtype, CarryState(options.state), Format(options.format)
+        Output(options.layers),
+        weights,
+        options.gamma,
+        options.dtype,
+        CarryState(options.state),
+        Format(options.format),
+        options.mean_of_words,
+        options.sentence_index,
     )
     if options.words and settings != Settings():
         raise UserError(
-            "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype, --state and --format"
+            "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype, --state, --format,"
+            " --mean-of-words and --sentence-index"
         )
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         import jax

@@ -44,6 +44,7 @@ from elmo_jax.words import split_words
 LINES, WORDS = 1024, 16_384  # the most lines and words of a window
 BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
+_INDEX = "sentence_to_index"  # AllenNLP's name for the dataset of each sentence
 _JOB_FILE = "job.json"  # the same description, in a folder
 
 
@@ -107,7 +108,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             raise
         with _together(out):
             if is_first():
-                _finish(sentences, parts, out, settings.format, job)
+                _finish(sentences, parts, out, settings, job)
     return text[0]
 
 
@@ -189,20 +190,20 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
     """Prints the size of the output; raises `UserError` if the disk has no room for what is still to be written."""
     lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
     with Progress("counting the words"):
-        words = sum(len(split_words(line.text)) for line in read_lines(sentences))
+        words = sum(settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences))
     per_word = 2 * lstm.projection * (lstm.layers + 1 if settings.output is Output.ALL else 1)
     size = words * per_word * np.dtype(settings.dtype).itemsize
-    what, there = f"{out.name}, vectors of {words:,} words", sum(file.stat().st_size for file in parts.glob("*.npy"))
+    what, there = f"{out.name}, {words:,} vectors", sum(file.stat().st_size for file in parts.glob("*.npy"))
     if settings.format is Format.HDF5:
         what, size = f"{what}, {shown_bytes(size)}, and as much in {parts.name} until it is complete", 2 * size
     check_room(out.parent, max(size - there, 0), f"{what}; still to be written")
 
 
-def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -> None:
+def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: str) -> None:
     """Makes the output of all parts."""
-    write_lengths(parts, (len(split_words(line.text)) for line in read_lines(sentences)))
+    write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
     shards = _checked(parts, "remove that file")
-    if format is Format.HDF5:
+    if settings.format is Format.HDF5:
         layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
         with (
             atomic_file(out) as temporary,
@@ -213,6 +214,9 @@ def _finish(sentences: Path, parts: Path, out: Path, format: Format, job: str) -
                 for line, vectors in enumerate(shards):
                     writer.add(str(line), vectors)
                     progress.add(1)
+            if settings.sentence_index:
+                index = {line.text.strip(): str(number) for number, line in enumerate(read_lines(sentences))}
+                writer.file.create_dataset(_INDEX, data=[json.dumps(index)], dtype=h5py.string_dtype())
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
     for file in (*parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):

@@ -41,6 +41,9 @@ class Settings:
       dtype: "float32" or "float16".
       state: the LSTM state at the beginning of a line.
       format: the format of the output.
+      mean_of_words: whether a line has the mean of its words' vectors, T = 1, in place of one vector per word.
+      sentence_index: whether an HDF5 file has `sentence_to_index` too, as AllenNLP's: the name of the dataset of each
+        sentence, in JSON. Of equal lines, it names the last one.
     """
 
     output: Output = Output.ALL
@@ -49,6 +52,8 @@ class Settings:
     dtype: str = "float32"
     state: CarryState = CarryState.RESET
     format: Format = Format.HDF5
+    mean_of_words: bool = False
+    sentence_index: bool = False
 
     def check(self, layers: int) -> None:
         """Raises `UserError` unless the settings fit each other and the number of layers, L+1."""
@@ -58,6 +63,8 @@ class Settings:
             )
         if self.output is not Output.MIX and self.gamma != 1:
             raise UserError(f"--gamma {self.gamma:g}: has an effect only with --layers mix")
+        if self.sentence_index and self.format is not Format.HDF5:
+            raise UserError("--sentence-index: needs --format hdf5; line i of a folder is number i of the text")
         for name, number in [("--gamma", self.gamma), *(("--weights", weight) for weight in self.weights)]:
             if not math.isfinite(number):
                 raise UserError(f"{name}: expected finite numbers, got {number}")
@@ -67,7 +74,12 @@ class Settings:
     def as_dict(self) -> dict[str, Any]:
         """Returns what the vectors depend on, as JSON values; the format is not part of it."""
         values = {"output": self.output.value, "weights": self.weights, "gamma": self.gamma, "dtype": self.dtype}
-        return values | {"state": self.state.value}
+        chosen = {name: True for name in ("mean_of_words", "sentence_index") if getattr(self, name)}
+        return values | {"state": self.state.value} | chosen
+
+    def vectors_of(self, words: int) -> int:
+        """Returns the number of vectors of a line of so many words."""
+        return min(words, 1) if self.mean_of_words else words
 
     def of(self, layers: np.ndarray) -> np.ndarray:
         """Returns what is written of one sentence's layers [L+1, T, 2P]."""
@@ -78,5 +90,7 @@ class Settings:
         elif self.output is Output.MIX:
             shares = np.exp(np.asarray(self.weights) - max(self.weights))
             layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
+        if self.mean_of_words and layers.shape[-2]:
+            layers = layers.mean(-2, keepdims=True)
         with np.errstate(over="ignore"):  # `embed_file` refuses infinities
             return np.asarray(layers).astype(self.dtype)

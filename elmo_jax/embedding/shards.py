@@ -6,7 +6,7 @@ The folder has
 
 - `000000000000.npy`, `000000001024.npy`, …: the vectors of the lines from that line on, those of all words one after
   another, [N, L+1, 2P], or [N, 2P] where one vector per word is written;
-- `lengths.npy`: the number of words of each line, int32;
+- `lengths.npy`: the number of words of each line, int32; with `--mean-of-words`, 1, or 0 for a line without words;
 - `job.json`: what the vectors were made from.
 
 While `embed --state carry` runs, the folder also has `000000001024.carry`, …, NumPy files with the LSTM state before

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax import EmbeddingBiLM, UserError, load_bilm
+from elmo_jax import EmbeddingBiLM, UserError, VectorShards, load_bilm
 from elmo_jax.checkpoints.hdf5 import unreadable_by_allennlp
 from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import embed_file as files
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.embed_file import embed_file
-from elmo_jax.embedding.output_settings import Output, Settings
+from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.text_files import scan_lines
 from elmo_jax.words import split_words
 from tests.embedding.published import OPTIONS, SKIP, WEIGHTS, read
@@ -116,6 +116,25 @@ def test_what_is_written(bilm, text, tmp_path):
     for vectors, layers in zip(read(half), every, strict=True):
         assert_array_equal(vectors, layers.astype(np.float16))
     assert made.stat().st_size > 0
+
+
+def test_one_vector_per_sentence_and_the_index_of_sentences(bilm, text, tmp_path):
+    settings = Settings(Output.AVERAGE, mean_of_words=True, sentence_index=True)
+    assert embed_file(bilm, text, tmp_path / "means.hdf5", settings) == 7
+    embed_file(bilm, text, tmp_path / "words.hdf5", Settings(Output.AVERAGE))
+    embed_file(bilm, text, tmp_path / "means", Settings(mean_of_words=True, format=Format.NPY))
+    with h5py.File(tmp_path / "means.hdf5") as means, h5py.File(tmp_path / "words.hdf5") as words:
+        assert list(means) == [*words, "sentence_to_index"]
+        for line in words:
+            expected = words[line][()].mean(0, keepdims=True) if len(words[line]) else words[line][()]
+            assert_allclose(means[line][()], expected, atol=1e-6)
+        index = json.loads(means["sentence_to_index"][0])
+    assert index["The cat sat ."] == "0" and index["one"] == "4"
+    shards = VectorShards(tmp_path / "means")
+    assert [found.shape[1] for found in shards] == [1, 0, 1, 0, 1, 1, 1] == shards.lengths.tolist()
+    assert_allclose(shards[2], bilm.embed([TEXT.split("\n")[2].split()])[0][0].mean(1, keepdims=True), atol=2e-6)
+    with pytest.raises(UserError, match="--sentence-index: needs --format hdf5"):
+        embed_file(bilm, text, tmp_path / "other", Settings(sentence_index=True, format=Format.NPY))
 
 
 def test_the_state_of_a_file(bilm, text, tmp_path):

@@ -179,7 +179,7 @@ def test_a_disk_without_room_is_told_before_the_work(bilm, text, tmp_path, monke
     embed_file(bilm, text, tmp_path / "v.hdf5")
     size = 13 * 3 * 2 * bilm.config.lstm.projection * 4
     told = capsys.readouterr().err
-    assert f"v.hdf5, vectors of 13 words, {shown_bytes(size)}, and as much in v.hdf5.parts until it is compl" in told
+    assert f"v.hdf5, 13 vectors, {shown_bytes(size)}, and as much in v.hdf5.parts until it is compl" in told
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=size))
     embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
     with pytest.raises(UserError, match="still to be written: .*B, and the disk has .*B free; choose another disk"):
