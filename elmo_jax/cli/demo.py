@@ -22,7 +22,10 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         " install 'elmo_jax[demo]'.",
         allow_abbrev=False,
     )
-    run = "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION] (default: english)"
+    run = (
+        "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION], or published weights in a"
+        " folder or zip file (default: english)"
+    )
     parser.add_argument("models", nargs="*", default=["english"], metavar="RUN", help=run)
     host = "address at which the page is served (default: %(default)s, which only this machine can reach)"
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help=host)
@@ -55,11 +58,13 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _open(name: str) -> Any:
     """Loads the model of a task's run, or else a biLM."""
+    from elmo_jax.checkpoints.hub import fetched
     from elmo_jax.checkpoints.open import is_run
     from elmo_jax.embedding.bilm import load_bilm
     from elmo_jax.runs.folder import read_config_file
     from elmo_jax.tasks.core.trained_task import load_task
 
-    if not name.startswith(files.HUB) and is_run(name) and read_config_file(files.place(name))["config"].get("task"):
-        return load_task(name)
-    return load_bilm(name)
+    source = fetched(name)
+    if is_run(source) and read_config_file(files.place(source))["config"].get("task"):
+        return load_task(source)
+    return load_bilm(source)
