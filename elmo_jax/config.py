@@ -166,6 +166,13 @@ class TrainConfig:
     log_seconds: float = setting(
         30.0, "The number of seconds after which a report comes earlier than that; 0 means never.", least=0, most=1e9
     )
+    watchdog: float = setting(
+        30.0,
+        "The number of minutes without the end of a step after which a process ends, ten times as long for other work;"
+        " 0 means never.",
+        least=0,
+        most=1e6,
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
 
     @property
@@ -276,6 +283,7 @@ CHANGEABLE = (
     "train.steps",
     "train.log_every",
     "train.log_seconds",
+    "train.watchdog",
     "train.softmax",  # the numbers are the same up to rounding
     "evaluation.every",
     "finetune.evaluations",

@@ -23,7 +23,7 @@ FROZEN: dict[str, tuple[str, ...]] = {
 
 
 def plan_for_corpus(
-    source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None, known: Perplexity | None
+    source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None, known: Perplexity | None = None
 ) -> Plan:
     """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
 

@@ -47,7 +47,8 @@ class Records:
 class MetricsLog(Records):
     """The metrics in `metrics.jsonl` and `tensorboard/` of the run's folder, one record per report.
 
-    A run that resumes from a checkpoint deletes the records past it and writes them again. Files in a bucket cannot be
+    A run that resumes from a checkpoint deletes the records past it and writes them again; the time that they took is
+    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be
     appended to; there both are written whole, at most once per minute and at every `flush`.
 
     Training continues when the files cannot be written, as on a full disk: this is reported once, and later calls write
@@ -61,7 +62,12 @@ class MetricsLog(Records):
           UserError: a line of the file is damaged.
         """
         self.path = workdir / "metrics.jsonl"
-        super().__init__([record for record in read_records(self.path) if record["step"] <= step])
+        found = read_records(self.path)
+        super().__init__([record for record in found if record["step"] <= step])
+        if len(self.records) < len(found) and self.records:
+            taken = found[-1].get("wall_seconds", 0.0)
+            lost = taken - self.latest("wall_seconds") + self.latest("seconds/lost")
+            self.records[-1] |= {"wall_seconds": taken, "seconds/lost": lost}
         self._board_folder = workdir / "tensorboard"
         self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
         self._board = Board(Path(self._scratch.name if self._scratch else self._board_folder), step + 1 if step else 0)

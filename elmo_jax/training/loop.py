@@ -21,6 +21,7 @@ from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
+from elmo_jax.runs.activity import Watchdog
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
@@ -48,7 +49,10 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
       UserError: no checkpoint can be restored or written, or the loss is not finite.
     """
     kept = program.config.checkpoint
-    with Session(workdir, kept.keep, kept.keep_every) as session:
+    with (
+        Session(workdir, kept.keep, kept.keep_every) as session,
+        Watchdog(session.activity, program.config.train.watchdog, workdir / "stacks"),
+    ):
         found = session.checkpoints.restore(program.abstract_state())
         state, step = found or (program.first_state(plan.params), 0)
         session.open(step, total=program.total_steps, done=step)
@@ -61,7 +65,7 @@ class Launch:
     def __init__(self, program: Program, plan: Plan, workdir: epath.Path, title: str, session: Session) -> None:
         """Makes a launch of the arguments of `train` and of what it has opened."""
         self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
-        self._session, self._checkpoints = session, session.checkpoints
+        self._session, self._checkpoints, self._activity = session, session.checkpoints, session.activity
         self._config, self._total = program.config, program.total_steps
         self._agreed = Wishes()  # what all processes do at the next step boundary
         self._saved = time.monotonic()  # when the newest save was begun, or the launch
@@ -77,15 +81,17 @@ class Launch:
         self._last_saved = step
         self._export_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.params))
         with StopSignals() as signals:
-            self._watch = self._program.watch = EvaluationWatch(self._session.progress, self._agreement, signals)
+            self._watch = self._program.watch = EvaluationWatch(self._session, self._agreement, signals)
             try:
                 self._measure_before(state, step)
                 if 0 < step < self._total and self._evaluates(step):
                     self._evaluate(state, step)  # unless a launch has done so
-                state, step = self._train(state, step, signals)
+                with self._activity.during("steps"):
+                    state, step = self._train(state, step, signals)
                 if self._agreed.signal and step < self._total and not self._ended:
                     return self._session.save_and_stop(step, state, self._agreed.signal)
-                outcome = self._finish(state, step)
+                with self._activity.during("checkpoints"):
+                    outcome = self._finish(state, step)
             except StopRequested as request:
                 self._checkpoints.wait()
                 return Stopped(request.signal, self._last_saved)
@@ -126,7 +132,8 @@ class Launch:
         )
         now = params()
         self._watch.begin(text)
-        found = measure(self._program, now)
+        with self._activity.during("evaluation"):
+            found = measure(self._program, now)
         values: dict[str, Any] = found.as_metrics(name)
         if name == "heldout":
             self._seconds_per_block = self._watch.seconds / self._program.heldout_blocks
@@ -140,17 +147,20 @@ class Launch:
         """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step)
-        interval = Interval(self._program.work)
+        interval, compiled = Interval(self._program.work), False
         # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
         pending: tuple[int, Metrics, jax.Array | Wishes] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._agreed.signal and not self._ended:
                 waiting = time.perf_counter()
-                placed = next(batches)
+                with self._activity.during("data"):
+                    placed = next(batches)
                 interval.waited += time.perf_counter() - waiting
                 interval.distinct_words += placed.distinct_words
                 interval.blocks_read = placed.blocks_read
-                state, metrics = mapped(state, placed.batch, self._program.spellings)
+                with self._activity.during("steps" if compiled else "compilation"):
+                    state, metrics = mapped(state, placed.batch, self._program.spellings)
+                compiled = True
                 announced = self._agreement.announce(self._wishes(interval, signals))
                 step += 1
                 self._session.progress.advance()
@@ -195,7 +205,8 @@ class Launch:
         """Begins to save a state, or adds its held-out perplexity to its checkpoint."""
         self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
         self._saved, self._last_saved = time.monotonic(), step
-        self._checkpoints.save(step, state, heldout)
+        with self._activity.during("checkpoints"):
+            self._checkpoints.save(step, state, heldout)
 
     def _evaluates(self, step: int) -> bool:
         return bool(self._config.evaluation.every) and step % self._config.evaluation.every == 0
@@ -259,7 +270,8 @@ class Launch:
         return (self._total - step) * seconds_per_step + seconds + self._export_bytes / _EXPORT_RATE
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
-        self._session.write(step, {"tokens": step * self._config.train.tokens_per_step, **values})
+        seconds = {f"seconds/{phase}": value for phase, value in self._activity.seconds().items()}
+        self._session.write(step, {"tokens": step * self._config.train.tokens_per_step, **values, **seconds})
 
     def _finish(self, state: TrainState, step: int) -> Outcome | None:
         """Saves and evaluates the last step, and measures the chosen one; returns the outcome on process 0."""
@@ -299,16 +311,18 @@ class Launch:
     def _leave(self, outcome: Outcome) -> Finished:
         """Writes the export, the result and the plot, on process 0 only."""
         mesh, corpus = self._program.mesh, self._program.corpus
+        self._session.progress.say("saved; writing the export")
+        self._activity.enter("checkpoints")
+        heldout, step = outcome.heldout.as_dict(), outcome.exported_step
+        info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
+        export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
         result = {
             **summary(outcome),
             **self._plan.further_results(outcome),
             "wall_seconds": self._session.wall_seconds,
+            "seconds": self._activity.seconds(),
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
-        self._session.progress.say("saved; writing the export")
-        heldout, step = outcome.heldout.as_dict(), outcome.exported_step
-        info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
-        export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
         write_result(self._workdir, result)  # must be after the export, since it marks the run as complete
         with best_effort(self._workdir / "curve.png"):
             draw_curve(self._workdir, outcome)

@@ -14,6 +14,7 @@ from etils import epath
 
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.collectives import fails_together, is_first, of_each
+from elmo_jax.runs.activity import PHASES, Activity
 from elmo_jax.runs.metrics import MetricsLog, Records
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.progress import RunProgress
@@ -41,6 +42,7 @@ class Session:
     Of several processes, only the first writes metrics and prints.
 
     Attributes:
+      activity: what the launch is doing.
       checkpoints: the checkpoints of the run.
       log: the metrics of the run; on other processes than the first, they are only in memory.
       progress: the progress of the run.
@@ -52,6 +54,7 @@ class Session:
     def __init__(self, workdir: epath.Path, keep: int, keep_every: int = 0) -> None:
         """Begins the launch; `keep` and `keep_every` are those of `Checkpoints`."""
         self.checkpoints = Checkpoints(workdir / "checkpoints", keep, keep_every)
+        self.activity = Activity()
         self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
         self._closing = contextlib.ExitStack()  # closes in the reverse order, and all of them even if one fails
         self._closing.callback(self.checkpoints.close)
@@ -74,6 +77,7 @@ class Session:
         self._closing.callback(self.log.close)
         self._closing.callback(self.progress.close)
         self._wall_before = self.log.latest("wall_seconds")
+        self.activity.add({phase: self.log.latest(f"seconds/{phase}") for phase in PHASES})
 
     @property
     def wall_seconds(self) -> float:
@@ -101,6 +105,7 @@ class Session:
 
     def save_and_stop(self, step: int, state: Any, received: int) -> Stopped:
         """Saves the state completely, and returns that the run was stopped by the signal received."""
-        self.checkpoints.save(step, state)
-        self.checkpoints.wait()
+        with self.activity.during("checkpoints"):
+            self.checkpoints.save(step, state)
+            self.checkpoints.wait()
         return Stopped(signal.Signals(received), step)

@@ -7,6 +7,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.model.bilm import parameter_count
+from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity, of_record
 from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.state import without_softmax
@@ -135,10 +136,13 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
 def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
     """Returns the last lines of the report, which are common to all trainings of a biLM."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
+    shares = {name: result["seconds"][phase] / result["wall_seconds"] for phase, name in PHASES.items()}
+    times = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share >= 0.005)
     return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
         f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters, plus"
         f" {result['softmax_parameters']:,} in the softmax",
+        f"the time: {times}",
         "",
         f"result       {workdir / 'result.json'}",
         f"curve        {workdir / 'curve.png'}",

@@ -6,16 +6,17 @@ import jax
 
 from elmo_jax.data.windows import EvaluationWindow
 from elmo_jax.distributed.collectives import StepAgreement, Wishes
-from elmo_jax.runs.progress import RunProgress
 from elmo_jax.runs.stop_signals import StopRequested, StopSignals
+from elmo_jax.training.session import Session
 
 
 class EvaluationWatch:
     """What is called after each window of an evaluation, on all processes."""
 
-    def __init__(self, progress: RunProgress, agreement: StepAgreement, signals: StopSignals) -> None:
+    def __init__(self, session: Session, agreement: StepAgreement, signals: StopSignals) -> None:
         """Makes a watch that heeds the signals of all processes."""
-        self._progress, self._agreement, self._signals = progress, agreement, signals
+        self._progress, self._activity = session.progress, session.activity
+        self._agreement, self._signals = agreement, signals
         self.begin("")
 
     def begin(self, text: str) -> None:
@@ -38,6 +39,7 @@ class EvaluationWatch:
         known = self._announced if isinstance(self._announced, Wishes) else before
         if known is not None and (number := int(jax.device_get(known)[0])):
             raise StopRequested(number)
+        self._activity.advance()
         self._windows += 1
         self._tokens += int(window.mask.sum()) * jax.process_count()
         seconds = self.seconds

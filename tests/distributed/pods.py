@@ -18,6 +18,7 @@ from tests.end_to_end.commands import (
     small_experiment,
     wait,
 )
+from tests.end_to_end.forked import COMMAND
 
 HEARTBEAT_SECONDS = "10"
 STEPS = 50  # the number of steps of every run that is not stopped
@@ -47,11 +48,16 @@ def start(
     devices: int,
     *overrides: str,
     only: dict[int, Sequence[str]] | None = None,
+    function: str = COMMAND,
 ) -> list[Forked]:
-    """Starts `processes` processes of `devices` devices each; some of them may have arguments that `only` they have."""
+    """Starts `processes` processes of `devices` devices each; some of them may have arguments that `only` they have.
+
+    `function`, "module:name", stands for the command.
+    """
     coordinator = f"127.0.0.1:{free_port()}"
     return [
-        commands.start(
+        commands.call(
+            function,
             *pretrain_arguments(workdir, SLOWLY, *overrides),
             *(only or {}).get(index, ()),
             *("--coordinator", coordinator, "--processes", str(processes), "--process", str(index)),

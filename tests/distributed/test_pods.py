@@ -2,19 +2,24 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import signal
 import socket
+import threading
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from etils import epath
 
 from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.checkpoints.open import open_bilm
+from elmo_jax.cli.main import main
 from elmo_jax.config import Config, DataConfig
-from elmo_jax.errors import UserError
+from elmo_jax.data.batches import TrainingBatch, TrainingBatches
+from elmo_jax.errors import TRY_AGAIN, UserError
 from elmo_jax.runs import folder as workdir
 from tests.distributed.pods import (
     HEARTBEAT_SECONDS,
@@ -164,6 +169,30 @@ def test_damaged_metrics(commands: Commands, two: tuple[Path, list[Ended]]) -> N
     assert "metrics.jsonl" in last_words(first) and "line 2" in last_words(first)
     assert "process 0 has found a mistake" in last_words(second)
     assert files(run / "checkpoints") == before
+
+
+def blocked(*arguments: str) -> int:
+    """The command, in whose process 1 the text of the fourth step never comes."""
+    make = TrainingBatches.__next__
+
+    def wait_forever(batches: TrainingBatches) -> TrainingBatch:
+        if batches._step == 3 and jax.process_index() == 1:
+            threading.Event().wait()
+        return make(batches)
+
+    TrainingBatches.__next__ = wait_forever
+    return main(arguments)
+
+
+def test_processes_that_hang_end_and_leave_their_stacks(commands: Commands, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ended = ends(start(commands, run, 2, 2, "--config.train.watchdog=0.1", function=f"{__name__}:blocked"))
+    assert [e.status for e in ended] == [TRY_AGAIN] * 2, [e.stderr for e in ended]
+    for index, (phase, place) in enumerate((("steps", "_train"), ("waiting for data", "wait_forever"))):
+        stacks = (run / "stacks" / f"process_{index}_{socket.gethostname()}.txt").read_text()
+        assert stacks.startswith(f"{phase}: no progress for 0.1") and place in stacks
+    told = [last_words(e) for e in ended]  # one of the two may notice first that the other is gone
+    assert any(re.search(rf"no progress for 0.1\d* minutes; its stacks are in {run}/stacks/process_", t) for t in told)
 
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

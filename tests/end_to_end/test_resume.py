@@ -1,5 +1,6 @@
 """Tests runs that are stopped, killed or damaged: the same command resumes them, with the same final numbers."""
 
+import json
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from etils import epath
 
 from elmo_jax.runs.lock import locked
@@ -128,8 +130,12 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
 
     third = steps_trained(run) + chance.randrange(3, 9)
     killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.05))
-    resume(commands, run, whole)
+    ended = resume(commands, run, whole)
     assert_same_losses(run, whole)
+    result = json.loads((run / "result.json").read_text())
+    assert sum(result["seconds"].values()) == pytest.approx(result["wall_seconds"], abs=0.5)
+    assert min(result["seconds"][phase] for phase in ("steps", "start", "compilation", "checkpoints", "lost")) > 0
+    assert "lost to restarts" in ended.stdout
 
 
 def test_stopped_in_an_evaluation_and_killed_after_the_last_checkpoint(

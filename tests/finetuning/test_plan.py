@@ -9,6 +9,7 @@ import pytest
 from elmo_jax.config import Config
 from elmo_jax.finetuning.finetuning_report import findings, results, table
 from elmo_jax.finetuning.plan import FROZEN
+from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.session import is_out_of_patience
@@ -84,6 +85,7 @@ def result(original=OTHER, kept=None):
         "tokens_seen": 3000,
         "tokens_per_second": 100.0,
         "wall_seconds": 61.0,
+        "seconds": dict.fromkeys(PHASES, 61.0 / 7),
         "parameters": 1000,
         "softmax_parameters": 200,
         **findings(before, AFTER, original, 1234),

@@ -51,6 +51,8 @@ def test_table_and_result(tmp_path):
         "heldout_perplexity": {"forward": 109.5, "backward": 108.0, "average": 108.8},
         "heldout_perplexity_before": {"forward": 21_885.0, "backward": 21_228.0, "average": 21_554.0},
         "wall_seconds": 211.0,
+        "seconds": {"steps": 180.0, "data": 0.5, "evaluation": 20.0, "checkpoints": 4.5}
+        | dict.fromkeys(("compilation", "start", "lost"), 2.0),
         "steps": 1698,
         "tokens_seen": 2_173_440,
         "tokens_per_second": 12_607.0,
@@ -62,6 +64,8 @@ def test_table_and_result(tmp_path):
     lines = table(result, tmp_path).splitlines()
     assert lines[1].split() == ["before", "training", "21,885.0", "21,228.0", "21,554.0"]
     assert lines[2].split() == ["after", "training", "109.5", "108.0", "108.8"]
+    shares = "85% steps, 9% evaluation, 2% checkpoints and export, 1% compilation, 1% start, 1% lost to restarts"
+    assert f"the time: {shares}" in lines
     assert "1,698 steps, 2,173,440 tokens in 3 min 31 s, 12,607 tokens/s" in lines[5]
     assert lines[-1].startswith("next: elmo-jax evaluate")
 

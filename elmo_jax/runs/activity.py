@@ -1,0 +1,118 @@
+"""Accounts for the time of a run, and ends a process that no longer progresses."""
+
+import contextlib
+import faulthandler
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+import jax
+from etils import epath
+
+from elmo_jax.errors import TRY_AGAIN
+from elmo_jax.files import write_text
+from elmo_jax.interrupts import leave
+
+# What a launch does, and how it is named in the final report; what is lost are steps that a killed launch had made.
+PHASES = {
+    "steps": "steps",
+    "data": "waiting for data",
+    "evaluation": "evaluation",
+    "checkpoints": "checkpoints and export",
+    "compilation": "compilation",
+    "start": "start",
+    "lost": "lost to restarts",
+}
+_LONGER = 10  # how much longer than a step the other phases may take, which cannot be divided into steps
+_GRACE_SECONDS = 5.0  # for the other processes to write their stacks; process 0, whose loss aborts them, waits longer
+_WRITING_SECONDS = 60.0  # for writing the stacks to a disk that may be what hangs
+
+
+class Activity:
+    """What a launch is doing, and for how long the run has done so.
+
+    Attributes:
+      phase: the key of `PHASES` of the work in progress.
+      progressed: the time, of `time.monotonic`, at which the work last progressed.
+    """
+
+    def __init__(self) -> None:
+        """Begins the phase `start`."""
+        self.phase, self.progressed = "start", time.monotonic()
+        self._since, self._seconds = self.progressed, dict.fromkeys(PHASES, 0.0)
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Adds the seconds of earlier launches."""
+        self._seconds = {phase: value + seconds.get(phase, 0.0) for phase, value in self._seconds.items()}
+
+    def advance(self) -> None:
+        """Notes that the work progresses."""
+        self.progressed = time.monotonic()
+
+    def enter(self, phase: str) -> str:
+        """Begins a phase and returns the one before."""
+        self.advance()
+        self._seconds[self.phase] += self.progressed - self._since
+        self._since, before, self.phase = self.progressed, self.phase, phase
+        return before
+
+    @contextlib.contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """A context of another phase."""
+        before = self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def seconds(self) -> dict[str, float]:
+        """Returns the seconds of each phase so far."""
+        self.enter(self.phase)
+        return dict(self._seconds)
+
+
+class Watchdog:
+    """A context in which this process ends, after writing its Python stacks, when it does not progress."""
+
+    def __init__(self, activity: Activity, minutes: float, folder: epath.Path) -> None:
+        """Watches for steps longer than so many minutes, unless they are 0; the stacks are written to a folder."""
+        self._activity, self._minutes, self._closed = activity, minutes, threading.Event()
+        self._path = folder / f"process_{jax.process_index()}_{socket.gethostname()}.txt"
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._minutes:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+
+    def _watch(self) -> None:
+        limit = 60 * self._minutes
+        while not self._closed.wait(min(limit / 10, 1.0)):
+            waited = time.monotonic() - self._activity.progressed
+            if waited > limit * (1 if self._activity.phase in ("steps", "data") else _LONGER):
+                self._end(f"{PHASES[self._activity.phase]}: no progress for {waited / 60:.3g} minutes")
+
+    def _end(self, reason: str) -> None:
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            stacks = file.read()
+        writing = threading.Thread(target=self._write, args=(f"{reason}\n\n{stacks}",), daemon=True)
+        writing.start()
+        writing.join(_WRITING_SECONDS)
+        time.sleep(_GRACE_SECONDS * (1 if jax.process_index() else 3))
+        leave(f"{reason}; its stacks are in {self._path}; the same launch resumes from the last checkpoint", TRY_AGAIN)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(self._path, text)
+        except Exception as error:  # of a disk or of the client of an object store
+            print(f"{self._path}: {error}\n{text}", file=sys.stderr, flush=True)
