@@ -149,7 +149,9 @@ class Progress:
                     print(self.line(), file=sys.stderr, flush=True)
                     continue
                 shown = "{desc} |{bar}|" if self._total else "{desc}"
-                bar = bar or tqdm(total=max(self._total, 1), bar_format=shown, dynamic_ncols=True, leave=False)
+                bar = bar or tqdm(
+                    desc=self.line(), total=max(self._total, 1), bar_format=shown, dynamic_ncols=True, leave=False
+                )
                 bar.n = min(self._work, bar.total)
                 bar.set_description_str(self.line())
         if bar is not None:

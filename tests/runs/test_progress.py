@@ -70,7 +70,7 @@ def test_a_terminal_of_unknown_width_gets_lines(
     assert lines.startswith("waiting: 5 words (50%) · ") and "\r" not in lines.replace("\r\n", "")
     assert capsys.readouterr().out == "step 3/6 · loss 3 · 01:00 left\n"
     frame = shown_on_a_terminal(monkeypatch, 80)
-    assert "\rwaiting: 5 words (50%) · " in frame and "\n" not in frame
+    assert frame.startswith("\rwaiting: 5 words (50%) · ") and "\n" not in frame
 
 
 @pytest.mark.parametrize("names", [("a.txt",), ("a.txt", "b.txt.gz"), ("c.jsonl", "d.jsonl")])
