@@ -36,7 +36,7 @@ STYLE = """
 .prose.elmo mark, .prose.elmo mark sub { color: #111827; box-decoration-break: clone }
 .prose.elmo .word { display: inline-block; text-align: center; line-height: 1.3; margin: 0 .3em .5em 0 }
 .prose.elmo .word sub { display: block; margin: 0; line-height: 1.3 }
-.prose.elmo tr { border: 0 }
+.prose.elmo table, .prose.elmo tr { border: 0 }
 .prose.elmo td { border: 0; padding: .3em .8em .3em 0; vertical-align: top; white-space: nowrap }
 .prose.elmo td:last-child { width: 99%; white-space: normal }
 .prose.elmo .bar { background: #6366f1; height: .9em; margin-top: .3em }
