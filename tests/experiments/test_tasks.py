@@ -36,6 +36,7 @@ LABELS = {
     "srl": {"tags": ["O", *(f"B-{number}" for number in range(129))], "predicates": ["a"]},
     "coref": {"widest": 10, "genre": "nw"},
     "squad": {},
+    "sst": {"classes": ["very negative", "negative", "neutral", "positive", "very positive"]},
 }
 
 
