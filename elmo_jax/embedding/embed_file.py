@@ -101,7 +101,9 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         try:
             with _together(out):
                 _write_parts(bilm, sentences, parts, settings, text[0])
-                if scan_lines(sentences) != text:
+                with Progress("reading the sentences again", show=is_first()):
+                    again = scan_lines(sentences)
+                if again != text:
                     raise _Unusable(f"{sentences}: was changed while its vectors were written; run the command again")
         except _Unusable:
             shutil.rmtree(parts, ignore_errors=True)
@@ -201,8 +203,9 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
 
 def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: str) -> None:
     """Makes the output of all parts."""
-    write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
-    shards = _checked(parts, "remove that file")
+    with Progress("checking the files"):
+        write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
+        shards = _checked(parts, "remove that file")
     if settings.format is Format.HDF5:
         layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
         with (
