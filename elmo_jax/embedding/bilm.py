@@ -13,7 +13,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.embedding import embed as embedding
-from elmo_jax.embedding.embed import CarryState, OnDevices, character_ids
+from elmo_jax.embedding.embed import CarryState, Marks, OnDevices, character_ids
 from elmo_jax.embedding.word_cache import WordVectors
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
@@ -90,6 +90,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         sentences: Sequence[Sequence[str]],
         carry: Tree | None = None,
         state: str | CarryState = "reset",
+        marks: str | Marks = "drop",
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
         """Computes the vectors of sentences (paper, section 3.2).
 
@@ -112,10 +113,12 @@ class EmbeddingBiLM(PretrainedBiLM):
             a word are read.
           carry: the carry of the previous call, for `state="carry"` only.
           state: a `CarryState` or its name.
+          marks: `"keep"` for the vectors of the sentence marks too, first and last in every sentence of then T + 2; or
+            `"drop"`.
 
         Returns:
           layers: [B, L+1, T, 2P] NumPy float32, with T the length of the longest sentence. The sentence marks are run
-            through the LSTMs and removed; positions beyond a sentence's length are zero.
+            through the LSTMs and removed unless they are kept; positions beyond a sentence's length are zero.
           mask: [B, T] bool, true for words.
           carry: `{"layer_j": State([2, R, C], [2, R, P])}`, with R the most rows so far, for the next call with
             `state="carry"`.
@@ -124,7 +127,7 @@ class EmbeddingBiLM(PretrainedBiLM):
           UserError: a sentence is a string, a word is not a string or cannot be encoded, the carry is of another model,
             or a carry was passed that would not be used.
         """
-        return embedding.embed(self._on_devices, sentences, carry, state)
+        return embedding.embed(self._on_devices, sentences, carry, state, marks)
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.

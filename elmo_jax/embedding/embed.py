@@ -38,6 +38,13 @@ WINDOWS = (32, 8, 2)  # the values of S
 ROWS = 128  # the most sentences that one device runs side by side
 
 
+class Marks(enum.Enum):
+    """What happens to the vectors of the sentence marks, which the LSTMs read too."""
+
+    DROP = "drop"
+    KEEP = "keep"  # those of <S> and </S> are the first and the last of every sentence
+
+
 class CarryState(enum.Enum):
     """The state of the LSTMs at the beginning of a batch."""
 
@@ -76,11 +83,15 @@ class OnDevices(NamedTuple):
 
 
 def embed(
-    bilm: OnDevices, sentences: Sequence[Sequence[str]], carry: Tree | None, state: str | CarryState
+    bilm: OnDevices,
+    sentences: Sequence[Sequence[str]],
+    carry: Tree | None,
+    state: str | CarryState,
+    marks: str | Marks,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
     """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes."""
     model, mesh = bilm.model, bilm.mesh
-    state = choice(CarryState, state, "state")
+    state, kept = choice(CarryState, state, "state"), 2 * (choice(Marks, marks, "marks") is Marks.KEEP)
     check_sentences(sentences)
     if state is CarryState.CARRY:
         carry = empty_carry(model, 0) if carry is None else _checked_carry(model, carry)
@@ -89,13 +100,13 @@ def embed(
     else:
         carry = empty_carry(model, 0)
     carry = _grown(carry, len(sentences))
-    lengths = [len(sentence) for sentence in sentences]
+    lengths = [len(sentence) + kept for sentence in sentences]
     longest = max(lengths, default=0)
     size = 2 * model.config.lstm.projection
     layers = np.zeros((len(sentences), model.config.lstm.layers + 1, longest, size), np.float32)  # [B, L+1, T, 2P]
     for start in range(0, len(sentences), ROWS * mesh.size):
         rows = slice(start, start + ROWS * mesh.size)
-        part = _Group(bilm, sentences[rows])
+        part = _Group(bilm, sentences[rows], 1 - kept // 2)
         if state is CarryState.WARM_UP:
             carry = part.run(carry, start, None)
         carry = part.run(carry, start, layers[rows])
@@ -106,7 +117,9 @@ def embed(
 class _Group:
     """A group of up to 128 sentences per device that are run side by side."""
 
-    def __init__(self, bilm: OnDevices, sentences: Sequence[Sequence[str]]) -> None:
+    def __init__(self, bilm: OnDevices, sentences: Sequence[Sequence[str]], cut: int = 1) -> None:
+        """Keeps the token vectors; `cut` is the number of places that are left out at both ends of a sentence."""
+        self._cut = cut
         self._model, self._params, self._devices = bilm.model, bilm.params, bilm.mesh.size
         self._by_rows = NamedSharding(bilm.mesh, PartitionSpec(None, AXIS))  # of arrays [2, B, …]
         self._by_steps_and_rows = NamedSharding(bilm.mesh, PartitionSpec(None, None, AXIS))  # of arrays [2, S, B, …]
@@ -140,7 +153,8 @@ class _Group:
         """
         if out is not None:
             for vectors, sentence in zip(self._vectors, self._order, strict=True):
-                out[sentence, 0, : len(vectors) - 2] = np.tile(vectors[1:-1], 2)
+                found = vectors[self._cut : len(vectors) - self._cut]
+                out[sentence, 0, : len(found)] = np.tile(found, 2)
         after = jax.tree.map(np.array, carry)
         rows, start = self._padded(len(self._order)), 0
         pad = ((0, 0), (0, rows - len(self._order)), (0, 0))
@@ -192,20 +206,20 @@ class _Group:
         return placed, jax.device_put(here, self._by_rows), mask_placed
 
     def _place(self, window: jax.Array, start: int, out: np.ndarray) -> None:
-        """Copies the outputs of a window [L, 2, S, B, P] into `out`, without the sentence marks.
+        """Copies the outputs of a window [L, 2, S, B, P] into `out`, without what is cut off at the ends.
 
         The backward outputs are reversed into the order of the sentence.
         """
         layers = np.asarray(window)
         size, steps, rows = layers.shape[-1], layers.shape[2], layers.shape[3]
         for b, length in enumerate(self._lengths[:rows]):
-            # A stream begins with a mark: its step t + 1 is word t, counted from the end in the backward stream.
-            first, last = max(start, 1), min(start + steps, length - 1)
+            # Step t of a stream is place t of the marked sentence, counted from the end in the backward stream.
+            first, last = max(start, self._cut), min(start + steps, length - self._cut)
             if first >= last:
                 continue
             part, filled = layers[:, :, first - start : last - start, b], out[self._order[b]]  # [L, 2, steps, P]
-            filled[1:, first - 1 : last - 1, :size] = part[:, 0]
-            filled[1:, length - 1 - last : length - 1 - first, size:] = part[:, 1, ::-1]
+            filled[1:, first - self._cut : last - self._cut, :size] = part[:, 0]
+            filled[1:, length - self._cut - last : length - self._cut - first, size:] = part[:, 1, ::-1]
 
 
 def _power_of_two(number: int) -> int:

@@ -18,6 +18,7 @@ from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding import word_cache as words_module
+from elmo_jax.model.sentences import sentence_layers
 from tests.embedding import plain
 from tests.embedding.small_bilm import bilm_of
 
@@ -109,6 +110,18 @@ def test_reset_depends_on_the_sentence_alone(bilm):
         assert_allclose(alone[0], vectors[:, : len(sentence)], atol=1e-6)
         assert not vectors[:, len(sentence) :].any()
     assert_array_equal(layers[:, 0, :, :5], layers[:, 0, :, 5:])
+
+
+def test_sentence_marks_are_kept_on_request(bilm):
+    sentences = [["a", "bb"] * 20, [], ["c"], ["dd"] * 31, ["e"] * 7]
+    dropped, mask, _ = bilm.embed(sentences)
+    kept, kept_mask, _ = bilm.embed(sentences, marks="keep")
+    expected, _ = sentence_layers(bilm.model, bilm.params, bilm.character_ids(sentences))
+    assert_allclose(kept, expected, atol=2e-6)
+    assert_array_equal(kept_mask.sum(1), mask.sum(1) + 2)
+    assert_array_equal(kept[:, :, 1:-1] * mask[:, None, :, None], dropped)
+    with pytest.raises(UserError, match="marks: expected one of 'drop', 'keep', got 'both'"):
+        bilm.embed(sentences, marks="both")
 
 
 def test_warm_up_is_the_second_run_and_carry_the_next(bilm):
