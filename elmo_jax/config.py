@@ -166,6 +166,9 @@ class TrainConfig:
     log_seconds: float = setting(
         30.0, "The number of seconds after which a report comes earlier than that; 0 means never.", least=0, most=1e9
     )
+    profile: tuple[int, ...] = setting(
+        (), "The first step to trace with JAX's profiler, and the number of steps; empty for none.", least=1
+    )
     watchdog: float = setting(
         30.0,
         "The number of minutes without the end of a step after which a process ends, ten times as long for other work;"
@@ -283,6 +286,7 @@ CHANGEABLE = (
     "train.steps",
     "train.log_every",
     "train.log_seconds",
+    "train.profile",
     "train.watchdog",
     "train.softmax",  # the numbers are the same up to rounding
     "evaluation.every",

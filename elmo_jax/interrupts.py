@@ -60,6 +60,8 @@ def _watch(pipe: int) -> None:
     first: float | None = None
     while True:
         number = os.read(pipe, 1)[0]
+        if number == signal.SIGUSR2:  # which asks for a trace
+            continue
         taken = signal.getsignal(number) not in (_interrupt, signal.SIG_IGN)
         if first is None and number in acknowledged:  # at once, also while the main thread is in C code
             _write_line(f"{signal.Signals(number).name} received: saving and stopping")

@@ -91,11 +91,12 @@ def check_equal(digest: str, what: str) -> None:
 
 
 class Wishes(NamedTuple):
-    """What a process wishes to be done at the next step boundary."""
+    """What a process wishes at the next step boundary."""
 
     signal: int = 0  # to stop, because of the signal of this number
     save: int = 0  # 1 to save
     report: int = 0  # 1 to report
+    trace: int = 0  # 1 to trace the next steps
 
 
 class StepAgreement:

@@ -185,7 +185,7 @@ def _fit_softmax(
     stage = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dropout=0.0),
-        train=dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0),
+        train=dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0, profile=()),
         finetune=dataclasses.replace(config.finetune, trainable="softmax"),
     )
     plan = plan_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)

@@ -60,11 +60,17 @@ def total_steps(config: Config, corpus: Corpus) -> int:
     """Returns `train.steps`, or else the number of steps that read the text `train.epochs` times.
 
     Raises:
-      UserError: these are more steps than are counted.
+      UserError: these are more steps than are counted, or some of those to trace are not among them.
     """
     steps = config.train.epochs * corpus.tokens("train") / config.train.tokens_per_step
     if not config.train.steps and steps > LARGEST_INTEGER:
         raise UserError(
             f"config.train.epochs: {config.train.epochs:g} epochs are {steps:.3g} steps; at most {LARGEST_INTEGER:,}"
         )
-    return config.train.steps or math.ceil(steps)
+    total, profile = config.train.steps or math.ceil(steps), config.train.profile
+    if profile and (len(profile) != 2 or sum(profile) - 1 > total):
+        raise UserError(
+            f"config.train.profile: expected the first step and the number of steps, within the {total:,} steps of the"
+            f" run, got {profile}"
+        )
+    return total

@@ -25,6 +25,7 @@ from elmo_jax.runs.activity import Watchdog
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
+from elmo_jax.runs.trace import Tracer
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
 from elmo_jax.training.session import Session, is_out_of_patience
@@ -80,14 +81,15 @@ class Launch:
         """Trains from the state of `step` on, and returns how the launch ended."""
         self._last_saved = step
         self._export_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.params))
-        with StopSignals() as signals:
+        tracer = Tracer(self._workdir / "profile", self._config.train.profile)
+        with StopSignals() as signals, tracer:
             self._watch = self._program.watch = EvaluationWatch(self._session, self._agreement, signals)
             try:
                 self._measure_before(state, step)
                 if 0 < step < self._total and self._evaluates(step):
                     self._evaluate(state, step)  # unless a launch has done so
                 with self._activity.during("steps"):
-                    state, step = self._train(state, step, signals)
+                    state, step = self._train(state, step, signals, tracer)
                 if self._agreed.signal and step < self._total and not self._ended:
                     return self._session.save_and_stop(step, state, self._agreed.signal)
                 with self._activity.during("checkpoints"):
@@ -143,7 +145,7 @@ class Launch:
         self._session.progress.say(f"{text}: {found}")
         return found
 
-    def _train(self, state: TrainState, step: int, signals: StopSignals) -> tuple[TrainState, int]:
+    def _train(self, state: TrainState, step: int, signals: StopSignals, tracer: Tracer) -> tuple[TrainState, int]:
         """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step)
@@ -152,6 +154,7 @@ class Launch:
         pending: tuple[int, Metrics, jax.Array | Wishes] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._agreed.signal and not self._ended:
+                tracer.before(step + 1)
                 waiting = time.perf_counter()
                 with self._activity.during("data"):
                     placed = next(batches)
@@ -161,8 +164,9 @@ class Launch:
                 with self._activity.during("steps" if compiled else "compilation"):
                     state, metrics = mapped(state, placed.batch, self._program.spellings)
                 compiled = True
-                announced = self._agreement.announce(self._wishes(interval, signals))
+                announced = self._agreement.announce(self._wishes(interval, signals, tracer))
                 step += 1
+                tracer.after(step, metrics)
                 self._session.progress.advance()
                 if pending is not None:
                     self._receive(interval, *pending)
@@ -178,19 +182,21 @@ class Launch:
                         if self._evaluates(step):
                             self._evaluate(state, step)
                     interval = Interval(self._program.work)
-                    self._agreed = Wishes(self._agreed.signal)
+                if self._agreed.trace:
+                    tracer.follow(step + 1)
+                self._agreed = Wishes(self._agreed.signal)
             if pending is not None:
                 self._receive(interval, *pending)
             if interval.steps:  # training was stopped between two reports
                 self._report(interval, step, metrics)
         return state, step
 
-    def _wishes(self, interval: Interval, signals: StopSignals) -> Wishes:
+    def _wishes(self, interval: Interval, signals: StopSignals, tracer: Tracer) -> Wishes:
         """Returns the wishes of this process; process 0 alone looks at its clock."""
         minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
         saves = is_first() and 0 < 60 * minutes <= time.monotonic() - self._saved
         reports = is_first() and 0 < seconds <= interval.seconds
-        return Wishes(signals.received or 0, saves, reports)
+        return Wishes(signals.received or 0, saves, reports, tracer.requested)
 
     def _is_due(self, step: int) -> bool:
         """Returns whether the settings ask for a report or a save at this step."""

@@ -91,6 +91,8 @@ def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
     step = checkpoint_steps(run)[-1]
     assert 15 < step < STEPS and saved_arrays(run, step)["step"] == step
     assert checkpoint_steps(run)[:-1], "none was saved by time"
+    for index in range(2):
+        assert len(list((run / "profile" / f"process_{index}").rglob("*.xplane.pb"))) == 1
     assert f"stopped by SIGTERM at step {step}, saved in {run}" in ended[0].stdout.splitlines()[-1]
     assert said(ended[1]) == []
 
