@@ -70,7 +70,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         status: int = options.run(options)
         return status
     except (UserError, PeerLost, KeyboardInterrupt) as error:
-        print(f"elmo-jax: {one_line(str(error)) or 'interrupted'}", file=sys.stderr)
+        _complain(one_line(str(error)) or "interrupted")
         return exit_status(error)
     except BrokenPipeError:  # the reader of the output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
@@ -79,8 +79,14 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         line = of_machine(error)
         if line is None:
             raise
-        print(f"elmo-jax: {one_line(line)}", file=sys.stderr)
+        _complain(one_line(line))
         return 2
+
+
+def _complain(line: str) -> None:
+    """Prints the line of an error; work that it ended may still have a live line, which this one does not continue."""
+    progress = sys.modules.get("elmo_jax.runs.progress")  # imported by commands that have one
+    progress.say(f"elmo-jax: {line}") if progress else print(f"elmo-jax: {line}", file=sys.stderr)
 
 
 def _check_xla_flags() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import sys
 import termios
 import time
@@ -55,6 +56,9 @@ def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> str:
             progress.add(5)
             while b"left" not in shown:
                 shown += os.read(controller, 1000)
+            assert main(["evaluate", "nowhere", "--data", "nothing"]) == 2
+            while b"elmo-jax: " not in shown:
+                shown += os.read(controller, 1000)
         if not columns:
             run = RunProgress(total=6, done=2)
             run.show("loss 3", 3, 60)
@@ -68,9 +72,11 @@ def test_a_terminal_of_unknown_width_gets_lines(
 ) -> None:
     lines = shown_on_a_terminal(monkeypatch, 0)
     assert lines.startswith("waiting: 5 words (50%) · ") and "\r" not in lines.replace("\r\n", "")
+    assert "\nelmo-jax: " in lines
     assert capsys.readouterr().out == "step 3/6 · loss 3 · 01:00 left\n"
     frame = shown_on_a_terminal(monkeypatch, 80)
-    assert frame.startswith("\rwaiting: 5 words (50%) · ") and "\n" not in frame
+    assert frame.startswith("\rwaiting: 5 words (50%) · ") and "\n" not in frame.partition("elmo-jax: ")[0]
+    assert re.search(r"\r *\relmo-jax: ", frame)  # the live line is removed first
 
 
 @pytest.mark.parametrize("names", [("a.txt",), ("a.txt", "b.txt.gz"), ("c.jsonl", "d.jsonl")])
