@@ -12,10 +12,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tqdm import tqdm
-
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, one_at_a_time, writing
+from elmo_jax.runs.progress import Progress
 
 _URL = re.compile(r"https?://[^/#\s]+/[^#\s]*?([^/#?\s]+)(?:\?[^#\s]*)?(?:#sha256=([0-9a-fA-F]{64}))?")
 _SECONDS = 30  # without an answer
@@ -53,12 +52,12 @@ def _download(url: str, out: Path, expected: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as response, out.open("wb") as file:
             length = response.headers.get("Content-Length")
-            with tqdm(total=length and int(length), unit="B", unit_scale=True, desc=out.name.strip(".")[:-4]) as bar:
+            with Progress(f"downloading {out.name.strip('.')[:-4]}", "bytes", int(length or 0)) as progress:
                 while part := response.read(_PART):
                     file.write(part)
                     digest.update(part)
                     read += len(part)
-                    bar.update(len(part))
+                    progress.add(len(part))
     except urllib.error.HTTPError as error:
         raise UserError(f"{url}: the server has answered with status {error.code}; check the URL") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:

@@ -16,6 +16,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder, writing
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.sentences import sentence_layers
+from elmo_jax.runs.progress import Progress
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 PROGRAM, CHARACTERS = "bilm.jax", "characters.py"
@@ -42,9 +43,9 @@ def write_program(bilm: PretrainedBiLM, out: Path) -> None:
 
     batch, steps = export.symbolic_shape("b, t")
     ids = jax.ShapeDtypeStruct((batch, steps, bilm.config.char_cnn.max_characters), jnp.int32)
-    program = export.export(jax.jit(embed), platforms=PLATFORMS)(ids)
     try:
-        content = program.serialize()
+        with Progress(f"exporting to {out}"):
+            content = export.export(jax.jit(embed), platforms=PLATFORMS)(ids).serialize()
     except ImportError:  # of flatbuffers
         raise UserError("--format jax: flatbuffers is not installed; run: pip install 'elmo_jax[export]'") from None
     with writing(out), atomic_folder(out) as folder:
