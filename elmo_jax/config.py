@@ -146,6 +146,12 @@ class TrainConfig:
     """The training of the biLM."""
 
     batch_size: int = setting(384, "The number of rows over all devices; bilm-tf has 128 on each of 3.", least=1)
+    accumulate: int = setting(
+        1,
+        "The number of groups of rows that each device trains one after the other in a step, each as a device of its"
+        " own would: k times less memory for activations, the same update.",
+        least=1,
+    )
     unroll_steps: int = setting(20, "The number of tokens per row and step.", least=1)
     epochs: float = setting(10.0, "The number of times that the text is read.", least=0, most=1e6)
     steps: int = setting(0, "The number of updates; 0 means as many as `epochs` epochs take.", least=0)
@@ -289,6 +295,7 @@ CHANGEABLE = (
     "train.profile",
     "train.watchdog",
     "train.softmax",  # the numbers are the same up to rounding
+    "train.accumulate",  # likewise without dropout, as with another number of devices
     "evaluation.every",
     "finetune.evaluations",
     "evaluation.unroll_steps",

@@ -43,9 +43,14 @@ class Report:
         return self.config.train.batch_size // len(self.target.devices)
 
     @property
+    def group_rows(self) -> int:
+        """The rows that a device trains at once."""
+        return self.rows // self.config.train.accumulate
+
+    @property
     def distinct_words(self) -> int:
-        """The number of distinct words in a device's batch of typical English text."""
-        tokens = 2 * self.config.train.unroll_steps * self.rows
+        """The number of distinct words in a device's group of rows of typical English text."""
+        tokens = 2 * self.config.train.unroll_steps * self.group_rows
         return min(tokens, round(_TYPICAL_WORDS * (tokens / _TYPICAL_TOKENS) ** _HEAPS))
 
     @property
@@ -70,7 +75,7 @@ class Report:
             return 1.0
         if instruction.opcode == "while":
             return self.positions
-        room = min(2 * self.config.train.unroll_steps * self.rows, self.word_types)  # the most distinct words
+        room = min(2 * self.config.train.unroll_steps * self.group_rows, self.word_types)  # the most distinct words
         chunk = min(preferred_encoder_chunk(make_mesh(self.target.devices)), room)
         return min(1.0, math.ceil(self.distinct_words / chunk) / math.ceil(room / chunk))
 
@@ -83,7 +88,8 @@ class Report:
     def model_flops(self) -> float:
         """The operations of the model per step on all devices, as `throughput.Work` counts them."""
         work = Work(self.config, self.vocabulary_size, self.positions)
-        return work.operations(self.config.train.tokens_per_step, self.distinct_words * len(self.target.devices))
+        groups = len(self.target.devices) * self.config.train.accumulate
+        return work.operations(self.config.train.tokens_per_step, self.distinct_words * groups)
 
     @property
     def passes(self) -> int:
@@ -209,7 +215,7 @@ class Report:
     def _assumed(self) -> str:
         lines = [
             "assumed, where the program's work depends on the text",
-            f"  {self.distinct_words:,} distinct words in a device's batch, filters applied to"
+            f"  {self.distinct_words:,} distinct words in a group of rows, filters applied to"
             f" {self.positions:.1f} positions (as in English text)",
         ]
         if not all(exchange.times for exchange in self.cost.collectives):

@@ -94,14 +94,15 @@ def step_shapes(
     model = step.model.clone(vocabulary_size=step.vocabulary_size)
     state = jax.eval_shape(lambda: initial_state(config, model, step.optimizer))
     rows, steps = config.train.batch_size, config.train.unroll_steps
-    distinct = min(2 * steps * rows // mesh.size, word_types)  # U: the most distinct words of a device's window
+    groups = mesh.size * config.train.accumulate
+    distinct = min(2 * steps * rows // groups, word_types)  # U: the most distinct words of a group's window
 
     def shape(*dims: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dims, dtype)
 
     places = shape(2, steps, rows)
     batch = TrainingBatch(
-        Window(words=shape(mesh.size * distinct), word_count=shape(mesh.size), inputs=places, targets=places),
+        Window(words=shape(groups * distinct), word_count=shape(groups), inputs=places, targets=places),
         restart=shape(steps, rows, dtype=bool),
         position=shape(rows, 2),
         negatives=shape(2, config.train.negatives),
@@ -124,7 +125,7 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
       DoesNotFit: the step needs more memory than a device has.
     """
     mesh = make_mesh(target.devices)
-    check_rows(config.train.batch_size, mesh)
+    check_rows(config.train.batch_size, mesh, config.train.accumulate)
     placement = softmax_placement(config, vocabulary_size, mesh)
     model = model_for(config, mesh)
     step = TrainStep(model, config.train, total_steps=1, vocabulary_size=vocabulary_size, placement=placement)

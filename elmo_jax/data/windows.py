@@ -47,7 +47,7 @@ class Share(NamedTuple):
     """The part of the global batch that this process reads."""
 
     rows: range  # B rows of the global batch
-    devices: int  # of this process
+    devices: int  # of this process, each of the k groups of rows of a device counting as one
 
 
 class EvaluationLayout(NamedTuple):

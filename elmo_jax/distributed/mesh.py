@@ -30,14 +30,15 @@ def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def check_rows(batch_size: int, mesh: Mesh) -> None:
-    """Raises `UserError` if the rows of a batch cannot be divided equally over the devices."""
-    devices = mesh.size
-    if batch_size % devices:
-        near = max(1, round(batch_size / devices)) * devices
+def check_rows(batch_size: int, mesh: Mesh, groups: int = 1) -> None:
+    """Raises `UserError` if the rows of a batch cannot be divided equally over the devices and their groups."""
+    parts = mesh.size * groups
+    if batch_size % parts:
+        near = max(1, round(batch_size / parts)) * parts
+        times = f" × {groups} groups (config.train.accumulate)" if groups > 1 else ""
         raise UserError(
-            f"config.train.batch_size: {batch_size} rows cannot be divided over {devices} devices; take a multiple of"
-            f" {devices}, for example {near}"
+            f"config.train.batch_size: {batch_size} rows cannot be divided over {mesh.size} devices{times}; take a"
+            f" multiple of {parts}, for example {near}"
         )
 
 

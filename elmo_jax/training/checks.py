@@ -15,7 +15,7 @@ from elmo_jax.training.partitioning import softmax_placement
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
     """Raises `UserError` for sizes with which training is impossible."""
     train = config.train
-    check_rows(train.batch_size, mesh)
+    check_rows(train.batch_size, mesh, train.accumulate)
     softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow it
     check_negatives(config, corpus.vocabulary_size)
     tokens, needed = corpus.tokens("train"), train.tokens_per_step

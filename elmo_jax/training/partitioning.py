@@ -110,7 +110,7 @@ def step_options(step: TrainStep, mesh: Mesh) -> dict[str, int] | None:
     model, train = step.model.config, step.config
     if mesh.devices.flat[0].platform != "cpu" or not is_small(model.lstm):
         return None
-    tokens = train.batch_size // mesh.size * train.unroll_steps
+    tokens = train.batch_size // (mesh.size * train.accumulate) * train.unroll_steps
     logits = tokens * (train.negatives or step.vocabulary_size)
     softmax = 0 if train.negatives else step.vocabulary_size * model.lstm.projection
     gates = tokens * 4 * model.lstm.cells

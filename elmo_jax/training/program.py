@@ -114,7 +114,8 @@ class Program:
     def batches(self, state: TrainState, step: int) -> Iterator[PlacedBatch]:
         """Yields batches on the devices, from the state's position on."""
         settings = BatchSettings.of(self.config, self.corpus.vocabulary_size)
-        share = Share(local_rows(self.config.train.batch_size, self.mesh), len(self.mesh.local_devices))
+        train = self.config.train
+        share = Share(local_rows(train.batch_size, self.mesh), len(self.mesh.local_devices) * train.accumulate)
         blocks, position = self.corpus.blocks("train"), local_part(state.position)
         batches = TrainingBatches(blocks, self._distinct, settings, share, position, step)
 

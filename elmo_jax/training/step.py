@@ -1,11 +1,16 @@
 """One training step, as the program of one device over the named axis `data`.
 
-Shapes: U distinct words of the device's batch, W characters, B rows of the device, T steps, P projection, V vocabulary,
-S negatives per direction, D devices; a leading 2 is the direction. The softmax's rows are in lanes
-(checkpoints/softmax_layout.py).
+A device computes the gradients of its rows in k groups, one after the other (`TrainConfig.accumulate`). Group g of
+device d takes the place of device d k + g of k times as many devices: it has the rows, the distinct words and the
+random numbers of that device.
+
+Shapes: U distinct words of a group, W characters, B rows of a group, T steps, P projection, V vocabulary, S negatives
+per direction; a leading 2 is the direction. The softmax's rows are in lanes (checkpoints/softmax_layout.py).
 """
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +21,7 @@ from jax import lax
 from elmo_jax.checkpoints.softmax_layout import rows_of, without_padding
 from elmo_jax.config import TrainConfig
 from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
@@ -24,6 +30,15 @@ from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, rate_shap
 from elmo_jax.training.softmax_sharding import Part, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.state import TrainState, without, without_softmax
 from elmo_jax.types import Tree
+
+
+class Group(NamedTuple):
+    """The part of a device's batch that it trains at once, or all groups with a leading axis k."""
+
+    window: Window
+    restart: jax.Array  # [T, B] true where a row begins a block
+    carry: Tree  # [2, B, ...] the LSTM state before the window
+    key: jax.Array  # the random key of its dropout
 
 
 class Metrics(NamedTuple):
@@ -60,9 +75,10 @@ class TrainStep:
           The new state, and the metrics of the step.
         """
         trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
-        wanted, exchange = self._wanted(batch), self._exchange()
+        groups = self._groups(state, batch)
+        wanted, exchange = self._wanted(groups, batch), self._exchange()
         rows, fetched = exchange.fetch(softmax, wanted)
-        gradients, (losses, carry) = jax.grad(self._loss, (0, 1), has_aux=True)(trained, rows, state, batch, spellings)
+        gradients, losses, carry = self._gradients(trained, rows, groups, self._loss(state, batch, spellings))
         dense_gradient, losses = lax.pmean((gradients[0], losses), AXIS)
         row_gradients = exchange.collect(softmax, wanted, fetched, gradients[1])
 
@@ -96,68 +112,122 @@ class TrainStep:
         )
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
-    def _wanted(self, batch: TrainingBatch) -> Wanted | None:
+    def _groups(self, state: TrainState, batch: TrainingBatch) -> Group:
+        """Returns this device's rows in groups, with a leading axis k."""
+        number = self.config.accumulate
+
+        def divided(array: jax.Array, axis: int) -> jax.Array:
+            shape = (*array.shape[:axis], number, array.shape[axis] // number, *array.shape[axis + 1 :])
+            return jnp.moveaxis(array.reshape(shape), axis, 0)
+
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key, impl="threefry2x32"), state.step)
+        words, word_count, inputs, targets = batch.window
+        return Group(
+            Window(divided(words, 0), divided(word_count, 0), divided(inputs, 2), divided(targets, 2)),
+            restart=divided(batch.restart, 1),
+            carry=jax.tree.map(lambda c: divided(c, 1), state.carry),
+            key=jax.vmap(partial(jax.random.fold_in, key))(lax.axis_index(AXIS) * number + jnp.arange(number)),
+        )
+
+    def _wanted(self, groups: Group, batch: TrainingBatch) -> Wanted | None:
         """Returns the rows of the softmax that this device's loss reads in both directions; None means all rows."""
         if not self.config.negatives:
             return None
-        words = (batch.window.targets, batch.negatives)
-        return Wanted(*(rows_of(ids.reshape(-1), self.vocabulary_size) for ids in words))  # [2TB], [2S]
+        words = (groups.window.targets, batch.negatives)
+        return Wanted(*(rows_of(ids.reshape(-1), self.vocabulary_size) for ids in words))  # [k 2TB], [2S]
 
     def _exchange(self) -> ReplicatedRows | ShardedRows:
         return ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
 
-    def _loss(self, trained: Tree, rows: Tree, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> Any:
-        """Returns the loss times T, which bilm-tf differentiates, and the losses [2] and the new LSTM state."""
-        key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
-        key = jax.random.fold_in(jax.random.fold_in(key, state.step), lax.axis_index(AXIS))
-        layers, carry = self.model.apply(
-            {"params": without_softmax(state.params) | trained},
-            spellings[batch.window.words],
-            batch.window.inputs,
-            state.carry,
-            count=batch.window.word_count[0],
-            restart=batch.restart if self.config.carry == "block" else None,
-            deterministic=False,
-            rngs={"dropout": key},
-        )
-        hidden = layers[-1].reshape(2, -1, layers[-1].shape[-1])  # [2, T * B, P]
-        if self.config.negatives:
-            losses = _sampled_losses(hidden, rows, batch, self.vocabulary_size, self.model.precision)
-        else:
-            losses = _full_losses(hidden, rows, batch, self.vocabulary_size, self.model.precision)
-        losses = losses.mean(axis=1)  # [2]
-        return losses.mean() * self.config.unroll_steps, (losses, carry)
+    def _gradients(
+        self, trained: Tree, rows: Tree, groups: Group, loss: Callable[..., Any]
+    ) -> tuple[tuple[Tree, Tree], jax.Array, Tree]:
+        """Computes the gradients of one group after the other.
 
+        Args:
+          trained: the trained parameters except the softmax.
+          rows: the rows of the softmax; if only some are fetched, first those of the targets of all groups.
+          groups: this device's rows.
+          loss: the function `_loss` of (trained, rows of the group's targets, other rows, group).
 
-def _sampled_losses(
-    hidden: jax.Array, rows: Tree, batch: TrainingBatch, vocabulary_size: int, precision: Precision
-) -> jax.Array:
-    """Returns the losses [2, T * B]; `rows` are first those of all targets, then those of all negatives."""
-    targets = batch.window.targets.reshape(2, -1)  # [2, T * B]
-    split = targets.size
+        Returns:
+          The gradients of `trained` and `rows` and the losses [2], averaged over the groups; and the new LSTM state.
+        """
+        number = self.config.accumulate
+        split = groups.window.targets.size if self.config.negatives else 0
+        of_targets = jax.tree.map(lambda r: r[:split].reshape(number, split // number, *r.shape[1:]), rows)
+        others = jax.tree.map(lambda r: r[split:], rows)
 
-    def direction(d: int) -> jax.Array:
-        expected = [log_expected_count(ids[d], batch.tries[d], vocabulary_size) for ids in (targets, batch.negatives)]
-        of_targets = jax.tree.map(lambda r: r[:split].reshape(*targets.shape, *r.shape[1:])[d], rows)
-        of_negatives = jax.tree.map(lambda r: r[split:].reshape(*batch.negatives.shape, *r.shape[1:])[d], rows)
-        return sampled_softmax_losses(
-            hidden[d],
-            (of_targets["kernel"], of_targets["bias"]),
-            (of_negatives["kernel"], of_negatives["bias"]),
-            targets[d],
-            batch.negatives[d],
-            (expected[0], expected[1]),
-            precision,
-        )
+        def add(sums: Tree, of_group: tuple[Group, Tree]) -> tuple[Tree, Any]:
+            group, of_targets = of_group
+            gradients, results = jax.grad(loss, (0, 1, 2), has_aux=True)(trained, of_targets, others, group)
+            return jax.tree.map(jnp.add, sums, (gradients[0], gradients[2])), (gradients[1], *results)
 
-    return jnp.stack([direction(d) for d in range(2)])
+        zeros = jax.tree.map(jnp.zeros_like, (trained, others))
+        sums, results = lax.scan(add, zeros, (groups, of_targets), unroll=number == 1)
+        (dense, others), (of_targets, losses) = jax.tree.map(lambda g: g / number, (sums, results[:2]))
+        of_rows = jax.tree.map(lambda t, o: jnp.concatenate([t.reshape(split, *t.shape[2:]), o]), of_targets, others)
+        carry = jax.tree.map(lambda c: jnp.moveaxis(c, 0, 1).reshape(c.shape[1], -1, *c.shape[3:]), results[2])
+        return (dense, of_rows), losses.sum(axis=0), carry
+
+    def _loss(
+        self, state: TrainState, batch: TrainingBatch, spellings: jax.Array
+    ) -> Callable[[Tree, Tree, Tree, Group], Any]:
+        """Returns the function that computes a group's loss times T, which bilm-tf differentiates.
+
+        Its further results are the losses [2] and the new LSTM state.
+        """
+
+        def loss(trained: Tree, of_targets: Tree, others: Tree, group: Group) -> Any:
+            layers, carry = self.model.apply(
+                {"params": without_softmax(state.params) | trained},
+                spellings[group.window.words],
+                group.window.inputs,
+                group.carry,
+                count=group.window.word_count[0],
+                restart=group.restart if self.config.carry == "block" else None,
+                deterministic=False,
+                rngs={"dropout": group.key},
+            )
+            hidden = layers[-1].reshape(2, -1, layers[-1].shape[-1])  # [2, T * B, P]
+            targets = group.window.targets.reshape(2, -1)
+            if self.config.negatives:
+                losses = self._sampled_losses(hidden, targets, of_targets, others, batch)
+            else:
+                losses = _full_losses(hidden, targets, others, self.vocabulary_size, self.model.precision)
+            losses = losses.mean(axis=1)  # [2]
+            return losses.mean() * self.config.unroll_steps, (losses, carry)
+
+        return loss
+
+    def _sampled_losses(
+        self, hidden: jax.Array, targets: jax.Array, of_targets: Tree, of_negatives: Tree, batch: TrainingBatch
+    ) -> jax.Array:
+        """Returns the losses [2, T * B], given the rows of the targets and of the negatives of both directions."""
+
+        def direction(d: int) -> jax.Array:
+            ids = (targets, batch.negatives)
+            expected = [log_expected_count(i[d], batch.tries[d], self.vocabulary_size) for i in ids]
+            true = jax.tree.map(lambda r: r.reshape(*targets.shape, *r.shape[1:])[d], of_targets)
+            sampled = jax.tree.map(lambda r: r.reshape(*batch.negatives.shape, *r.shape[1:])[d], of_negatives)
+            return sampled_softmax_losses(
+                hidden[d],
+                (true["kernel"], true["bias"]),
+                (sampled["kernel"], sampled["bias"]),
+                targets[d],
+                batch.negatives[d],
+                (expected[0], expected[1]),
+                self.model.precision,
+            )
+
+        return jnp.stack([direction(d) for d in range(2)])
 
 
 def _full_losses(
-    hidden: jax.Array, rows: Tree, batch: TrainingBatch, vocabulary_size: int, precision: Precision
+    hidden: jax.Array, targets: jax.Array, rows: Tree, vocabulary_size: int, precision: Precision
 ) -> jax.Array:
     """Returns the losses [2, T * B] over all words of the vocabulary."""
-    targets = rows_of(batch.window.targets, vocabulary_size).reshape(2, -1)
+    targets = rows_of(targets, vocabulary_size)
     kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
     return jnp.stack(
         [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(2)]

@@ -51,7 +51,8 @@ class SmallTraining:
     def host_batches(self):
         train = self.config.train
         settings = BatchSettings(ROWS, train.unroll_steps, train.negatives, self.vocabulary, data_seed=0, draw_seed=0)
-        return TrainingBatches(self.blocks, self.distinct, settings, Share(range(ROWS), self.mesh.size))
+        share = Share(range(ROWS), self.mesh.size * train.accumulate)
+        return TrainingBatches(self.blocks, self.distinct, settings, share)
 
     def placed(self, state):
         """Returns a copy on the devices, which a step may overwrite."""

@@ -98,6 +98,26 @@ def test_one_two_and_four_devices_give_the_same(negatives):
         jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), one.carry, many.carry)
 
 
+@pytest.mark.parametrize(
+    ("devices", "accumulate", "placement", "settings"),
+    [
+        (1, 4, Placement.REPLICATED, {"negatives": 16, "carry": "block"}),
+        (2, 2, Placement.SHARDED, {"negatives": 16, "carry": "block"}),
+        (2, 2, Placement.REPLICATED, {"negatives": 0}),
+    ],
+)
+def test_groups_of_rows_give_what_as_many_devices_give(devices, accumulate, placement, settings):
+    """The dropout masks are the same too."""
+    many, metrics = shared(with_dropout(small_config(**settings), 0.3), 4).run(6)
+    config = with_dropout(small_config(accumulate=accumulate, **settings), 0.3)
+    few, others = shared(config, devices, placement=placement).run(6)
+    for a, b in zip(metrics, others, strict=True):
+        assert_allclose(a.loss, b.loss, atol=1e-6)
+        assert_allclose(a.gradient_norm, b.gradient_norm, rtol=1e-5)
+    for name in ("params", "softmax_accumulator", "carry"):
+        jax.tree.map(partial(assert_allclose, atol=1e-6), getattr(few, name), getattr(many, name))
+
+
 def test_all_devices_hold_the_same_parameters():
     training = shared(with_dropout(small_config(), 0.3), 4)
     state = training.placed(training.state)
@@ -137,8 +157,9 @@ def test_the_same_function_under_pmap_gives_the_same():
     jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
 
 
-def test_nothing_is_exchanged_inside_a_loop():
-    training = shared(small_config(), 4)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_nothing_is_exchanged_inside_a_loop(accumulate):
+    training = shared(small_config(accumulate=accumulate), 4)
     batch = to_devices(next(training.host_batches()), BATCH_SPECS, training.mesh)
     compiled = training.program.lower(training.placed(training.state), batch, training.spellings).compile().as_text()
     loops = loop_computations(compiled)
