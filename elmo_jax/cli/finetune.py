@@ -92,7 +92,7 @@ def _finetune(options: argparse.Namespace) -> int:
         if options.epochs is not None:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)
-        divide_cpu(source.bilm.config.lstm, config.train.batch_size)
+        divide_cpu(source.bilm.config.lstm, config.train.batch_size // config.train.accumulate)
         text = Text(
             options.data,
             PrepareOptions(

@@ -36,5 +36,5 @@ def _pretrain(options: argparse.Namespace) -> int:
         from elmo_jax.training.pretrain import pretrain
         from elmo_jax.training.training_report import table
 
-        divide_cpu(config.model.lstm, config.train.batch_size)
+        divide_cpu(config.model.lstm, config.train.batch_size // config.train.accumulate)
         return tell_end(pretrain(config, workdir, name), workdir, table)

@@ -76,7 +76,7 @@ def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
 
     Args:
       config: the architecture of the LSTMs.
-      rows: the number of rows of a batch, which the devices divide equally.
+      rows: the number of rows of a batch that are trained at once, which the devices divide equally.
       cores: the number of cores.
     """
     if not is_small(config):

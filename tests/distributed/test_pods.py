@@ -97,14 +97,23 @@ def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
     assert said(ended[1]) == []
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(1, 4), pytest.param(4, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("processes", "devices", "accumulate"), [(1, 2, 2), pytest.param(4, 1, 1, marks=pytest.mark.slow)]
+)
 def test_resumes_with_another_number(
-    commands: Commands, stopped: tuple[Path, list[Ended]], alone: Path, tmp_path: Path, processes: int, devices: int
+    commands: Commands,
+    stopped: tuple[Path, list[Ended]],
+    alone: Path,
+    tmp_path: Path,
+    processes: int,
+    devices: int,
+    accumulate: int,
 ) -> None:
+    """Two groups of rows on each of two devices are trained as the rows of four devices."""
     run = shutil.copytree(stopped[0], tmp_path / "run")
     first = checkpoint_steps(run)[-1] + 1
     before = [record for record in records(run) if record["step"] < first]
-    launch(commands, run, processes, devices, EVERY_STEP)
+    launch(commands, run, processes, devices, EVERY_STEP, f"--config.train.accumulate={accumulate}")
     assert records(run)[: len(before)] == before
     assert_same_training(run, alone, first=first)
 

@@ -109,6 +109,8 @@ def test_batch_that_the_devices_do_not_divide(commands: Commands, corpus: Path, 
     complaint = pretrain(commands, tmp_path, f"--config.train.batch_size={rows}")
     for words in (f"config.train.batch_size: {rows} rows", f"{devices} devices", f"multiple of {devices}"):
         assert words in complaint
+    complaint = pretrain(commands, tmp_path, "--config.train.accumulate=7")
+    assert f"{devices} devices × 7 groups (config.train.accumulate); take a multiple of {7 * devices}" in complaint
 
 
 def test_fewer_tokens_than_a_batch(commands: Commands, corpus: Path, tmp_path: Path) -> None:
