@@ -47,9 +47,7 @@ from elmo_jax.types import Tree
 CARRY_SPEC = PartitionSpec(None, AXIS)
 LOSS_SPEC = PartitionSpec(None, None, AXIS)
 Watch = Callable[[EvaluationWindow], None]  # what is called after each window, and may raise an exception
-_CPU_WINDOW = (
-    1e11  # operations of a window on CPUs, which take about half a second of two cores: a signal waits no longer
-)
+_CPU_WINDOW = 5e10  # operations of a window on CPUs: a signal waits for about two, half a second each on two cores
 
 
 @dataclasses.dataclass
