@@ -122,7 +122,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     check_distinct({"--json": options.json}, {"RUN": options.run_folder, "--data": options.data})
     trained = _load(options)
     metrics = trained.evaluate(options.data)
-    print(" · ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
+    print(" · ".join(f"{k} {value if isinstance(value, int) else f'{value:.2f}'}" for k, value in metrics.items()))
     if options.json:
         write_json(options.json, metrics)
     return 0
@@ -140,14 +140,18 @@ def _predict(options: argparse.Namespace) -> int:
         message = f"{silent} of {len(inputs)} sentences have no word that is a predicate in the training text"
         print(f"elmo-jax: {message}; nothing is predicted for them", file=sys.stderr)
     parts: Iterator[str]
+    more: dict[str, str] = {}
     if options.output == "json":
         parts = (json.dumps(value, ensure_ascii=False) + "\n" for value in trained.stream(inputs))
     elif options.output == "file":
-        parts = iter([trained.written(inputs)])
+        more = trained.written(inputs)
+        parts = iter([more.pop("")])
     else:
         parts = (f"{text}\n" for text in trained.shown(inputs))
     if options.out:
         write_text(options.out, "".join(parts))
+        for ending, text in more.items():
+            write_text(options.out.with_name(f"{options.out.name}{ending}"), text)
     else:
         tolerant_output("utf-8" if options.output in ("json", "file") else None)  # data, whatever the locale
         for part in parts:

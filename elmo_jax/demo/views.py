@@ -81,7 +81,9 @@ def prediction(found: Mapping[str, Any]) -> str:
         lists = (f"<p>{number}: {escape(' · '.join(m['text'] for m in cluster))}</p>" for number, cluster in clusters)
         return marked(words, spans) + "".join(lists)
     if "answer" in found:
-        return marked(found["paragraph"], [(found["start"], found["end"], f"{found['probability']:.0%}")], space="")
+        probability = f"{found['probability']:.0%}"
+        spans = [(found["start"], found["end"], probability)] if found["answer"] else []
+        return marked(found["paragraph"], spans, space="") + ("" if spans else f"<p>no answer ({probability})</p>")
     if "probabilities" in found:
         shown = marked(found["tokens"], []) if "tokens" in found else ""  # two texts are in their fields
         return shown + bars(found["probabilities"], ".1%")

@@ -127,7 +127,8 @@ class TaskRun:
                 models = [(params, training.constants)]
                 predictions = predict(self._setup, self._program, models, data)
                 found[name] = task.score(data.examples, predictions)
-                files.write_text(folder / f"{name}.predictions", task.write(data.examples, predictions))
+                for ending, text in task.files(data.examples, predictions).items():
+                    files.write_text(folder / f"{name}.predictions{ending}", text)
         records = read_records(folder / "metrics.jsonl")
         last = [record for record in records if "train/seconds" in record]
         inputs = state.params.get("inputs", {})

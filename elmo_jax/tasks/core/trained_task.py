@@ -137,10 +137,10 @@ class TrainedTask:
         """Returns the number of inputs without a prediction, which are sentences without a predicate."""
         return sum(not self._examples([item]) for item in inputs)
 
-    def written(self, inputs: Sequence[Any]) -> str:
-        """Returns the predictions in the task's own file format; see `predict`."""
+    def written(self, inputs: Sequence[Any]) -> dict[str, str]:
+        """Returns the predictions in the task's own file format, by the ending of the file; see `Task.files`."""
         predicted = list(self._predicted(inputs))
-        return self._task.write([e for e, _ in predicted], [p for _, p in predicted])
+        return self._task.files([e for e, _ in predicted], [p for _, p in predicted])
 
     def evaluate(self, source: str) -> dict[str, float]:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""

@@ -1,4 +1,4 @@
-"""Computes the scores of question answering as the official script of SQuAD 1.1 does."""
+"""Computes the scores of question answering as the official scripts of SQuAD 1.1 and 2.0 do."""
 
 import re
 import string
@@ -52,6 +52,52 @@ def metric(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str,
         "f1": percent(sum(f1(answer, answers) for answer, answers in pairs), len(pairs)),
         "exact_match": percent(sum(exact_match(answer, answers) for answer, answers in pairs), len(pairs)),
     }
+
+
+def metric_with_no_answers(
+    gold: Sequence[Sequence[str]], predicted: Sequence[str], no_answer: Sequence[float]
+) -> dict[str, float]:
+    """Returns the metrics of SQuAD 2.0 as its evaluate-v2.0.py, in percent but for totals and thresholds.
+
+    These are `f1`, `exact` and `total`; the same with `HasAns_` and `NoAns_` over the questions with and without gold
+    answers, if there are any; and `best_exact` and `best_f1`, which are the largest values if no answer is predicted
+    where its probability is above a threshold, `best_exact_thresh` and `best_f1_thresh`.
+
+    Args:
+      gold: the texts of the gold answers to each question; none if it has no answer.
+      predicted: the text of the predicted answer to each question; empty for no answer.
+      no_answer: the predicted probability that a question has no answer.
+
+    Raises:
+      ValueError: the numbers of questions differ.
+    """
+    scores: dict[str, list[float]] = {"f1": [], "exact": []}
+    for answer, answers, _ in zip(predicted, gold, no_answer, strict=True):
+        kept = [text for text in answers if normalize(text)]
+        right = exact_match(answer, kept or [""])
+        scores["exact"].append(right)
+        scores["f1"].append(f1(answer, kept) if kept and normalize(answer) else right)
+    parts = {
+        "": range(len(gold)),
+        "HasAns_": [place for place, answers in enumerate(gold) if answers],
+        "NoAns_": [place for place, answers in enumerate(gold) if not answers],
+    }
+    found: dict[str, float] = {}
+    for prefix, places in parts.items():
+        if places:
+            for name, values in scores.items():
+                found[f"{prefix}{name}"] = percent(sum(values[place] for place in places), len(places))
+            found[f"{prefix}total"] = len(places)
+    order = sorted(range(len(gold)), key=lambda place: no_answer[place])  # more and more of them are answered
+    for name in ("exact", "f1"):
+        best = score = float(len(parts["NoAns_"]))
+        threshold = 0.0
+        for place in order:
+            score += scores[name][place] if gold[place] else -bool(predicted[place])
+            if score > best:
+                best, threshold = score, no_answer[place]
+        found |= {f"best_{name}": percent(best, len(gold)), f"best_{name}_thresh": threshold}
+    return found
 
 
 def _f1(predicted: Sequence[str], gold: Sequence[str]) -> float:

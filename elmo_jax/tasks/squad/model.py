@@ -14,8 +14,12 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
+from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 from elmo_jax.tasks.squad.gru import BiGRU
+
+NO_ANSWER = (-1, -1)  # the place of the answer to a question without one
+NO_ANSWER_HIDDEN = 80  # the size of the hidden layer of the no-answer logit (original)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +31,16 @@ class SquadModel:
         0.2, "The fraction of features dropped in training, with one mask for all words of a row."
     )
     longest_answer: int = setting(17, "The maximum number of words of a predicted answer.", least=1)
+    no_answer_threshold: float = setting(
+        0.5, "SQuAD 2.0: the probability of no answer above which none is given; 1 always gives one.", least=0, most=1
+    )
 
 
 class SpanFinder(nn.Module):
     """Finds the words of the context that answer the question."""
 
     config: SquadModel  # the settings of the model
+    no_answer: bool = False  # whether a question may have no answer, as in SQuAD 2.0
 
     @nn.compact
     def __call__(
@@ -40,8 +48,10 @@ class SpanFinder(nn.Module):
     ) -> TaskOutput:
         """Computes the loss, and the probabilities `start` and `end` [B, T] of the answer's first and last word.
 
-        `arrays` has `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive. The
-        probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at padding.
+        `arrays` has `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive, or
+        `NO_ANSWER`. The probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at
+        padding. With `no_answer`, they are those of a question that has an answer, and `no_answer` [B] is the
+        probability that it has none.
         """
         units, mask = self.config.units, context.mask
         encoder = BiGRU(units, name="encoder")
@@ -55,8 +65,26 @@ class SpanFinder(nn.Module):
         start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
         end = jnp.where(mask, self._dense(1, "end_logits")(last)[..., 0], MASKED)
         self.sow("intermediates", "logits", (start, end))
-        loss = answer_loss(start, end, arrays["answers"], mask)
-        return TaskOutput(loss, {"start": jax.nn.softmax(start), "end": jax.nn.softmax(end)})
+        predictions, odds = {"start": jax.nn.softmax(start), "end": jax.nn.softmax(end)}, None
+        if self.no_answer:
+            none = self._no_answer_logit(hidden, mask, (first, predictions["start"]), (last, predictions["end"]))
+            # One softmax over no answer and all pairs of a first and a last word, also backward ones (original).
+            odds = none - jax.nn.logsumexp(start, axis=-1) - jax.nn.logsumexp(end, axis=-1)
+            predictions["no_answer"] = jax.nn.sigmoid(odds)
+        return TaskOutput(answer_loss(start, end, arrays["answers"], mask, odds), predictions)
+
+    def _no_answer_logit(self, hidden: jax.Array, mask: jax.Array, *sides: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """Returns the logit of no answer, [B] (document-qa's `ConfidencePredictor`; Clark and Gardner 2018).
+
+        It is computed from the sums of the outputs of both last GRUs, weighted with the probabilities of the first and
+        the last word, and from the sum of `hidden` [B, T, 2H] with learned attention.
+        """
+        attention = self.param("no_answer_attention", glorot_uniform, (hidden.shape[-1],))
+        scores = jnp.matmul(hidden, attention, precision=lax.Precision.HIGHEST)  # [B, T]
+        own = (hidden, jax.nn.softmax(jnp.where(mask, scores, MASKED)))
+        sums = [jnp.einsum("btd,bt->bd", *side, precision=lax.Precision.HIGHEST) for side in (*sides, own)]
+        layer = jnp.tanh(self._dense(NO_ANSWER_HIDDEN, "no_answer_hidden")(jnp.concatenate(sums, axis=-1)))
+        return self._dense(1, "no_answer_logit")(layer)[..., 0]
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
         """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""
@@ -79,17 +107,24 @@ class SpanFinder(nn.Module):
         return nn.Dense(size, kernel_init=initial, precision=lax.Precision.HIGHEST, name=name)
 
 
-def answer_loss(start: jax.Array, end: jax.Array, answers: jax.Array, mask: jax.Array) -> jax.Array:
+def answer_loss(
+    start: jax.Array, end: jax.Array, answers: jax.Array, mask: jax.Array, odds: jax.Array | None = None
+) -> jax.Array:
     """Returns the mean cross-entropy of the first words plus that of the last words over rows that have words.
+
+    With `odds`, it is that of one softmax over no answer and all pairs of words.
 
     Args:
       start: [B, T], the logits of the first word; `end` has those of the last.
-      answers: int32 [B, 2], the first and the last words of the gold answers.
+      answers: int32 [B, 2], the first and the last words of the gold answers; `NO_ANSWER` needs `odds`.
       mask: [B, T], true on words.
+      odds: [B], the logarithm of the odds that there is no answer.
     """
     losses = jnp.zeros(start.shape[0])
     for side, logits in enumerate((start, end)):
-        chosen = jnp.take_along_axis(logits, answers[:, side : side + 1], axis=1)[:, 0]
+        chosen = jnp.take_along_axis(logits, jnp.maximum(answers[:, side : side + 1], 0), axis=1)[:, 0]
         losses += jax.nn.logsumexp(logits, axis=-1) - chosen  # [B]
+    if odds is not None:
+        losses = jnp.where(answers[:, 0] < 0, jax.nn.softplus(-odds), losses + jax.nn.softplus(odds))
     filled = mask.any(-1)
     return jnp.where(filled, losses, 0.0).sum() / jnp.maximum(filled.sum(), 1)

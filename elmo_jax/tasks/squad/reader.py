@@ -1,4 +1,4 @@
-"""Reads SQuAD 1.1: questions about paragraphs, whose answers are spans of the paragraphs."""
+"""Reads SQuAD 1.1 and 2.0: questions about paragraphs, whose answers are spans of the paragraphs."""
 
 import dataclasses
 import re
@@ -10,10 +10,12 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import repeated_id, report
 from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.tasks.formats.sources import SLICE, split_slice
+from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenize
 from elmo_jax.text_files import read_lines
 
-Missing = Literal["error", "skip"]  # what happens to a question without an answer, or whose answer is elsewhere
+# What happens to a question without an answer, or whose answer is elsewhere; "no_answer" reads SQuAD 2.0.
+Missing = Literal["error", "skip", "no_answer"]
 
 _MOVED = "first answers not at their answer_start; nearest occurrence used"
 _MISSING = "questions left out, since they have no answer, or the first one is not in the paragraph"
@@ -43,7 +45,7 @@ class Example:
     paragraph: Paragraph  # the paragraph, which several questions share
     tokens: list[str]  # the words of the question
     answers: list[str]  # the texts of the gold answers
-    span: tuple[int, int]  # the first and the last word of the first gold answer in the paragraph
+    span: tuple[int, int]  # the first and the last word of the first gold answer in the paragraph, or `NO_ANSWER`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +69,7 @@ def split_selection(source: str) -> tuple[Path, slice | Selection]:
 
 
 def read(path: Path, missing: Missing = "error", part: slice | Selection = slice(None)) -> list[Example]:
-    """Reads a file of questions in the JSON of SQuAD 1.1; see `questions`. The articles are chosen by place or title.
+    """Reads a file of questions in the JSON of SQuAD; see `questions`. The articles are chosen by place or title.
 
     Raises:
       UserError: the file is not JSON, it has no article of a title, or as `questions`.
@@ -87,7 +89,7 @@ def read(path: Path, missing: Missing = "error", part: slice | Selection = slice
 
 
 def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> list[Example]:
-    """Returns the questions of articles in the form of SQuAD 1.1.
+    """Returns the questions of articles in the form of SQuAD 1.1 or 2.0, whose `plausible_answers` are not read.
 
     The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
     at `answer_start`, which is counted in code points, the nearest occurrence of the answer is taken, and of two
@@ -97,12 +99,13 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
       path: the file of the articles, for messages.
       articles: the articles, each with `title` and `paragraphs`.
       missing: "error" to refuse a question without an answer, as SQuAD 2.0 has them, or whose first answer is nowhere
-        in its paragraph; "skip" to leave it out.
+        in its paragraph; "skip" to leave it out; "no_answer" to refuse it unless it has `is_impossible`.
       numbers: the number of each article, for messages.
 
     Raises:
       UserError: a field is missing or has another type, a question has no words, two questions have one id; or, with
-        "error", a question has no answer, or a first answer is empty or not in its paragraph.
+        "error", a question has no answer, or a first answer is empty or not in its paragraph; or a question with
+        `is_impossible` has answers.
     """
     counts = dict.fromkeys((_MOVED, _MISSING, _WIDER), 0)
     examples = []
@@ -133,6 +136,13 @@ def _example(
     if not tokens:
         raise UserError(f"{path}, {where}: the question {name!r} has no words")
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
+    impossible = "is_impossible" in question and _field(path, question, "is_impossible", bool, where)
+    if impossible and texts:
+        raise UserError(
+            f"{path}, {where}: the question {name!r} is_impossible, but has answers; name them plausible_answers"
+        )
+    if impossible and missing == "no_answer":
+        return Example(name, about, tokens, [], NO_ANSWER)
     first = texts[0].strip() if texts else ""
     stated = _field(path, answers[0], "answer_start", int, f"{where}.answers[0]") if texts else 0
     start = nearest(about.text, texts[0], stated) if first else None
@@ -141,9 +151,13 @@ def _example(
         problem = f"the answer {texts[0]!r} to question {name!r} is not in its paragraph" if first else ""
         if texts and not first:
             problem = f"the first answer to question {name!r} is empty, so it has no position"
-        if missing == "error":
+        if missing != "skip":
             problem = problem or f"the question {name!r} has no answers"
-            raise UserError(f"{path}, {where}: {problem}; config.data.missing=skip leaves such questions out")
+            advice = "config.data.missing=skip leaves such questions out"
+            if not texts and missing == "no_answer":
+                advice = 'expected one, or "is_impossible": true'
+            advice += ", and config.data.missing=no_answer trains on them" if impossible else ""
+            raise UserError(f"{path}, {where}: {problem}; {advice}")
         counts[_MISSING] += 1
         return None
     counts[_WIDER] += about.answer(*span) != first
@@ -160,8 +174,8 @@ def nearest(text: str, part: str, position: int) -> int | None:
 def _field(path: Path, value: Any, key: str, kind: type, where: str) -> Any:
     """Returns the field of a JSON object. Raises `UserError` if it is missing or has another type."""
     found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind) or isinstance(found, bool):
-        names = {str: "a string", int: "a whole number", list: "a list"}
+    if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
+        names = {str: "a string", int: "a whole number", list: "a list", bool: "true or false"}
         place = f"{where}.{key}" if where else key
         raise UserError(f"{path}, {place}: expected {names[kind]}, found {str(found)[:40]!r}")
     return found

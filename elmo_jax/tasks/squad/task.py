@@ -13,7 +13,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text, TfdsExamples
-from elmo_jax.tasks.squad.metric import metric
+from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
 from elmo_jax.tasks.squad.tokenizer import tokenize
@@ -23,15 +23,16 @@ from elmo_jax.tasks.squad.tokenizer import tokenize
 class Prediction:
     """A predicted answer."""
 
-    text: str  # the text of the answer as in the paragraph
+    text: str  # the text of the answer as in the paragraph; empty if there is none
     start: int  # the position of the first character in the paragraph
     end: int  # the position after the last character
-    probability: float  # the probability of the first word times that of the last word
+    probability: float  # the probability of the first word times that of the last word, or of no answer
+    no_answer: float | None = None  # the probability that there is no answer; None for SQuAD 1.1
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadDataConfig(TaskDataConfig):
-    """The files of questions in the JSON of SQuAD 1.1.
+    """The files of questions in the JSON of SQuAD 1.1, or with `missing="no_answer"` of 2.0.
 
     `FILE[Title;Title]` reads the articles with these titles, `FILE[not Title;Title]` the others, and `FILE[:38]` the
     first 38.
@@ -39,7 +40,8 @@ class SquadDataConfig(TaskDataConfig):
 
     missing: Missing = setting(
         "error",
-        "Whether a question without an answer, or whose answer is not in its paragraph, is an error or skipped.",
+        "Whether a question without an answer, or whose answer is not in its paragraph, is an error or skipped;"
+        " no_answer trains and evaluates on SQuAD 2.0, whose questions with is_impossible have none.",
     )
 
 
@@ -62,7 +64,7 @@ class Squad(Task[Example, Prediction]):
     tfds_features = ("id", "title", "context", "question", "answers")
 
     def read(self, source: str, config: SquadConfig, training: bool) -> list[Example]:
-        """Reads a file in the JSON of SQuAD 1.1, or some of its articles; see `SquadDataConfig`."""
+        """Reads a file in the JSON of SQuAD, or some of its articles; see `SquadDataConfig`."""
         path, part = split_selection(source)
         return read(path, config.data.missing, part)
 
@@ -76,36 +78,49 @@ class Squad(Task[Example, Prediction]):
         return ([example.tokens], [example.paragraph.tokens.words])
 
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer."""
+        """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer, or `NO_ANSWER`."""
         found = np.zeros((number, 2), np.int32)
         found[: len(examples)] = [example.span for example in examples]
         return {"answers": found}
 
     def module(self, config: SquadConfig, labels: Labels) -> nn.Module:
         """Returns the model."""
-        return SpanFinder(config.model)
+        return SpanFinder(config.model, no_answer=config.data.missing == "no_answer")
 
     def decode(
         self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: SquadConfig
     ) -> list[Prediction]:
-        """Returns the text of the most probable span of every paragraph."""
+        """Returns the text of the most probable span of every paragraph, or an empty one if there is no answer."""
         found = []
-        for example, start, end in zip(examples, predictions["start"], predictions["end"], strict=False):
+        sides = zip(examples, predictions["start"], predictions["end"], strict=False)
+        for row, (example, start, end) in enumerate(sides):
+            none = float(predictions["no_answer"][row]) if "no_answer" in predictions else None
+            if none is not None and none > config.model.no_answer_threshold:
+                found.append(Prediction("", 0, 0, none, none))
+                continue
             tokens = example.paragraph.tokens
             number = len(tokens.words)
             first, last, probability = most_probable_span(start[:number], end[:number], config.model.longest_answer)
+            probability *= 1 - (none or 0)
             text = example.paragraph.answer(first, last)
-            found.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability))
+            found.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability, none))
         return found
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Returns F1, which selects the best evaluation, and the share of exact matches."""
-        return metric([example.answers for example in examples], [prediction.text for prediction in predictions])
+        """Returns F1, which selects the best evaluation, and the share of exact matches; or SQuAD 2.0's metrics."""
+        gold, texts = [example.answers for example in examples], [prediction.text for prediction in predictions]
+        without = [prediction.no_answer for prediction in predictions if prediction.no_answer is not None]
+        return metric_with_no_answers(gold, texts, without) if without else metric(gold, texts)
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
         """Returns the JSON object that the official script reads: the predicted answer by the question's id."""
-        named = {e.id or str(place): p.text for place, (e, p) in enumerate(zip(examples, predictions, strict=True))}
-        return json.dumps(named, ensure_ascii=False, indent=1) + "\n"
+        return _by_id(examples, [prediction.text for prediction in predictions])
+
+    def files(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, str]:
+        """Adds the probabilities of no answer, which the official script of SQuAD 2.0 takes as `--na-prob-file`."""
+        found = super().files(examples, predictions)
+        without = [prediction.no_answer for prediction in predictions if prediction.no_answer is not None]
+        return found | ({".na_prob": _by_id(examples, without)} if without else {})
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
         """Returns the question about the paragraph, whose text has a space between words.
@@ -119,8 +134,11 @@ class Squad(Task[Example, Prediction]):
         return [Example("", Paragraph("", text, tokens), asked, [], (0, 0))]
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Returns `question`, `answer`, its characters `start` to before `end` in `paragraph`, and `probability`."""
-        return {
+        """Returns `question`, `answer`, its characters `start` to before `end` in `paragraph`, and `probability`.
+
+        For SQuAD 2.0, also `no_answer_probability`; without an answer, `answer` is empty.
+        """
+        found = {
             "question": " ".join(example.tokens),
             "paragraph": example.paragraph.text,
             "answer": prediction.text,
@@ -128,12 +146,17 @@ class Squad(Task[Example, Prediction]):
             "end": prediction.end,
             "probability": round(prediction.probability, 6),
         }
+        if prediction.no_answer is not None:
+            found["no_answer_probability"] = round(prediction.no_answer, 6)
+        return found
 
     def show(self, example: Example, prediction: Prediction) -> str:
         """Returns the question with its answer, and below the paragraph with the answer in brackets."""
-        text = example.paragraph.text
-        marked = f"{text[: prediction.start]}[{prediction.text}]{text[prediction.end :]}"
-        return f"{' '.join(example.tokens)} {prediction.text} ({prediction.probability:.0%})\n  {marked}"
+        marked = text = example.paragraph.text
+        if prediction.text:
+            marked = f"{text[: prediction.start]}[{prediction.text}]{text[prediction.end :]}"
+        answer = prediction.text or "no answer"
+        return f"{' '.join(example.tokens)} {answer} ({prediction.probability:.0%})\n  {marked}"
 
 
 def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[int, int, float]:
@@ -159,6 +182,12 @@ def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tupl
     return found
 
 
+def _by_id(examples: Sequence[Example], values: Sequence[str | float]) -> str:
+    """Returns a JSON object of values by the id of the question, or by its place if it has none."""
+    names = [example.id or str(place) for place, example in enumerate(examples)]
+    return json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, indent=1) + "\n"
+
+
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a question of TFDS as an article of the JSON with one paragraph and one question."""
     answers = record["answers"]
@@ -168,6 +197,8 @@ def _article(record: Mapping[str, Any]) -> dict[str, Any]:
         "question": record["question"].decode(),
         "answers": [{"text": text.decode(), "answer_start": int(start)} for text, start in pairs],
     }
+    if "is_impossible" in record:  # SQuAD 2.0
+        question["is_impossible"] = bool(record["is_impossible"])
     paragraphs = [{"context": record["context"].decode(), "qas": [question]}]
     return {"title": record["title"].decode(), "paragraphs": paragraphs}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_jax.tasks.squad.metric import exact_match, f1, metric, normalize
+from elmo_jax.tasks.squad.metric import exact_match, f1, metric, metric_with_no_answers, normalize
 from tests.tasks.format_cases import oracle
 
 # What the functions of the official script of SQuAD 1.1 return.
@@ -38,3 +38,44 @@ def test_what_cannot_be_scored():
         metric([["a"]], [])
     with pytest.raises(ValueError):
         f1("a", [])
+
+
+# prediction, gold answers, probability of no answer -> exact match and F1
+QUESTIONS = [
+    ("", [], 0.9, 1, 1),
+    ("Rex", [], 0.2, 0, 0),
+    ("the", [], 0.4, 1, 1),  # is empty after normalization
+    ("", ["Rex"], 0.7, 0, 0),
+    ("a big dog", ["the dog", "big cat"], 0.3, 0, 2 / 3),
+    ("Rex!", ["the", "rex"], 0.1, 1, 1),
+    ("a", ["the"], 0.6, 1, 1),  # no answer is left, as if there were none
+    ("x", ["!"], 0.8, 0, 0),
+]
+
+
+def test_metrics_of_squad_2():
+    """Compares with the rules of evaluate-v2.0.py, for which every threshold is tried here."""
+    predicted, gold, none, exact, overlap = map(list, zip(*QUESTIONS, strict=True))
+    found = metric_with_no_answers(gold, predicted, none)
+    assert list(found)[:3] == ["f1", "exact", "total"]
+    has, lacks = [i for i, answers in enumerate(gold) if answers], [i for i, answers in enumerate(gold) if not answers]
+    for name, values in (("exact", exact), ("f1", overlap)):
+        for prefix, places in (("", range(8)), ("HasAns_", has), ("NoAns_", lacks)):
+            assert found[prefix + name] == pytest.approx(100 * sum(values[i] for i in places) / len(places))
+            assert found[prefix + "total"] == len(places)
+
+        def score(threshold, values=values):
+            # Without a gold answer, only a prediction that is empty before normalization is right.
+            answered = [values[i] if gold[i] else predicted[i] == "" for i in range(8)]
+            return 100 * sum(a if p <= threshold else not g for a, g, p in zip(answered, gold, none, strict=True)) / 8
+
+        assert found[f"best_{name}"] == pytest.approx(max(map(score, (0.0, *none))))
+        assert score(found[f"best_{name}_thresh"]) == pytest.approx(found[f"best_{name}"])
+    assert (found["best_exact_thresh"], found["best_f1_thresh"]) == (0.1, 0.1)
+    only = metric_with_no_answers([["a b"]], ["b"], [0.5])
+    assert list(only) == [
+        *("f1", "exact", "total", "HasAns_f1", "HasAns_exact", "HasAns_total"),
+        *("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"),
+    ]
+    with pytest.raises(ValueError):
+        metric_with_no_answers([[]], [""], [])
