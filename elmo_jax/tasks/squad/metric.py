@@ -63,13 +63,8 @@ def metric_with_no_answers(
     answers, if there are any; and `best_exact` and `best_f1`, which are the largest values if no answer is predicted
     where its probability is above a threshold, `best_exact_thresh` and `best_f1_thresh`.
 
-    Args:
-      gold: the texts of the gold answers to each question; none if it has no answer.
-      predicted: the text of the predicted answer to each question; empty for no answer.
-      no_answer: the predicted probability that a question has no answer.
-
-    Raises:
-      ValueError: the numbers of questions differ.
+    Args and errors are those of `metric`, but a question may have no gold answers and a predicted text may be empty;
+    `no_answer` has the predicted probability that a question has no answer.
     """
     scores: dict[str, list[float]] = {"f1": [], "exact": []}
     for answer, answers, _ in zip(predicted, gold, no_answer, strict=True):

@@ -19,7 +19,6 @@ from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 from elmo_jax.tasks.squad.gru import BiGRU
 
 NO_ANSWER = (-1, -1)  # the place of the answer to a question without one
-NO_ANSWER_HIDDEN = 80  # the size of the hidden layer of the no-answer logit (original)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,7 @@ class SpanFinder(nn.Module):
         scores = jnp.matmul(hidden, attention, precision=lax.Precision.HIGHEST)  # [B, T]
         own = (hidden, jax.nn.softmax(jnp.where(mask, scores, MASKED)))
         sums = [jnp.einsum("btd,bt->bd", *side, precision=lax.Precision.HIGHEST) for side in (*sides, own)]
-        layer = jnp.tanh(self._dense(NO_ANSWER_HIDDEN, "no_answer_hidden")(jnp.concatenate(sums, axis=-1)))
+        layer = jnp.tanh(self._dense(80, "no_answer_hidden")(jnp.concatenate(sums, axis=-1)))  # 80 and tanh: original
         return self._dense(1, "no_answer_logit")(layer)[..., 0]
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:

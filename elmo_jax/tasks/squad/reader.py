@@ -14,8 +14,7 @@ from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenize
 from elmo_jax.text_files import read_lines
 
-# What happens to a question without an answer, or whose answer is elsewhere; "no_answer" reads SQuAD 2.0.
-Missing = Literal["error", "skip", "no_answer"]
+Missing = Literal["error", "skip", "no_answer"]  # what happens to a question without an answer; see `questions`
 
 _MOVED = "first answers not at their answer_start; nearest occurrence used"
 _MISSING = "questions left out, since they have no answer, or the first one is not in the paragraph"
@@ -138,9 +137,8 @@ def _example(
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
     impossible = "is_impossible" in question and _field(path, question, "is_impossible", bool, where)
     if impossible and texts:
-        raise UserError(
-            f"{path}, {where}: the question {name!r} is_impossible, but has answers; name them plausible_answers"
-        )
+        problem = f"the question {name!r} is_impossible, but has answers; name them plausible_answers"
+        raise UserError(f"{path}, {where}: {problem}")
     if impossible and missing == "no_answer":
         return Example(name, about, tokens, [], NO_ANSWER)
     first = texts[0].strip() if texts else ""

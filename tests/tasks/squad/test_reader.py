@@ -4,6 +4,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.sources import read_part
+from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.reader import nearest, read
 from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
 from tests.tasks.format_cases import message, write
@@ -135,3 +136,24 @@ def test_files_that_are_not_squad(tmp_path):
     assert message(read, write(tmp_path, "[]")) == "data: expected a list, found 'None'"
     assert message(read, write(tmp_path, '{"data": [1]}')) == "data[0].title: expected a string, found 'None'"
     assert message(read, write(tmp_path, '{"data":\n[}')).startswith("line 2: not JSON (")
+
+
+def test_squad_2(tmp_path):
+    impossible = question(answers=(), name="r") | {"is_impossible": True, "plausible_answers": [{"text": "Rex"}]}
+    value = squad(question() | {"is_impossible": False}, impossible)
+    first, second = read_json(tmp_path, value, missing="no_answer")
+    assert (first.span, second.span, second.answers) == ((9, 9), NO_ANSWER, [])
+    assert [example.id for example in read_json(tmp_path, value, missing="skip")] == ["q"]
+    for missing, change, expected in (
+        ("error", {}, "no answers; .*=skip leaves such .*, and config.data.missing=no_answer trains on them"),
+        (
+            "error",
+            {"answers": question()["answers"]},
+            "'r' is_impossible, but has answers; name them plausible_answers",
+        ),
+        ("no_answer", {"answers": question()["answers"]}, "'r' is_impossible, but has answers"),
+        ("no_answer", {"is_impossible": False}, "'r' has no answers; expected one, or \"is_impossible\": true"),
+        ("no_answer", {"is_impossible": 1}, ".is_impossible: expected true or false, found '1'"),
+    ):
+        with pytest.raises(UserError, match=rf"qas\[0\].*{expected}"):
+            read_json(tmp_path, squad(impossible | change), missing=missing)
