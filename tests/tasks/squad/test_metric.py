@@ -42,7 +42,7 @@ def test_what_cannot_be_scored():
 
 # prediction, gold answers, probability of no answer -> exact match and F1
 QUESTIONS = [
-    ("", [], 0.9, 1, 1),
+    ("", [], 0.05, 1, 1),
     ("Rex", [], 0.2, 0, 0),
     ("the", [], 0.4, 1, 1),  # is empty after normalization
     ("", ["Rex"], 0.7, 0, 0),
