@@ -173,7 +173,10 @@ class TrainConfig:
         30.0, "The number of seconds after which a report comes earlier than that; 0 means never.", least=0, most=1e9
     )
     profile: tuple[int, ...] = setting(
-        (), "The first step to trace with JAX's profiler, and the number of steps; empty for none.", least=1
+        (),
+        "The first step to trace with JAX's profiler, and the number of steps; empty for none.",
+        least=1,
+        most=2**31 - 1,
     )
     watchdog: float = setting(
         30.0,
