@@ -24,7 +24,7 @@ END_SENTENCE_WORD = "</S>"
 UNKNOWN_WORD = "<UNK>"
 MARKS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 
-# The two sentence marks have their own characters; `<UNK>` is spelt by its bytes, as in bilm-tf.
+# The two sentence marks have their own characters; `<UNK>` is spelled by its bytes, as in bilm-tf.
 _MARK_CHARACTERS = {BEGIN_SENTENCE_WORD: BEGIN_SENTENCE, END_SENTENCE_WORD: END_SENTENCE}
 _WORDS_AT_ONCE = 1 << 16  # bounds the index arrays, which need 24 bytes per character
 
@@ -58,14 +58,14 @@ def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndar
 def _spell_part(words: Sequence[str], rows: np.ndarray) -> None:
     """Fills `rows` `[n, W]`, which contain only padding, with the characters of `words`."""
     room = rows.shape[1] - 2
-    spelt = [word[:room].encode()[:room] for word in words]  # a character has at least one byte
-    lengths = np.fromiter(map(len, spelt), np.int64, len(spelt))  # [n]
+    spelled = [word[:room].encode()[:room] for word in words]  # a character has at least one byte
+    lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))  # [n]
     ends = np.cumsum(lengths)
-    of_word = np.repeat(np.arange(len(spelt)), lengths)  # [bytes]
+    of_word = np.repeat(np.arange(len(spelled)), lengths)  # [bytes]
     position = np.arange(len(of_word)) - np.repeat(ends - lengths, lengths)  # [bytes]
-    rows[of_word, position + 1] = np.frombuffer(b"".join(spelt), np.uint8)
+    rows[of_word, position + 1] = np.frombuffer(b"".join(spelled), np.uint8)
     rows[:, 0] = BEGIN_WORD
-    rows[np.arange(len(spelt)), lengths + 1] = END_WORD
+    rows[np.arange(len(spelled)), lengths + 1] = END_WORD
     for i, word in enumerate(words):
         if word in _MARK_CHARACTERS:
             rows[i] = PADDING

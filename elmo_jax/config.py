@@ -148,8 +148,8 @@ class TrainConfig:
     batch_size: int = setting(384, "The number of rows over all devices; bilm-tf has 128 on each of 3.", least=1)
     accumulate: int = setting(
         1,
-        "The number of groups of rows that each device trains one after the other in a step, each as a device of its"
-        " own would: k times less memory for activations, the same update.",
+        "The number of groups of rows that each device trains one after the other in a step, each as a"
+        " separate device would: k times less memory for activations, the same update.",
         least=1,
     )
     unroll_steps: int = setting(20, "The number of tokens per row and step.", least=1)

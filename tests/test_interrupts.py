@@ -38,6 +38,18 @@ with atomic_file(Path("written")) as partial, temporary_folder() as folder:
 """
 
 
+def started(folder: Path) -> subprocess.Popen[str]:
+    """Starts `elmo-jax settings`, which imports the folder's `ml_collections.py`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "elmo_jax", "settings"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{folder}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 @pytest.mark.parametrize(
     ("work", "number"),
     [
@@ -50,14 +62,7 @@ with atomic_file(Path("written")) as partial, temporary_folder() as folder:
 def test_a_signal_ends_a_command(tmp_path: Path, work: str, number: signal.Signals) -> None:
     head = "import ctypes, signal, time\nfrom pathlib import Path\nfrom elmo_jax.files import *\nprint(1, flush=True)\n"
     (tmp_path / "ml_collections.py").write_text(head + work)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "elmo_jax", "settings"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path)
     assert process.stdout is not None and process.stdout.readline() == "1\n"
     if work is IN_C_CODE:
         while not (tmp_path / "names").exists() or not (tmp_path / "names").read_text():
@@ -75,14 +80,7 @@ def test_the_line_of_an_interrupt_does_not_continue_a_progress_line(tmp_path: Pa
         "import ctypes, signal, tqdm\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
         "bar = tqdm.tqdm(total=5)\nprint(1, flush=True)\nctypes.CDLL(None).sleep(60)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "elmo_jax", "settings"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path)
     assert process.stdout is not None and process.stdout.readline() == "1\n"
     process.send_signal(signal.SIGINT)
     errors = process.communicate(timeout=50)[1]
@@ -95,14 +93,7 @@ def test_a_signal_that_stops_a_run_is_acknowledged_at_once(tmp_path: Path) -> No
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
         "with StopSignals():\n    print(1, flush=True)\n    ctypes.CDLL(None).sleep(60)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-m", "elmo_jax", "settings"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(tmp_path) as process:
         assert process.stdout is not None and process.stdout.readline() == "1\n"
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None

@@ -92,7 +92,7 @@ def _published(options: Path, weights: Path) -> PretrainedBiLM:
 
 def _weights_in(folder: epath.Path) -> epath.Path | None:
     """Returns the weights in a folder of a published biLM, or None in another one; raises `UserError` for several."""
-    weights = sorted([*folder.glob("*.hdf5"), *folder.glob("*.h5")])
+    weights = sorted(path for path in folder.glob("[!.]*") if path.suffix in (".hdf5", ".h5"))
     if not weights or not (folder / OPTIONS).is_file():
         return None
     if len(weights) > 1:
@@ -105,8 +105,9 @@ def _open_zip(path: epath.Path) -> PretrainedBiLM:
     """Opens the published weights in a zip file, which are unpacked into a temporary folder."""
     with files.temporary_folder() as folder, reading(path), zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if name.endswith((f"/{OPTIONS}", ".hdf5", ".h5")) or name == OPTIONS:
-                with archive.open(name) as packed, (folder / os.path.basename(name)).open("xb") as file:
+            base = os.path.basename(name)
+            if base == OPTIONS or (base.endswith((".hdf5", ".h5")) and not base.startswith(".")):  # macOS adds such
+                with archive.open(name) as packed, (folder / base).open("xb") as file:
                     shutil.copyfileobj(packed, file)
         weights = _weights_in(epath.Path(folder))
         if weights is None:

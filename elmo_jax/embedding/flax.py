@@ -200,13 +200,13 @@ class CachedWords:
         check_sentences(sentences)
         longest = max(map(len, sentences), default=0)
         words = np.zeros((max(rows, len(sentences)), max(steps, longest)), np.int32)
-        spelt: dict[str, int] = {}
+        spelled: dict[str, int] = {}
         for row, sentence in enumerate(sentences):
             for step, word in enumerate(sentence):
                 known = self._rows.get(word)
                 if known is None:
                     key(word, self.max_characters)
-                    known = -1 - spelt.setdefault(word, len(spelt))
+                    known = -1 - spelled.setdefault(word, len(spelled))
                 words[row, step] = known
-        characters = spell([*spelt] + [""] * max(max(others, 1) - len(spelt), 0), self.max_characters)
+        characters = spell([*spelled] + [""] * max(max(others, 1) - len(spelled), 0), self.max_characters)
         return characters.astype(np.int32), words

@@ -34,7 +34,7 @@ def key(word: str, max_characters: int) -> bytes | str:
       UserError: the word contains half of a surrogate pair, which cannot be encoded.
     """
     if word in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD):
-        return word  # the sentence marks are not spelt by their bytes, but by characters of their own
+        return word  # the sentence marks are not spelled by their bytes, but by separate characters
     try:
         return word[: max_characters - 2].encode()[: max_characters - 2]
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """ELMo in a task model: the frozen biLM, and the task's own mixes of its layers (paper, sections 3.2 and 3.3).
 
-Shapes: B sentences, T words of the longest sentence, W characters, U spelt words, N rows of a cache, L LSTM layers,
+Shapes: B sentences, T words of the longest sentence, W characters, U spelled words, N rows of a cache, L LSTM layers,
 P projection.
 
 The parameters of a frozen biLM are not parameters of the task. They are read from the collection `bilm`, which
@@ -234,8 +234,8 @@ def _check_range(characters: jax.Array, most: int) -> None:
         raise UserError(f"characters: expected ids from 0 to {most}, got {least} to {found}")
 
 
-def _check_rows(words: jax.Array, cached: int, spelt: int) -> None:
-    """Raises `UserError` if `words` has rows beyond those of the cache or of the spelt words; not under `jit`."""
+def _check_rows(words: jax.Array, cached: int, spelled: int) -> None:
+    """Raises `UserError` if `words` has rows beyond those of the cache or of the spelled words; not under `jit`."""
     if isinstance(words, jax.core.Tracer) or not words.size:
         return
     if words.max() > cached:
@@ -243,5 +243,5 @@ def _check_rows(words: jax.Array, cached: int, spelt: int) -> None:
             f"words: row {words.max()} of the cache, but the variables have a cache of {cached} rows; give the"
             " CachedWords that made them: elmo_jax.with_bilm(variables, bilm, cache)"
         )
-    if -words.min() > spelt:
-        raise UserError(f"words: row {-words.min()} of characters, which have {spelt} rows; pass what one call made")
+    if -words.min() > spelled:
+        raise UserError(f"words: row {-words.min()} of characters, which have {spelled} rows; pass what one call made")

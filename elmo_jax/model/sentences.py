@@ -1,6 +1,6 @@
 """Runs a frozen biLM over sentences of different lengths, in one program.
 
-Shapes: B sentences, T words of the longest, W characters, U spelt words, N rows of a cache, L LSTM layers,
+Shapes: B sentences, T words of the longest, W characters, U spelled words, N rows of a cache, L LSTM layers,
 P projection.
 """
 
@@ -92,14 +92,14 @@ def _token_vectors(
     batch, steps = mask.shape
     marks = jnp.asarray([list(mark) + [PADDING] * (size - len(mark)) for mark in MARKS], jnp.int32)  # [2, W]
     if words is None:
-        spelt = jnp.where(characters == 0, PADDING, characters - 1).reshape(-1, size)
+        spelled = jnp.where(characters == 0, PADDING, characters - 1).reshape(-1, size)
         places = 2 + jnp.arange(batch * steps).reshape(batch, steps)
     else:
-        spelt = characters
+        spelled = characters
         places = jnp.where(words < 0, 1 - words, 0)
-    spelt = jnp.concatenate([marks, spelt.astype(jnp.int32)])  # [2 + U, W]
-    exist = ((spelt >= 0) & (spelt < CHARACTERS)).all(-1, keepdims=True)
-    encoded: Any = model.apply({"params": tree}, spelt, method="encode")
+    spelled = jnp.concatenate([marks, spelled.astype(jnp.int32)])  # [2 + U, W]
+    exist = ((spelled >= 0) & (spelled < CHARACTERS)).all(-1, keepdims=True)
+    encoded: Any = model.apply({"params": tree}, spelled, method="encode")
     table = jnp.where(exist, encoded, jnp.nan)  # [2 + U, P]
     vectors = _rows(table, places)  # [B, T, P]
     if words is not None:

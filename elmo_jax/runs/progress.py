@@ -93,7 +93,7 @@ class Progress:
     """
 
     def __init__(self, text: str, unit: str = "", total: int = 0, show: bool = True) -> None:
-        """Begins.
+        """Prepares the context, which begins to show the progress when it is entered.
 
         Args:
           text: what is being done.

@@ -66,6 +66,7 @@ def test_a_folder_and_a_zip_file(published: Path, capsys: pytest.CaptureFixture[
         with zipfile.ZipFile(published.parent / "196.zip", "w") as archive:
             for file in published.iterdir():
                 archive.write(file, f"{prefix}{file.name}")
+                archive.writestr(f"__MACOSX/._{file.name}", "what macOS adds")
         found = open_bilm(published.parent / "196.zip")
         assert_equal(found.params, expected.params)
         assert found.config == SMALL and found.fingerprint == expected.fingerprint

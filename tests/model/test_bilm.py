@@ -46,8 +46,8 @@ def run_padded(bilm, params, sentences, state, rows):
             mask[direction, : len(marked), row] = True
             characters += order
     count = len(characters)
-    spelt = jnp.asarray(spell(characters, size))
-    layers, state = apply(bilm, params, spelt, inputs, state, count=jnp.asarray(count), mask=mask)
+    spelled = jnp.asarray(spell(characters, size))
+    layers, state = apply(bilm, params, spelled, inputs, state, count=jnp.asarray(count), mask=mask)
     found = []
     for row, words in enumerate(sentences):
         length = len(words) + 2

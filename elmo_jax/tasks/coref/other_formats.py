@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, clustered
+from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, check_closed, clustered
 from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
@@ -164,9 +164,6 @@ class _Reading:
     def finish(self, singletons: Singletons) -> Document:
         """Ends the document and returns it."""
         self.end_sentence()
-        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
-        if unclosed:
-            number, entity = min(unclosed)
-            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
+        check_closed(self.path, self.open)
         clusters = clustered(self.entities.values(), singletons)
         return Document(self.name, "0", _genre(self.name), self.sentences[:-1], self.speakers[:-1], clusters)

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +27,7 @@ class Document:
     """A part of a document, which is annotated independently."""
 
     name: str  # the name of the document
-    part: str  # the number of the part, spelt as in the file, since the official scorer compares the spellings
+    part: str  # the number of the part, spelled as in the file, since the official scorer compares the spellings
     genre: str | None  # the first two letters of the name if they are one of `GENRES`, else None
     sentences: list[list[str]]  # the words of each sentence
     speakers: list[list[str]]  # the speaker of each word as in the file
@@ -131,13 +131,18 @@ class _Reading:
     def finish(self, singletons: Singletons) -> Document:
         """Ends the document and returns it."""
         self.end_sentence()
-        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
-        if unclosed:
-            number, entity = min(unclosed)
-            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
+        check_closed(self.path, self.open)
         clusters = clustered(self.entities.values(), singletons)
         genre = self.name[:2] if self.name[:2] in GENRES else None
         return Document(self.name, self.part, genre, self.sentences, self.speakers, clusters)
+
+
+def check_closed(path: Path, open_mentions: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+    """Raises `UserError` if a document leaves mentions open: their first word and their line, by entity."""
+    unclosed = [(number, entity) for entity, mentions in open_mentions.items() for _, number in mentions]
+    if unclosed:
+        number, entity = min(unclosed)
+        raise error_at(path, number, f"'({entity}' opens a mention that the document does not close")
 
 
 def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> list[list[Mention]]:
