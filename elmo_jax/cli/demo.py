@@ -35,7 +35,8 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def _demo(options: argparse.Namespace) -> int:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = os.environ["GRADIO_RUN_HISTORY"] = "False"
-    with _listen(options.host, options.port) as listening:
+    with _listen(options.host, options.port) as listening, files.temporary_folder() as folder:
+        os.environ["GRADIO_TEMP_DIR"] = str(folder)  # Gradio's own stays in the folder for temporary files
         if importlib.util.find_spec("gradio") is None:
             raise UserError("gradio is not installed; run: pip install 'elmo_jax[demo]'")
         models = [(name, _open(name)) for name in options.models]

@@ -47,7 +47,8 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     command = [sys.executable, "-m", "elmo_jax", "demo", "names", "english", "--port", port]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    (folder / "temporary").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "temporary")}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -58,6 +59,7 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (130, "", "elmo-jax: interrupted\n")
+    assert not list((folder / "temporary").iterdir())
 
 
 @pytest.fixture

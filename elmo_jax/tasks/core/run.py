@@ -67,12 +67,11 @@ def train_task(
         setup = TaskSetup(task, config, task.labels(chosen, config), words, table, bilm, mesh)
         run = TaskRun(setup, {**splits, "train": short_enough(task, chosen, config)}, workdir)
         already = True
-        with StopSignals() as signals:
-            for seed in config.seeds:
-                ended = run.train(seed, signals)
-                if isinstance(ended, Stopped):
-                    return ended
-                already = already and ended is None
+        for seed in config.seeds:
+            ended = run.train(seed)
+            if isinstance(ended, Stopped):
+                return ended
+            already = already and ended is None
         return Finished(run.finish(title, fingerprints), already)
 
 
@@ -98,15 +97,20 @@ class TaskRun:
         self._stored = layers is not None
         setup.save(workdir, known)
 
-    def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped | None:
-        """Trains with one seed and writes its result; returns None if that was done before."""
+    def train(self, seed: int) -> TaskState | Stopped | None:
+        """Trains with one seed and writes its result; returns None if that was done before.
+
+        A signal during the training saves and stops it. The result, which has nothing to save, is cut off by a signal,
+        and the next launch makes it from the last checkpoint.
+        """
         folder = self._workdir / f"seed_{seed}"
         if read_result(folder) is not None:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         constants = self._program.constants(seed, self._stored)
         training = SeedTraining(self._setup, self._program, self._data, seed, constants, folder)
-        ended = train_seed(training, signals)
+        with StopSignals() as signals:
+            ended = train_seed(training, signals)
         if isinstance(ended, Stopped):
             return ended
         write_result(folder, self._result(training, ended))

@@ -8,6 +8,7 @@ evaluation. So a training that was killed and resumed has the same result as an 
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any, Generic
@@ -96,8 +97,11 @@ class Trainer(Generic[Example, Prediction]):
             state = self._evaluate(state, 0.0)
         while not self._is_over(state) and self._signals.received is None:
             state = self._epoch(state)
-        if self._signals.received is not None and not self._is_over(state):
-            return self._session.save_and_stop(int(state.step), state, self._signals.received)
+        if self._signals.received is not None:
+            if not self._is_over(state):
+                return self._session.save_and_stop(int(state.step), state, self._signals.received)
+            self._session.checkpoints.wait()  # the last evaluation has saved this step
+            return Stopped(signal.Signals(self._signals.received), int(state.step))
         return self._best(state)
 
     def _evaluations(self) -> Evaluations:
