@@ -4,8 +4,9 @@ r"""Measures what ELMo gains on a task, as Tables 1, 2 and 3 of the paper do: on
     python experiments/paper/gains.py --config experiments/task_snli.py --bilm english --workdir runs/snli_gains \
         --rows none,input,output,both
 
-The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layers mixed; and all layers mixed at the
-`input`, at the `output`, or at `both`. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
+The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layers mixed; all layers mixed at the
+`input`, at the `output`, or at `both`; and `trained`, all layers mixed and the biLM's LSTMs trained together with the
+task. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
 `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own folder below
 the workdir: if the command is stopped, run it again to resume. The table is printed, `gains.png` shows it, and
 `gains.json` has the numbers of every seed; those of docs/results.md are `experiments/paper/gains_TASK.json`.
@@ -38,6 +39,7 @@ TITLES = {
     "input": "all layers mixed, at the input",
     "output": "all layers mixed, at the output",
     "both": "all layers mixed, at both",
+    "trained": "all layers mixed, LSTMs trained",
 }
 SETTINGS = {
     "none": ["bilm="],
@@ -46,6 +48,14 @@ SETTINGS = {
     "input": ["elmo.layers=all", "elmo.where=input"],
     "output": ["elmo.layers=all", "elmo.where=output"],
     "both": ["elmo.layers=all", "elmo.where=both"],
+    # The biLM is trained slowly and from the top, as Howard and Ruder (2018) do; the rate was not tuned.
+    "trained": [
+        "elmo.layers=all",
+        "elmo.vectors=computed",
+        "elmo.trainable=lstms",
+        "elmo.learning_rate=1e-4",
+        "elmo.unfreeze_epochs=1",
+    ],
 }
 # What `gains.json` has of the results of a row and of its seeds; `bilm` is the fingerprint of the biLM.
 KEPT = ("task", "metric", "bilm", "examples", "dev", "test", "ensemble")
