@@ -1,8 +1,12 @@
-"""Silences libtpu on machines without a TPU."""
+"""Sets environment variables that JAX and libtpu read: where compiled programs are kept, and silence without a TPU."""
 
 import glob
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
+import platform
+from pathlib import Path
 
 # When JAX loads libtpu to look for devices, libtpu queries the topology of the TPU pod, prints errors to stderr because
 # nothing answers, and leaves a folder of logs in /tmp. The first three variables describe a single TPU host and switch
@@ -25,3 +29,30 @@ def quiet_without_tpu() -> None:
     if not tpu and importlib.util.find_spec("libtpu") is not None:
         for name, value in _ALONE.items():
             os.environ.setdefault(name, value)
+
+
+def cache_folder() -> Path:
+    """Returns the user's folder of what can be downloaded or computed again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmo_jax"
+
+
+def keep_compiled_programs(folder: Path) -> None:
+    """Makes JAX, which must not be imported yet, keep all compiled programs below a folder.
+
+    The user's own settings of JAX's cache stay as they are. If the folder cannot be written, nothing is kept.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    # JAX's own keys do not contain the processor, and a program compiled for another one may end with SIGILL.
+    try:
+        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        flags = ""
+    processor = hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
+    programs = folder / f"compiled-jax{importlib.metadata.version('jaxlib')}-{processor}"
+    try:
+        programs.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

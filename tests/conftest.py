@@ -15,7 +15,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from elmo_jax.distributed.cpu import available_cores
-from tests.environment import compilation_cache, xla_flags
+from elmo_jax.environment import keep_compiled_programs
+from tests.environment import xla_flags
 
 ROOT = Path(__file__).parents[1]
 WORKER = "PYTEST_XDIST_WORKER" in os.environ  # not the process that the user has started
@@ -45,8 +46,9 @@ LONGEST = (
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = xla_flags(4)
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache(ROOT / ".cache"))
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+if not WORKER:
+    os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+keep_compiled_programs(ROOT / ".cache")
 
 gc.set_threshold(50_000)  # tracing makes many objects, few of which are garbage
 

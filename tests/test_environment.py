@@ -1,4 +1,4 @@
-"""Tests what a process asks of the C library."""
+"""Tests what a process asks of the C library, and where it keeps compiled programs."""
 
 import os
 import platform
@@ -88,3 +88,27 @@ def test_only_trainings_of_a_bilm_keep_memory_per_thread(monkeypatch, tmp_path, 
     monkeypatch.setattr(main_module, "keep_freed_memory", lambda per_thread: asked.append(per_thread))
     assert main_module.main(command) == 2  # the file is missing
     assert asked == [per_thread]
+
+
+def launched(folder, *command):
+    """Runs a command with a cache folder of its own; returns what it keeps there."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
+    environment["XDG_CACHE_HOME"] = str(folder / "home")
+    ended = subprocess.run([sys.executable, "-m", "elmo_jax", *map(str, command)], env=environment, check=False)
+    return ended.returncode, [path.name for path in folder.glob("home/elmo_jax/compiled-jax*/*-cache")]
+
+
+def test_inference_keeps_its_programs(tmp_path):
+    (tmp_path / "text.txt").write_text("Peace has come .\n")
+    embed = ("embed", "english", tmp_path / "text.txt")
+    status, programs = launched(tmp_path, *embed, tmp_path / "first.hdf5")
+    assert status == 0 and any(name.startswith("jit__window-") for name in programs)
+    (tmp_path / "unwritable" / "home").mkdir(parents=True)
+    (tmp_path / "unwritable" / "home" / "elmo_jax").touch()  # no folder can be made here
+    assert launched(tmp_path / "unwritable", *embed, tmp_path / "second.hdf5") == (0, [])
+    assert (tmp_path / "first.hdf5").read_bytes() == (tmp_path / "second.hdf5").read_bytes()
+
+
+def test_trainings_keep_none_outside_their_folder(tmp_path):
+    assert launched(tmp_path, "pretrain", "--config", "missing.py", "--workdir", tmp_path / "run") == (2, [])
+    assert not (tmp_path / "home").exists()

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from elmo_jax.environment import cache_folder
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
@@ -36,8 +37,7 @@ def downloaded(url: str) -> Path:
     parsed = _URL.fullmatch(url)
     if parsed is None:
         raise UserError(f"expected https://HOST/FILE or https://HOST/FILE#sha256=HEX, got {url!r}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmo_jax"
-    file = cache / hashlib.sha256(url.encode()).hexdigest()[:16] / parsed[1]
+    file = cache_folder() / hashlib.sha256(url.encode()).hexdigest()[:16] / parsed[1]
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(file.parent / ".lock"):

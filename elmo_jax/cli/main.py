@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elmo_jax.distributed.cpu import keep_freed_memory
+from elmo_jax.environment import cache_folder, keep_compiled_programs
 from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
 from elmo_jax.interrupts import end_on_interrupt, leave_after, received
 from elmo_jax.version import __version__
@@ -26,6 +27,7 @@ To pretrain and evaluate a biLM:
   elmo-jax evaluate runs/sotu_tiny --data my_text.txt
 """
 
+_OF_TASKS = (["task", "evaluate"], ["task", "predict"])
 _ENCODING = sys.getfilesystemencoding()
 _NOT_UTF8 = "" if _ENCODING == "utf-8" else f"the locale's encoding is {_ENCODING}, not UTF-8; set PYTHONUTF8=1"
 
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is not None:
         return _run(given)
     end_on_interrupt()
+    if given[:1] in (["embed"], ["evaluate"], ["neighbours"], ["demo"]) or given[:2] in _OF_TASKS:
+        keep_compiled_programs(cache_folder())  # trainings keep theirs in the folder of the run
     for flag in ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION"):
         os.environ.pop(flag, None)  # which are meant for other programs; the numbers here are the same without them
     try:
