@@ -103,6 +103,10 @@ def _advice(config: Config, target: Target, error: DoesNotFit) -> Iterator[str]:
     if fewer > 0:
         total = fewer * len(target.devices)
         yield f"--config.train.batch_size={total} should fit: {fewer} rows per chip instead of {rows}"
+    before = config.train.accumulate
+    groups = next((k for k in range(before + 1, rows + 1) if rows % k == 0 and rows // k <= fewer // before), None)
+    if groups is not None:
+        yield f"--config.train.accumulate={groups} may fit: the same batch in groups of {rows // groups} rows per chip"
     softmax = error.parts["softmax rows"] + error.parts["softmax accumulator"]
     if config.train.softmax == "replicated" and len(target.devices) > 1:
         share = softmax / len(target.devices) / 1e9

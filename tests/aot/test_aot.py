@@ -216,6 +216,7 @@ def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
     assert "small_test does not fit on v5e:2x2: a chip needs at least 28.0 GB and a program can have 16.9 GB" in shown
     assert tried == [(100, "float32")]
     assert "--config.train.batch_size=160 should fit: 40 rows per chip instead of 100" in shown
+    assert "--config.train.accumulate=4 may fit: the same batch in groups of 25 rows per chip" in shown
     assert "--config.train.softmax=sharded leaves a chip 1.5 GB of the softmax's" in shown
     assert "fewer words in the softmax" in shown and "chips with more memory: v4, v5p, v6e" in shown
     assert "--config.train.precision=bfloat16 makes the temporaries smaller" in shown
