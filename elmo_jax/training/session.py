@@ -76,6 +76,10 @@ class Session:
             self.progress = RunProgress(total, done, unit, silent=not is_first())
         self._closing.callback(self.log.close)
         self._closing.callback(self.progress.close)
+        if step:
+            self.progress.say(f"resuming from the checkpoint of step {step}")
+        elif self.log.records and not self.checkpoints.steps():
+            self.progress.say("the run was stopped before its first checkpoint; starting again from step 0")
         self._wall_before = self.log.latest("wall_seconds")
         self.activity.add({phase: self.log.latest(f"seconds/{phase}") for phase in PHASES})
 

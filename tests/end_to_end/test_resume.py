@@ -130,7 +130,9 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
 
     third = steps_trained(run) + chance.randrange(3, 9)
     killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.05))
+    newest = checkpoint_steps(run)[-1]
     ended = resume(commands, run, whole)
+    assert f"resuming from the checkpoint of step {newest}\n" in ended.stdout
     assert_same_losses(run, whole)
     result = json.loads((run / "result.json").read_text())
     assert sum(result["seconds"].values()) == pytest.approx(result["wall_seconds"], abs=0.5)
@@ -162,8 +164,10 @@ def test_killed_before_the_first_checkpoint(commands: Commands, corpus: Path, wh
     run = tmp_path / "run"
     killed(commands, run, lambda: (run / "config.json").exists())
     assert checkpoint_steps(run) == []
-    (run / "metrics.jsonl").write_text('{"step": 0, "tok')  # as if the system crashed between two blocks
-    resume(commands, run, whole)
+    first = (whole / "metrics.jsonl").read_text().splitlines()[0]
+    (run / "metrics.jsonl").write_text(f'{first}\n{{"step": 5, "tok')  # as if the system crashed between two blocks
+    ended = resume(commands, run, whole)
+    assert "the run was stopped before its first checkpoint; starting again from step 0" in ended.stdout
     assert_same_losses(run, whole)
 
 
