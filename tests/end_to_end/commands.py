@@ -54,6 +54,8 @@ def get_config() -> ConfigDict:
     config.train.log_every = 5
     config.train.log_seconds = 0.0
     config.evaluation.every = 40
+    config.evaluation.batch_size = 8
+    config.evaluation.unroll_steps = 32
     config.checkpoint.every = 10
     config.checkpoint.minutes = 0.0
     return config
