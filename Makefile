@@ -35,7 +35,7 @@ $(VENV)/installed-docs: $(VENV)/installed
 
 # the page of elmo-jax demo, and the browser in which it is tested
 $(VENV)/installed-demo: $(VENV)/installed-test
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[demo]" "playwright>=1.50,<2"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[demo,trackio,wandb]" "playwright>=1.50,<2"
 	@$(BIN)/python -m playwright install chromium || echo "no browser was downloaded; the test of the page uses the system's, or is skipped"
 	@touch $@
 
@@ -68,7 +68,7 @@ levers: $(VENV)/installed-test
 test: lint
 	@$(BIN)/python -m pytest
 
-# what takes minutes: the paper's model compiled for eight TPU chips, the benchmark, and the demo in a browser
+# what takes minutes: the paper's model compiled for eight TPU chips, the benchmark, trackers, and the demo in a browser
 test-slow: $(VENV)/installed-demo
 	@$(BIN)/python -m pytest -m slow
 

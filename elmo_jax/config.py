@@ -17,6 +17,7 @@ ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
 _TINY = 1e-30  # the smallest constant that keeps a divisor above 0; float32 has no numbers far below it
 _HUGE = 1e9  # the largest bound on numbers that are themselves far smaller; float32 can compute with it
+TRACKERS = ("tensorboard", "wandb", "trackio")
 WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
@@ -178,6 +179,9 @@ class TrainConfig:
         least=1,
         most=2**31 - 1,
     )
+    trackers: tuple[str, ...] = setting(
+        ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb or trackio."
+    )
     watchdog: float = setting(
         30.0,
         "The number of minutes without the end of a step after which a process ends, ten times as long for other work;"
@@ -280,6 +284,11 @@ class Config:
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for settings that are inconsistent with each other."""
+        trackers = self.train.trackers
+        if len(set(trackers)) < len(trackers) or not set(trackers) <= set(TRACKERS):
+            raise UserError(
+                f"{where}.train.trackers: expected some of {', '.join(TRACKERS)}, got {', '.join(trackers)}"
+            )
         optimizer = self.train.optimizer
         if optimizer.name == "adam" and not optimizer.softmax_learning_rate:
             raise UserError(
@@ -296,6 +305,7 @@ CHANGEABLE = (
     "train.log_every",
     "train.log_seconds",
     "train.profile",
+    "train.trackers",
     "train.watchdog",
     "train.softmax",  # the numbers are the same up to rounding
     "train.accumulate",  # likewise without dropout, as with another number of devices

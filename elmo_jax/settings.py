@@ -168,6 +168,8 @@ def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
         raise UserError(f"{where}: expected {kind}, got {value!r}") from None
     if isinstance(value, str) or not all(type(part) is item for part in items):
         raise UserError(f"{where}: expected several values of {item.__name__}, got {value!r}")
+    if item is str:  # the command line gives a,b as one string
+        return tuple(word for part in items for word in part.split(",") if word)
     return items
 
 

@@ -29,6 +29,7 @@ from elmo_jax.runs.lock import locked
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished
 from elmo_jax.runs.stop_signals import Stopped
+from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import total_steps
 from elmo_jax.training.pretrain import launch, use_compilation_cache
 
@@ -84,6 +85,7 @@ def finetune(
     with fails_together():
         config = with_architecture(config, source.bilm.config, source.name)
         if is_first():
+            check_trackers(config.train.trackers)
             check_usable(workdir)
     with locked(workdir):
         with fails_together():
@@ -182,10 +184,11 @@ def _fit_softmax(
     that before fine-tuning.
     """
     softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
+    train = dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0, profile=())
     stage = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dropout=0.0),
-        train=dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0, profile=()),
+        train=dataclasses.replace(train, trackers=("tensorboard",)),
         finetune=dataclasses.replace(config.finetune, trainable="softmax"),
     )
     plan = plan_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)

@@ -1,4 +1,4 @@
-"""Writes and reads the metrics of a run: `metrics.jsonl` and TensorBoard files."""
+"""Writes and reads the metrics of a run: `metrics.jsonl` and TensorBoard files; and reports them to trackers."""
 
 import contextlib
 import json
@@ -15,6 +15,7 @@ from etils import epath
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_bytes, write_text
 from elmo_jax.runs.board import Board
+from elmo_jax.runs.trackers import open_trackers
 
 _RETRY_SECONDS = 60  # between two attempts to write a whole file, in a bucket or after a failure
 
@@ -55,8 +56,8 @@ class MetricsLog(Records):
     what is missing. The next checkpoint will show whether there is space again.
     """
 
-    def __init__(self, workdir: epath.Path, step: int):
-        """Opens the files; records past `step`, which the run resumes from, are deleted.
+    def __init__(self, workdir: epath.Path, step: int, trackers: Sequence[str] = ("tensorboard",)):
+        """Opens the files and the trackers; records past `step`, which the run resumes from, are deleted.
 
         Raises:
           UserError: a line of the file is damaged.
@@ -70,7 +71,10 @@ class MetricsLog(Records):
             self.records[-1] |= {"wall_seconds": taken, "seconds/lost": lost}
         self._board_folder = workdir / "tensorboard"
         self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
-        self._board = Board(Path(self._scratch.name if self._scratch else self._board_folder), step + 1 if step else 0)
+        self._has_board = "tensorboard" in trackers
+        folder = Path(self._scratch.name if self._scratch else self._board_folder)
+        self._board = Board(folder, step + 1 if step and self._has_board else 0)
+        self._trackers = open_trackers(trackers, workdir)
         self._file: IO[str] | None = None
         self._tried = -math.inf  # when the whole file was last written, or should have been
         self._told = False
@@ -90,7 +94,10 @@ class MetricsLog(Records):
             f"{n}/largest" if isinstance(v, list) else n: max(v) if isinstance(v, list) else v
             for n, v in values.items()
         }
-        self._board.add(step, scalars)
+        if self._has_board:
+            self._board.add(step, scalars)
+        for tracker in self._trackers:
+            tracker.log(step, scalars)
         self._attempt(self._append, record)
 
     def flush(self) -> None:
@@ -104,6 +111,8 @@ class MetricsLog(Records):
     def close(self) -> None:
         """Writes out buffered records and closes the files."""
         self.flush()
+        for tracker in self._trackers:
+            tracker.close()
         self._close_file()
         self._board.close()
         if self._scratch is not None:

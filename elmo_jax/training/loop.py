@@ -51,7 +51,7 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     """
     kept = program.config.checkpoint
     with (
-        Session(workdir, kept.keep, kept.keep_every) as session,
+        Session(workdir, kept.keep, kept.keep_every, program.config.train.trackers) as session,
         Watchdog(session.activity, program.config.train.watchdog, workdir / "stacks"),
     ):
         found = session.checkpoints.restore(program.abstract_state())

@@ -20,6 +20,7 @@ from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.runs.stop_signals import Stopped
+from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import check_sizes, total_steps, warmup_warning
 from elmo_jax.training.loop import train
 from elmo_jax.training.plan import Plan
@@ -63,6 +64,7 @@ def launch(
         check_sizes(config, corpus, mesh)
         total = total_steps(config, corpus)
         if is_first():
+            check_trackers(config.train.trackers)
             check_replaceable(workdir / "export")  # the end of the run will write it
             _check_longer(workdir, total)  # before the settings of this launch replace those of the run
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}

@@ -51,11 +51,14 @@ class Session:
     log: Records
     progress: RunProgress
 
-    def __init__(self, workdir: epath.Path, keep: int, keep_every: int = 0) -> None:
-        """Begins the launch; `keep` and `keep_every` are those of `Checkpoints`."""
+    def __init__(
+        self, workdir: epath.Path, keep: int, keep_every: int = 0, trackers: Sequence[str] = ("tensorboard",)
+    ) -> None:
+        """Begins the launch; `keep` and `keep_every` are those of `Checkpoints`, and `trackers` of `MetricsLog`."""
         self.checkpoints = Checkpoints(workdir / "checkpoints", keep, keep_every)
         self.activity = Activity()
         self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
+        self._trackers = trackers
         self._closing = contextlib.ExitStack()  # closes in the reverse order, and all of them even if one fails
         self._closing.callback(self.checkpoints.close)
 
@@ -72,7 +75,7 @@ class Session:
         epochs.
         """
         with fails_together():
-            self.log = MetricsLog(self._workdir, step) if is_first() else Records()
+            self.log = MetricsLog(self._workdir, step, self._trackers) if is_first() else Records()
             self.progress = RunProgress(total, done, unit, silent=not is_first())
         self._closing.callback(self.log.close)
         self._closing.callback(self.progress.close)

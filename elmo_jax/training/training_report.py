@@ -137,6 +137,7 @@ def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
     """Returns the last lines of the report, which are common to all trainings of a biLM."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     shares = {name: result["seconds"][phase] / result["wall_seconds"] for phase, name in PHASES.items()}
+    board = workdir / "tensorboard"
     times = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share >= 0.005)
     return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
@@ -146,7 +147,7 @@ def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
         "",
         f"result       {workdir / 'result.json'}",
         f"curve        {workdir / 'curve.png'}",
-        f"metrics      {workdir / 'metrics.jsonl'}, {workdir / 'tensorboard'}",
+        f"metrics      {workdir / 'metrics.jsonl'}" + (f", {board}" if board.exists() else ""),
         f"checkpoints  {workdir / 'checkpoints'}",
         f"the biLM     {workdir / 'export'}  (elmo_jax.load_bilm)",
         "",

@@ -1,0 +1,161 @@
+"""Tests that a run reports to trackers, and neither waits for one nor ends with it."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from elmo_jax.config import Config, TrainConfig
+from elmo_jax.errors import UserError
+from elmo_jax.runs import trackers
+from elmo_jax.runs.metrics import MetricsLog
+from elmo_jax.settings import from_dict
+
+
+class Tracker:
+    """A tracker that keeps what it gets; or fails, or does not answer, when it is to take a record."""
+
+    def __init__(self, *made_of):
+        self.made_of, self.records, self.closed = made_of, [], False
+
+    def log(self, step, values):
+        self.records.append((step, dict(values)))
+
+    def close(self):
+        self.closed = True
+
+
+class Failing(Tracker):
+    def log(self, step, values):
+        raise ConnectionError("no route\nto host")
+
+
+class Hanging(Tracker):
+    released = threading.Event()
+
+    def log(self, step, values):
+        self.released.wait()
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"config": {"train": {"seed": 3}}}))
+    return epath.Path(tmp_path)
+
+
+def report(monkeypatch, workdir, kind, step=0, records=5):
+    """Reports the metrics of some steps, and returns the tracker."""
+    made = []
+
+    def make(*arguments):
+        made.append(kind(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(trackers, "_MAKERS", {"wandb": make})
+    log = MetricsLog(workdir, step, ("wandb",))
+    for number in range(step + 1, step + records + 1):
+        log.write(number, {"train/loss": number / 2, "tokens_per_second": [1.0, 2.0]})
+    log.close()
+    return made[0]
+
+
+def test_a_tracker_gets_all_metrics(monkeypatch, workdir):
+    tracker = report(monkeypatch, workdir, Tracker)
+    assert tracker.records == [(n, {"train/loss": n / 2, "tokens_per_second/largest": 2.0}) for n in range(1, 6)]
+    assert tracker.closed and not (workdir / "tensorboard").exists()
+    again = report(monkeypatch, workdir, Tracker, step=3)
+    assert again.made_of == tracker.made_of  # the folder, the id in it, and the settings
+    assert again.made_of[0] == workdir and len(again.made_of[1]) == 8 and again.made_of[2] == {"train": {"seed": 3}}
+    assert [step for step, _ in again.records] == [4, 5, 6, 7, 8]
+
+
+def test_a_tracker_that_fails_is_reported_once(monkeypatch, workdir, capsys):
+    report(monkeypatch, workdir, Failing)
+    assert capsys.readouterr().err == (
+        "warning: train.trackers: wandb has failed (ConnectionError: no route to host); it gets no more metrics."
+        " Training continues\n"
+    )
+    assert len((workdir / "metrics.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("waiting", "message"),
+    [
+        (100, "has not taken the last metrics within 0 seconds; they are lost"),
+        (2, "does not answer; its metrics from step 4 on are lost"),
+    ],
+)
+def test_a_tracker_that_hangs_holds_up_nothing(monkeypatch, workdir, capsys, waiting, message):
+    taken = threading.Event()
+
+    class Hung(Hanging):
+        def log(self, step, values):
+            taken.set()
+            super().log(step, values)
+
+    monkeypatch.setattr(trackers, "_SECONDS", 0.01)
+    monkeypatch.setattr(trackers, "_WAITING", waiting)
+    write = trackers.InBackground.log
+
+    def after_the_first(self, step, values):
+        write(self, step, values)
+        assert step > 1 or taken.wait(60)  # the first record is no longer in the queue
+
+    monkeypatch.setattr(trackers.InBackground, "log", after_the_first)
+    report(monkeypatch, workdir, Hung)
+    Hanging.released.set()
+    assert capsys.readouterr().err == f"warning: train.trackers: wandb {message}. Training continues\n"
+
+
+def test_mistakes(monkeypatch):
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    trackers.check_trackers(("tensorboard",))
+    with pytest.raises(
+        UserError, match=r"train.trackers: trackio is not installed; run: pip install 'elmo_jax\[trackio\]'"
+    ):
+        trackers.check_trackers(("tensorboard", "trackio"))
+    for given in (["wandb", "mlflow"], ["wandb", "wandb"], "wandb"):
+        with pytest.raises(UserError, match="config.train.trackers: expected"):
+            from_dict({"train": {"trackers": given}}, Config)
+    assert from_dict({"trackers": ["wandb,trackio"]}, TrainConfig).trackers == ("wandb", "trackio")
+
+
+CODE = """
+import sys
+from etils import epath
+from elmo_jax.runs.metrics import MetricsLog
+step = int(sys.argv[2])
+log = MetricsLog(epath.Path(sys.argv[1]), step, ("wandb", "trackio"))
+for number in range(step + 1, step + 4):
+    log.write(number, {"train/loss": 0.125 + number})
+log.close()
+"""
+
+
+@pytest.mark.slow
+def test_the_real_packages(workdir, tmp_path, monkeypatch):
+    """W&B runs offline, and Trackio writes its database here; the second launch continues the run of the first."""
+    pytest.importorskip("wandb")
+    pytest.importorskip("trackio")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for step in ("0", "2"):
+        ended = subprocess.run([sys.executable, "-c", CODE, workdir, step], capture_output=True, text=True, check=True)
+        assert "warning" not in ended.stderr
+    identity = json.loads((workdir / "tracker.json").read_text())["id"]
+    files = sorted(Path(workdir).glob(f"wandb/offline-run-*-{identity}/run-{identity}.wandb"))
+    assert len(files) == 2
+    for file, numbers in zip(files, ((1, 2, 3), (3, 4, 5)), strict=True):
+        content = file.read_bytes()  # protocol buffers with JSON values
+        assert all(str(0.125 + number).encode() in content for number in numbers)
+    with sqlite3.connect(tmp_path / "trackio" / "elmo_jax.db") as database:
+        rows = database.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
+    assert {name for name, _, _ in rows} == {f"{workdir.name}-{identity}"}
+    assert [(step, json.loads(metrics)["train/loss"]) for _, step, metrics in rows] == [
+        (step, 0.125 + step) for step in (1, 2, 3, 3, 4, 5)
+    ]
