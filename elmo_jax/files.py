@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from elmo_jax.interrupts import temporary
 
 _URL = re.compile(r"[A-Za-z][\w+.-]*://|(https?|ftp|file|gs|s3):/")  # pathlib makes one slash of two
 HUB = "hf:"  # begins the name of a biLM on the Hugging Face Hub, which `checkpoints.hub` reads
+_NAMED = re.compile(r"(\w[\w.-]{0,63})=(.+)", re.DOTALL)
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles of articles may have some
 
 FORMAT_VERSION = 1  # of all sealed files together; must be increased when the content of one of them changes
@@ -77,6 +79,18 @@ def local(path: str | os.PathLike[str]) -> Path:
     if in_bucket(found):
         raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
     return Path(found)
+
+
+def named(text: str) -> tuple[str, str]:
+    """Divides `NAME=SOURCE`, a source of text with a name, into both; the name is empty for a source without one.
+
+    A name consists of at most 64 letters, digits, `_`, `-` and `.`. The path or glob of files that exist is never
+    divided.
+    """
+    match = _NAMED.fullmatch(text)
+    if match is None or local(text).exists() or glob.glob(str(local(text))):
+        return "", text
+    return match[1], match[2]
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:

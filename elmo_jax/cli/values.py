@@ -122,8 +122,8 @@ def output(text: str) -> Path:
 
 
 def source(text: str) -> str:
-    """Returns a source of text: a path, a pattern or a name."""
-    local(text)
+    """Returns a source of text: a path, a pattern or a name, which may follow `NAME=`."""
+    local(files.named(text)[1])
     return text
 
 
@@ -140,7 +140,7 @@ def check_distinct(
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
     folders: dict[str, str] = {}  # of text, whose files are all read
     for text in texts:
-        found = str(files.local(text))
+        found = str(files.local(files.named(text)[1]))
         for match in [found] if os.path.exists(found) else glob.glob(found, recursive=True):
             place = os.path.realpath(match)
             known[place] = f"--data {text}"

@@ -102,6 +102,14 @@ class Corpus:
         """Returns the number of targets of a split in one direction: its words, and one mark per sentence."""
         return self.report["splits"][_checked(split)]["tokens"]
 
+    def sources(self, split: str) -> list[dict[str, Any]]:
+        """Returns the reports of the named sources that have text in a split, in the order of their blocks."""
+        return [source for source in self.report["splits"][_checked(split)].get("sources", ()) if source["blocks"]]
+
+    def source_of_blocks(self, split: str) -> list[str]:
+        """Returns the name of the source of each block of a split; empty if the text was prepared without names."""
+        return [source["name"] for source in self.sources(split) for _ in range(source["blocks"])]
+
     def blocks(self, split: str) -> Blocks:
         """Returns the text of a split (`train` or `heldout`), in blocks of whole sentences with random access."""
         return Blocks(self.path / BLOCKS, _checked(split))

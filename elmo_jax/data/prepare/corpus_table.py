@@ -1,5 +1,8 @@
 """The report that `prepare` prints about a corpus."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from elmo_jax.data.blocks import SPLITS
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.text import LONG_SENTENCE
@@ -14,6 +17,8 @@ def describe(corpus: Corpus) -> str:
     for key in ("words", "sentences", "documents", "blocks"):
         rows.append((key, *("unknown" if s[key] is None else f"{s[key]:,}" for s in splits)))
     rows.append(("<UNK> among targets", *(f"{s['unknown_targets']:.2%}" for s in splits)))
+    for name in dict.fromkeys(source["name"] for split in splits for source in split.get("sources", ())):
+        rows += [(f"source {name}",), *_of_source(splits, name)]
     sources = [*report["sources"], *(report["heldout_sources"] or ())]
     if len(sources) > 1:
         rows += [("words of",)]
@@ -38,3 +43,11 @@ def describe(corpus: Corpus) -> str:
     counted.append((f"over {LONG_SENTENCE} words", long + longest))
     lines += [f"{label:<{width}}  {value}" for label, value in counted]
     return "\n".join([f"corpus in {corpus.path}", *lines])
+
+
+def _of_source(splits: Sequence[dict[str, Any]], name: str) -> Iterator[tuple[str, ...]]:
+    """Yields the rows of a named source, which a split without text does not have."""
+    found = [{source["name"]: source for source in split["sources"]}.get(name) for split in splits]
+    for key in ("tokens", "sentences", "blocks"):
+        yield f"  {key}", *(f"{source[key]:,}" if source else "0" for source in found)
+    yield "  <UNK> among targets", *(f"{source['unknown_targets'] if source else 0:.2%}" for source in found)

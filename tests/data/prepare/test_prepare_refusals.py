@@ -39,7 +39,7 @@ def test_repeated_does_nothing(documents: Path, capsys: pytest.CaptureFixture[st
         ({"min_count": 3}, "min_count 2 there, 3 now"),
         ({"vocabulary_size": 9}, "vocabulary_size None there, 9 now; min_count 2 there, 1 now"),
         ({"heldout_fraction": 0.1}, "heldout_fraction 0.05 there, 0.1 now"),
-        ({"format": "raw"}, "its text or format differs"),
+        ({"format": "raw"}, "its text, format or name differs"),
     ],
 )
 def test_other_settings_are_refused(documents: Path, settings: dict[str, object], message: str) -> None:
@@ -64,7 +64,7 @@ def test_other_text_is_refused(documents: Path) -> None:
     (documents.parent / "other.txt").write_text("another text\n")
     assert "sources: 1 there, 2 now" in refusal(out, documents, documents.parent / "other.txt")
     (documents / "07.txt").write_text("All words of document d7 , line 0\nall words of document d7 , line 1\n")
-    assert f"{documents}: its text or format differs" in refusal(out, documents)
+    assert f"{documents}: its text, format or name differs" in refusal(out, documents)
 
 
 def test_folder_with_something_else_is_left_alone(documents: Path) -> None:
