@@ -102,6 +102,20 @@ class DataConfig:
 
     corpus: str = setting("data/corpus", "The folder that `elmo-jax prepare` wrote.")
     seed: int = setting(0, "The random seed for the order of the blocks.", least=0)
+    mixture: tuple[tuple[str, float], ...] = setting(
+        (),
+        "Pairs (name, weight): how often an epoch reads the text of each named source, such as ('news', 2.0); 0 leaves"
+        " it out, and sources that are not listed have the weight 1.",
+        least=0,
+        most=100,
+    )
+
+    def check(self, where: str = "config.data") -> None:
+        """Raises `UserError` if a source has two weights."""
+        names = [name for name, _ in self.mixture]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"{where}.mixture: the source {name!r} is listed twice; expected one weight per source")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +168,9 @@ class TrainConfig:
         least=1,
     )
     unroll_steps: int = setting(20, "The number of tokens per row and step.", least=1)
-    epochs: float = setting(10.0, "The number of times that the text is read.", least=0, most=1e6)
+    epochs: float = setting(
+        10.0, "The number of epochs; each reads the text once, or as `data.mixture` says.", least=0, most=1e6
+    )
     steps: int = setting(0, "The number of updates; 0 means as many as `epochs` epochs take.", least=0)
     carry: Literal["endless", "block"] = setting(
         "endless", "Whether a row's LSTM state is never reset, as in bilm-tf, or is reset at each block."

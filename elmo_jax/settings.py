@@ -154,17 +154,19 @@ def _is_utf8(text: str) -> bool:
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
-    """Returns a tuple of numbers, of strings or of pairs of integers, which JSON and ConfigDicts turn into lists."""
+    """Returns a tuple of numbers, of strings or of pairs of both, which JSON and ConfigDicts turn into lists."""
     item = typing.get_args(expected)[0]
+    first, second = typing.get_args(item) or (item, item)
     try:
         if typing.get_origin(item) is tuple:
-            pairs = tuple((width, number) for width, number in value)
-            if not all(type(part) is int for pair in pairs for part in pair):
+            pairs = tuple((_number(a, first), _number(b, second)) for a, b in value)
+            if not all(type(a) is first and type(b) is second for a, b in pairs):
                 raise TypeError
             return pairs
         items = tuple(_number(part, item) for part in value)
     except (TypeError, ValueError):
-        kind = "pairs (width, number)" if typing.get_origin(item) is tuple else f"several values of {item.__name__}"
+        pair = "pairs (name, weight)" if first is str else "pairs (width, number)"
+        kind = pair if typing.get_origin(item) is tuple else f"several values of {item.__name__}"
         raise UserError(f"{where}: expected {kind}, got {value!r}") from None
     if isinstance(value, str) or not all(type(part) is item for part in items):
         raise UserError(f"{where}: expected several values of {item.__name__}, got {value!r}")

@@ -1,6 +1,8 @@
 """Settings: defaults, experiment files, overrides, and what is said of a mistake."""
 
+import dataclasses
 import json
+import math
 from typing import Literal, get_origin
 
 import pytest
@@ -44,6 +46,17 @@ def test_a_file_and_overrides(experiment):
     assert filters.model.char_cnn.filters == ((3, 5),)
 
 
+def test_a_mixture(experiment):
+    experiment.write_text(EXPERIMENT.replace("train.batch_size = 12", 'data.mixture = (("a", 2.5),)'))
+    assert load_config(experiment).data.mixture == (("a", 2.5),)
+    config = load_config(experiment, ["--config.data.mixture=(('news', 2), ('wiki', 0.5))"])
+    assert config.data.mixture == (("news", 2.0), ("wiki", 0.5))
+    assert from_dict(json.loads(json.dumps(to_dict(config))), Config) == config
+    broken = dataclasses.replace(config, data=dataclasses.replace(config.data, mixture=(("news", math.nan),)))
+    with pytest.raises(UserError, match="config.data.mixture: expected each to be a number of at least 0.*, got nan"):
+        from_dict(to_dict(broken), Config)
+
+
 def test_of_a_setting_that_is_given_twice_the_last_value_counts(experiment):
     filters, size = "--config.model.char_cnn.filters=", "--config.train.batch_size="
     config = load_config(experiment, [f"{filters}((3, 5),)", f"{size}3", f"{filters}((2, 6),)", f"{size}4"])
@@ -75,6 +88,11 @@ def test_survives_json():
         (["--config.train.log_seconds=-1"], ["config.train.log_seconds", "at least 0", "-1"]),
         (["--config.model.char_cnn.filters=((51, 4),)"], ["filters", "(51, 4)", "1 to 50"]),
         (["--config.model.char_cnn.max_characters=200"], ["max_characters", "127"]),
+        (["--config.data.mixture=(('news',-1.0),)"], ["config.data.mixture", "at least 0", "-1"]),
+        (["--config.data.mixture=(('news',101),)"], ["config.data.mixture", "at most 100", "101"]),
+        (["--config.data.mixture=('news',2.0)"], ["config.data.mixture", "pairs (name, weight)"]),
+        (["--config.data.mixture=((2.0,'news'),)"], ["config.data.mixture", "pairs (name, weight)"]),
+        (["--config.data.mixture=(('news',2.0),('news',1.0))"], ["config.data.mixture", "'news' is listed twice"]),
         (["--config.model.char_cnn.activation=gelu"], ["activation", "'relu'", "'gelu'"]),
     ],
 )

@@ -52,9 +52,9 @@ SETTINGS = numeric_settings()
 
 
 def number_type(kind: Any) -> type:
-    """Returns int or float, for a type that consists of it: `float`, `tuple[float, ...]`, `tuple[tuple[int, …]]`."""
+    """Returns int or float, for a type that has it: `float`, `tuple[float, ...]`, `tuple[tuple[str, float], ...]`."""
     while typing.get_origin(kind) is tuple:
-        kind = typing.get_args(kind)[0]
+        kind = [part for part in typing.get_args(kind) if part is not ...][-1]
     return kind
 
 
@@ -63,7 +63,7 @@ def as_value(number: Any, kind: Any) -> Any:
     if typing.get_origin(kind) is not tuple:
         return number
     item = typing.get_args(kind)[0]
-    return [(1, number) if typing.get_origin(item) is tuple else number]
+    return [(typing.get_args(item)[0](1), number) if typing.get_origin(item) is tuple else number]
 
 
 def test_all_settings_are_found():

@@ -4,12 +4,13 @@ Shapes: R rows of the global batch, B rows of this process, T steps, S negatives
 then backward.
 
 A row is an endless concatenation of blocks: row r reads the blocks r, r + R, r + 2R, … of the shuffled order, which is
-different in each epoch. So the next tokens depend on the seed and on the position of the row, and not on the number of
-processes. Both directions of a window come from the same positions of the same sentences.
+different in each epoch, or of the order that a mixture of sources gives (`mixture`). So the next tokens depend on the
+seed and on the position of the row, and not on the number of processes. Both directions of a window come from the same
+positions of the same sentences.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from elmo_jax.config import Config
 from elmo_jax.data.lexicon import UNKNOWN_ID
+from elmo_jax.data.mixture import MixedBlocks, Portion
 from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Share, Window, both_directions
 
 Item = TypeVar("Item")
@@ -63,6 +65,7 @@ class BatchSettings:
     vocabulary_size: int  # the words of the softmax; targets beyond it are `<UNK>`
     data_seed: int  # the random seed for the order of the blocks
     draw_seed: int  # the random seed for the negatives
+    mixed: Sequence[Portion] = ()  # the portions of the sources of a mixture; empty to read all blocks equally often
 
     @classmethod
     def of(cls, config: Config, vocabulary_size: int) -> "BatchSettings":
@@ -99,7 +102,9 @@ class TrainingBatches(Iterator[TrainingBatch]):
           step: the number of updates made, which the negatives depend on.
         """
         dataset: Any = grain.MapDataset.source(blocks)
-        self._blocks = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
+        self._blocks: Any = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
+        if settings.mixed:
+            self._blocks = MixedBlocks(blocks, settings.mixed, settings.data_seed)
         self._distinct, self._settings, self._step = distinct, settings, step
         self._rows, self._devices = share
         start = np.zeros((len(self._rows), 2)) if position is None else position

@@ -15,6 +15,7 @@ from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
+from elmo_jax.data.mixture import epoch_tokens
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import for_other_text
@@ -116,7 +117,7 @@ def finetune(
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
     """Prints what is about to be trained, and warns of more epochs than a small text allows without overfitting."""
-    tokens, words = corpus.tokens("train"), corpus.vocabulary_size
+    tokens, words = epoch_tokens(corpus, config.data.mixture), corpus.vocabulary_size
     added = words - len(source.bilm.vocabulary or ())
     vocabulary = f"{words:,} words" + (f", {added:,} of them new" if added else ", those of the model")
     _say(
@@ -200,7 +201,11 @@ def _fit_softmax(
     values, known = ended.result, None
     if values:  # only process 0 has them
         of = values["heldout_perplexity"]
-        known = Perplexity(of["forward"], of["backward"], values["heldout_tokens"], values["heldout_unknown"])
+        sources = {
+            name: Perplexity(s["after"]["forward"], s["after"]["backward"], s["tokens"], s["unknown"])
+            for name, s in values.get("heldout_sources", {}).items()
+        }
+        known = Perplexity(of["forward"], of["backward"], values["heldout_tokens"], values["heldout_unknown"], sources)
     return SourceModel(open_bilm(workdir), source.name, source.run), known
 
 
@@ -209,7 +214,7 @@ def _with_evaluations(config: Config, corpus: Corpus) -> Config:
     number = config.finetune.evaluations
     if not number:
         return config
-    epoch = corpus.tokens("train") / (config.train.tokens_per_step)
+    epoch = epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
     every = max(1, math.ceil(epoch / number))
     return dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, every=every))
 

@@ -6,7 +6,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
-from elmo_jax.training.training_report import Outcome, before_training, ending
+from elmo_jax.training.training_report import Outcome, before_training, ending, rows_of_sources
 
 Values = dict[str, float]  # the perplexities of one text by their names
 TEXTS = ("domain", "original")
@@ -87,6 +87,7 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
             values, unknown = result[when][text], result["unknown_targets"][text]
             numbers = " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES) if values else f"{'not measured':>12}"
             rows.append(f"{f'{text}, {when}':<20} {numbers}" + (f" {unknown:>12.2%}" if values else ""))
+        rows += rows_of_sources(result) if text == "domain" else []
     if result["stopped_early"]:
         rows += ["", f"stopped early at step {result['steps']:,}: held-out perplexity no longer fell"]
     if result["exported_step"] != result["steps"]:

@@ -44,9 +44,12 @@ class SourceModel:
                 f"{self.name}: its training settings cannot be used here ({error}); give --config"
             ) from None
         train = dataclasses.replace(config.train, epochs=1.0, steps=0)
+        data = dataclasses.replace(config.data, mixture=())  # whose names are those of the corpus of that training
         # The words of that training were chosen by these, and it is for the user to choose those of the next.
         chosen = {name: getattr(FinetuneConfig(), name) for name in CHOOSE_WORDS}
-        return dataclasses.replace(config, train=train, finetune=dataclasses.replace(config.finetune, **chosen))
+        return dataclasses.replace(
+            config, data=data, train=train, finetune=dataclasses.replace(config.finetune, **chosen)
+        )
 
     def original(self) -> Corpus | str:
         """Returns the corpus that the model was trained on, or the reason why it is not available."""

@@ -97,7 +97,8 @@ def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
 def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Returns the settings and facts that differ from those that the run was opened with, as key -> (old, new)."""
     written = read_config_file(workdir)
-    changed = differences(written["config"], to_dict(config))
+    # A setting that the version which wrote the file did not have has its default there.
+    changed = differences(to_dict(from_dict(written["config"], type(config))), to_dict(config))
     of_facts = differences(written["facts"], facts)
     assert not changed.keys() & of_facts.keys()  # otherwise a fact would hide a setting, or the other way round
     return changed | of_facts

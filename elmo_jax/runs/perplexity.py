@@ -16,6 +16,7 @@ class Perplexity:
     backward: float  # the perplexity of the backward direction
     tokens: int  # the targets per direction: the words, and one mark per sentence
     unknown: float  # the fraction of the targets that are `<UNK>`
+    sources: Mapping[str, "Perplexity"] = dataclasses.field(default_factory=dict)  # those of its named sources
 
     @property
     def average(self) -> float:
@@ -27,9 +28,15 @@ class Perplexity:
         return {name: getattr(self, name) for name in PERPLEXITIES}
 
     def as_metrics(self, text: str) -> dict[str, float]:
-        """Returns the values as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`."""
+        """Returns the values as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`.
+
+        Those of a source are `TEXT/SOURCE/perplexity/forward` and so on.
+        """
         values = {f"{text}/perplexity/{name}": value for name, value in self.as_dict().items()}
-        return {**values, f"{text}/tokens": self.tokens, f"{text}/unknown": self.unknown}
+        values |= {f"{text}/tokens": self.tokens, f"{text}/unknown": self.unknown}
+        for name, found in self.sources.items():
+            values |= found.as_metrics(f"{text}/{name}")
+        return values
 
     @classmethod
     def of_metrics(cls, record: Mapping[str, Any], text: str) -> "Perplexity | None":
@@ -37,10 +44,14 @@ class Perplexity:
         if of_record(record, text) is None:
             return None
         forward, backward = (record[f"{text}/perplexity/{name}"] for name in PERPLEXITIES[:2])
-        return cls(forward, backward, record[f"{text}/tokens"], record[f"{text}/unknown"])
+        last = f"/perplexity/{PERPLEXITIES[-1]}"
+        names = [key[len(text) + 1 : -len(last)] for key in record if key.startswith(f"{text}/") and key.endswith(last)]
+        sources = {name: found for name in names if name and (found := cls.of_metrics(record, f"{text}/{name}"))}
+        return cls(forward, backward, record[f"{text}/tokens"], record[f"{text}/unknown"], sources)
 
     def __str__(self) -> str:
-        return f"forward {self.forward:,.1f} · backward {self.backward:,.1f} · average {self.average:,.1f}"
+        whole = f"forward {self.forward:,.1f} · backward {self.backward:,.1f} · average {self.average:,.1f}"
+        return whole + "".join(f" · {name} {found.average:,.1f}" for name, found in self.sources.items())
 
 
 def geometric_mean(forward: float, backward: float) -> float:

@@ -6,6 +6,7 @@ import jax
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.mixture import epoch_tokens
 from elmo_jax.distributed.mesh import check_rows
 from elmo_jax.errors import UserError
 from elmo_jax.settings import LARGEST_INTEGER
@@ -18,7 +19,7 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
     check_rows(train.batch_size, mesh, train.accumulate)
     softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow it
     check_negatives(config, corpus.vocabulary_size)
-    tokens, needed = corpus.tokens("train"), train.tokens_per_step
+    tokens, needed = epoch_tokens(corpus, config.data.mixture), train.tokens_per_step
     if tokens < needed:
         raise UserError(
             f"{corpus.path}: {tokens} training tokens are fewer than one batch of {train.batch_size} rows ×"
@@ -57,12 +58,12 @@ def warmup_warning(config: Config, total: int) -> str | None:
 
 
 def total_steps(config: Config, corpus: Corpus) -> int:
-    """Returns `train.steps`, or else the number of steps that read the text `train.epochs` times.
+    """Returns `train.steps`, or else the number of steps of `train.epochs` epochs.
 
     Raises:
       UserError: these are more steps than are counted, or some of those to trace are not among them.
     """
-    steps = config.train.epochs * corpus.tokens("train") / config.train.tokens_per_step
+    steps = config.train.epochs * epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
     if not config.train.steps and steps > LARGEST_INTEGER:
         raise UserError(
             f"config.train.epochs: {config.train.epochs:g} epochs are {steps:.3g} steps; at most {LARGEST_INTEGER:,}"

@@ -9,7 +9,7 @@ Shapes: T steps, B rows of this process, R rows of all processes, V vocabulary, 
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from jax.sharding import Mesh, PartitionSpec
 from elmo_jax.checkpoints.softmax_layout import rows_of, without_padding
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.batches import prefetched
-from elmo_jax.data.lexicon import UNKNOWN_ID
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID
 from elmo_jax.data.windows import (
     BlockSource,
     DistinctWords,
@@ -55,7 +55,23 @@ class SentenceScores:
     """The log-probabilities of the sentences of a text, from whose sums the perplexities are computed."""
 
     tokens: np.ndarray  # [sentences] the number of targets per direction
+    unknown: np.ndarray  # [sentences] the number of targets that are `<UNK>` or merged with it
     log_probability: np.ndarray  # [2, sentences] in nats
+
+    def perplexity(self, chosen: Any = slice(None)) -> Perplexity:
+        """Returns the perplexities of all sentences, or of those that are true in `chosen`, bool [sentences].
+
+        Raises:
+          UserError: the loss is not finite.
+        """
+        tokens = self.tokens[chosen].sum()
+        mean = -self.log_probability[:, chosen].sum(1) / tokens
+        if not np.isfinite(mean).all():
+            raise UserError(
+                f"the loss on the text is not finite: forward {mean[0]}, backward {mean[1]} nats per token; the biLM"
+                " has parameters that are not finite or too large"
+            )
+        return Perplexity(exp(mean[0]), exp(mean[1]), int(tokens), self.unknown[chosen].sum() / tokens)
 
 
 class Evaluator:
@@ -122,6 +138,7 @@ class Evaluator:
         distinct: DistinctWords,
         spellings: jax.Array,
         watch: Watch = lambda window: None,
+        sources: Sequence[str] = (),
     ) -> tuple[Perplexity, SentenceScores]:
         """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text.
 
@@ -131,6 +148,7 @@ class Evaluator:
           distinct: finds the distinct words of a window, for the lexicon of the text.
           spellings: [types, W] the raw character ids of the lexicon, on every device of the mesh.
           watch: what is called with each window when it is on the devices.
+          sources: the name of the source of each block, whose perplexities are returned as well; empty for none.
 
         Raises:
           UserError: the text has no tokens.
@@ -144,26 +162,32 @@ class Evaluator:
             jax.tree.map(lambda _: CARRY_SPEC, shape),
             self._mesh,
         )
-        totals = _Totals()
-        unknown = 0
+        totals = _Totals(self._merged)
         # Losses are fetched one window late, so that the device does not wait for the host.
         late: tuple[jax.Array, EvaluationWindow] | None = None
         for window in prefetched(self._windows(blocks, distinct)):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
             losses, carry = self._step(params, on_devices, carry, spellings)
-            unknown += int(np.sum(self._merged[window.window.targets[0]] & window.mask))
             if late is not None:
                 totals.add(*late)
             late = losses, window
             watch(window)
         if late is not None:
             totals.add(*late)
-        return totals.result(unknown)
+        scores = totals.result()
+        return dataclasses.replace(scores.perplexity(), sources=_of_sources(scores, blocks, sources)), scores
 
     def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)
         layout = EvaluationLayout(self._config.batch_size, self._rows, self._steps, self._vocabulary_size)
         return evaluation_windows(blocks, distinct, layout, Share(rows, len(self._mesh.local_devices)))
+
+
+def _of_sources(scores: SentenceScores, blocks: BlockSource, sources: Sequence[str]) -> dict[str, Perplexity]:
+    """Returns the perplexities of the sources of some blocks by their names, from the scores of all sentences."""
+    sentences = np.array([np.count_nonzero(blocks[i] == BEGIN_SENTENCE_ID) for i in range(len(sources))], np.int64)
+    of_sentences = np.repeat(np.array(sources, str), sentences)
+    return {name: scores.perplexity(of_sentences == name) for name in dict.fromkeys(sources)}
 
 
 def with_merged(params: Tree, merged: np.ndarray) -> Tree:
@@ -218,18 +242,21 @@ class _Totals:
     The work for a window is proportional to its tokens, however long the text is.
     """
 
-    def __init__(self) -> None:
-        self._sentences = 0
-        self._sums = np.zeros((3, 0))  # tokens, forward losses and backward losses, with room for further sentences
+    def __init__(self, merged: np.ndarray) -> None:
+        """Makes empty sums; the targets that are true in `merged`, bool [V], count as `<UNK>`."""
+        self._merged, self._sentences = merged, 0
+        # tokens, those that are <UNK>, forward losses and backward losses, with room for further sentences
+        self._sums = np.zeros((4, 0))
 
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
         """Adds this process's part of a window."""
         values = local_part(losses, axis=2)[:, window.mask]  # [2, n]
         sentences, place = np.unique(window.sentence[window.mask], return_inverse=True)
         self._grow(int(sentences.max(initial=-1)) + 1)
+        unknown = self._merged[window.window.targets[0]][window.mask]
         self._sums[0, sentences] += np.bincount(place, minlength=len(sentences))
-        for direction in range(2):
-            self._sums[1 + direction, sentences] += np.bincount(place, values[direction], len(sentences))
+        for row, counted in enumerate((unknown, *values), 1):
+            self._sums[row, sentences] += np.bincount(place, counted, len(sentences))
 
     def _grow(self, sentences: int) -> None:
         """Makes room for some sentences; the room doubles, so that the sums are copied only a few times."""
@@ -238,25 +265,12 @@ class _Totals:
         if self._sentences > room:
             self._sums = np.pad(self._sums, ((0, 0), (0, max(self._sentences, 2 * room) - room)))
 
-    def result(self, unknown: int) -> tuple[Perplexity, SentenceScores]:
-        """Returns the results over all processes, of which this one has `unknown` targets that are `<UNK>`.
-
-        Raises:
-          UserError: the loss is not finite.
-        """
+    def result(self) -> SentenceScores:
+        """Returns the results over all processes."""
         sums = self._sums[:, : self._sentences]
         if jax.process_count() > 1:
             size = int(multihost_utils.process_allgather(np.int64(self._sentences)).max())
             sums = np.pad(sums, ((0, 0), (0, size - self._sentences)))
             # The values are sent as integers, since the gather would round float64 to float32.
             sums = multihost_utils.process_allgather(sums.view(np.uint32)).view(np.float64).sum(0)
-            unknown = int(multihost_utils.process_allgather(np.int32(unknown)).sum())
-        tokens = sums[0].sum()
-        mean = sums[1:].sum(1) / tokens
-        if not np.isfinite(mean).all():
-            raise UserError(
-                f"the loss on the text is not finite: forward {mean[0]}, backward {mean[1]} nats per token; the biLM"
-                " has parameters that are not finite or too large"
-            )
-        perplexity = Perplexity(exp(mean[0]), exp(mean[1]), int(tokens), unknown / tokens)
-        return perplexity, SentenceScores(sums[0].astype(np.int64), -sums[1:])
+        return SentenceScores(sums[0].astype(np.int64), sums[1].astype(np.int64), -sums[2:])

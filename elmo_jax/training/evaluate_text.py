@@ -42,7 +42,11 @@ class TextEvaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result for a JSON file."""
-        return {
+        sources = {
+            name: {"perplexity": found.as_dict(), "tokens": found.tokens, "unknown_targets": found.unknown}
+            for name, found in self.perplexity.sources.items()
+        }
+        return ({"sources": sources} if sources else {}) | {
             "perplexity": self.perplexity.as_dict(),
             "tokens": self.perplexity.tokens,
             "sentences": self.sentences,
@@ -56,9 +60,14 @@ class TextEvaluation:
         """Returns the result as text."""
         p = self.perplexity
         step = "" if self.step is None else f"step {self.step:,}\n"
+        sources = "".join(
+            f"  {name}: forward {found.forward:,.2f} · backward {found.backward:,.2f} · average {found.average:,.2f}"
+            f" ({found.tokens:,} tokens, {found.unknown:.2%} of them <UNK>)\n"
+            for name, found in p.sources.items()
+        )
         merged = f", of which {self.merged:,} count as <UNK>" if self.merged else ""
         return step + (
-            f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n"
+            f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n{sources}"
             f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of"
             f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words{merged}. Comparable only with"
             " perplexities over the same vocabulary and text."
@@ -113,11 +122,11 @@ def evaluate_text(
         corpus = _corpus(sources, bilm.vocabulary, folder, options)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
         on_devices = to_devices(spellings, REPLICATED, mesh)
-        blocks = corpus.blocks("heldout")
+        blocks, named = corpus.blocks("heldout"), corpus.source_of_blocks("heldout")
         distinct, tokens = DistinctWords(spellings, PADDING), corpus.report["splits"]["heldout"]["tokens"]
         with Progress("evaluating", "tokens", tokens) as progress:
             perplexity, scores = evaluator.sentences(
-                params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum()))
+                params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum())), named
             )
         table = _sentence_table(blocks, corpus.words(), scores) if per_sentence else ""
     others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>

@@ -1,5 +1,6 @@
 """Prepares a training of a biLM for the devices: model, step, evaluator and text."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.blocks import BLOCK_TOKENS
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.mixture import portions
 from elmo_jax.data.windows import BlockSource, DistinctWords, Share, spread_blocks
 from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.model.bilm import parameter_count
@@ -114,6 +116,8 @@ class Program:
     def batches(self, state: TrainState, step: int) -> Iterator[PlacedBatch]:
         """Yields batches on the devices, from the state's position on."""
         settings = BatchSettings.of(self.config, self.corpus.vocabulary_size)
+        if mixture := self.config.data.mixture:
+            settings = dataclasses.replace(settings, mixed=portions(self.corpus, mixture))
         train = self.config.train
         share = Share(local_rows(train.batch_size, self.mesh), len(self.mesh.local_devices) * train.accumulate)
         blocks, position = self.corpus.blocks("train"), local_part(state.position)
@@ -128,19 +132,21 @@ class Program:
     def heldout(self, params: Tree, whole: bool = False) -> Perplexity:
         """Returns the perplexity of the corpus's held-out text; `params` are those of a training state.
 
-        During training, only a part of a long text is evaluated, unless it is to be the `whole` text.
+        During training, only a part of a long text is evaluated, unless it is to be the `whole` text. Its blocks are
+        spread evenly, so that each named source has its share in it.
         """
-        blocks = self._heldout_blocks(whole)
-        return self._evaluator.sentences(params, blocks, self._distinct, self.spellings, self.watch)[0]
+        blocks, sources = self._heldout(self.corpus.blocks("heldout"), whole), self.corpus.source_of_blocks("heldout")
+        sources = self._heldout(sources, whole)  # of the same blocks
+        return self._evaluator.sentences(params, blocks, self._distinct, self.spellings, self.watch, sources)[0]
 
     @property
     def whole_blocks(self) -> int:
         """The number of blocks that are evaluated after training: all of them, unless the settings say otherwise."""
-        return len(self._heldout_blocks(whole=True))
+        return len(self._heldout(self.corpus.blocks("heldout"), whole=True))
 
-    def _heldout_blocks(self, whole: bool) -> BlockSource:
-        tokens = self.config.evaluation.tokens if whole else self.heldout_blocks * BLOCK_TOKENS
-        return spread_blocks(self.corpus.blocks("heldout"), tokens)
+    def _heldout(self, blocks: Any, whole: bool) -> Any:
+        """Chooses those that are evaluated of the held-out blocks, or of the names of their sources."""
+        return spread_blocks(blocks, self.config.evaluation.tokens if whole else self.heldout_blocks * BLOCK_TOKENS)
 
     def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
         """Returns the perplexity of another text, whose lexicon begins with the vocabulary of the corpus.
@@ -160,5 +166,5 @@ class Program:
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
         placed = place_params(params, placement, self.mesh)
-        blocks = self._heldout_blocks(whole=True)
+        blocks = self._heldout(self.corpus.blocks("heldout"), whole=True)
         return evaluator.sentences(placed, blocks, self._distinct, self.spellings, self.watch)[0]

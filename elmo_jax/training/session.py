@@ -20,7 +20,7 @@ from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.progress import RunProgress
 from elmo_jax.runs.stop_signals import Stopped
 
-_FIELDS = [field.name for field in dataclasses.fields(Perplexity)]
+_FIELDS = [field.name for field in dataclasses.fields(Perplexity) if field.name != "sources"]
 
 
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
@@ -99,9 +99,10 @@ class Session:
         """Returns the perplexity of a text at a step if a record has it; all processes get that of the first."""
         records = (record for record in self.log.records if record["step"] == step)
         found = next(filter(None, (Perplexity.of_metrics(record, text) for record in records)), None)
-        values = dataclasses.asdict(found) if found else dict.fromkeys(_FIELDS, -1.0)
+        values = {name: getattr(found, name, -1.0) for name in _FIELDS}
         forward, backward, tokens, unknown = (of_process[0] for of_process in of_each(values).values())
-        return Perplexity(forward, backward, int(tokens), unknown) if tokens > 0 else None
+        sources = found.sources if found else {}  # which other processes do not need
+        return Perplexity(forward, backward, int(tokens), unknown, sources) if tokens > 0 else None
 
     def last_save(self) -> str:
         """Returns the step and the time of the newest save that is complete, for a progress line."""

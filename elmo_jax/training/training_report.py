@@ -45,9 +45,23 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "heldout_perplexity_before": before_training(outcome.records, "heldout"),
         "heldout_tokens": after.tokens,
         "heldout_unknown": after.unknown,
+        **({"heldout_sources": _of_sources(outcome)} if after.sources else {}),
         "parameters": parameter_count(without_softmax(params)),
         "softmax_parameters": parameter_count(params["softmax"]),
         "vocabulary_size": params["softmax"]["bias"].shape[0],
+    }
+
+
+def _of_sources(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    """Returns the held-out perplexities of the named sources before and after training."""
+    return {
+        name: {
+            "before": before_training(outcome.records, f"heldout/{name}"),
+            "after": found.as_dict(),
+            "tokens": found.tokens,
+            "unknown": found.unknown,
+        }
+        for name, found in outcome.heldout.sources.items()
     }
 
 
@@ -56,7 +70,7 @@ def before_training(records: list[dict[str, Any]], text: str) -> dict[str, float
 
     Those of the held-out text are of all of it if they were measured.
     """
-    names = (WHOLE, text) if text == "heldout" else (text,)
+    names = (text.replace("heldout", WHOLE, 1), text) if text.startswith("heldout") else (text,)
     found = (of_record(record, name) for name in names for record in records if record["step"] == 0)
     return next(filter(None, found), None)
 
@@ -129,8 +143,17 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
     rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
     for name, values in (("before training", before), ("after training", after)):
         rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES))
+    rows += rows_of_sources(result)
     rows.append("(full softmax over the vocabulary; average: exp of the mean of both losses)")
     return "\n".join([*rows, "", *ending(result, workdir)])
+
+
+def rows_of_sources(result: dict[str, Any]) -> list[str]:
+    """Returns the lines of the report with the held-out perplexities of the named sources after training."""
+    return [
+        f"{f'  {name}':<20} " + " ".join(f"{found['after'][key]:>12,.1f}" for key in PERPLEXITIES)
+        for name, found in result.get("heldout_sources", {}).items()
+    ]
 
 
 def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:

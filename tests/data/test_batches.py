@@ -8,9 +8,11 @@ from numpy.testing import assert_array_equal
 from elmo_jax.characters import PADDING, spell
 from elmo_jax.data.batches import BatchSettings, TrainingBatches, draw_negatives, prefetched
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
+from elmo_jax.data.mixture import Portion
 from elmo_jax.data.windows import DistinctWords, EvaluationLayout, Share, both_directions, evaluation_windows
 
 TYPES, VOCABULARY, STEPS = 60, 40, 7
+MIXED = (Portion(range(3), 6, 0.0), Portion(range(3, 11), 4, 0.0))  # every block of the first source twice
 
 
 def make_blocks(number=11, seed=0):
@@ -30,9 +32,9 @@ def spellings():
     return spell(["<S>", "</S>", "<UNK>", *("x" * n for n in rng.integers(1, 45, TYPES - 3))], 50)
 
 
-def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12):
+def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12, mixed=()):
     blocks = make_blocks() if blocks is None else blocks
-    settings = BatchSettings(total, STEPS, negatives, VOCABULARY, data_seed=5, draw_seed=6)
+    settings = BatchSettings(total, STEPS, negatives, VOCABULARY, data_seed=5, draw_seed=6, mixed=mixed)
     return TrainingBatches(blocks, DistinctWords(spellings, PADDING), settings, Share(rows, devices), position, step)
 
 
@@ -80,11 +82,12 @@ def test_every_epoch_reads_every_block_once_in_another_order():
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_continues_from_any_position_with_the_same_batches(spellings):
-    whole = make_batches(spellings, range(4), 4)
+@pytest.mark.parametrize("mixed", [(), MIXED])
+def test_continues_from_any_position_with_the_same_batches(spellings, mixed):
+    whole = make_batches(spellings, range(4), 4, mixed=mixed)
     seen = [next(whole) for _ in range(25)]
     for stop in (1, 9, 20):
-        again = make_batches(spellings, range(4), 4, position=seen[stop - 1].position, step=stop)
+        again = make_batches(spellings, range(4), 4, position=seen[stop - 1].position, step=stop, mixed=mixed)
         for expected in seen[stop:]:
             batch = next(again)
             assert_array_equal(batch.position, expected.position)
@@ -94,9 +97,11 @@ def test_continues_from_any_position_with_the_same_batches(spellings):
             assert_array_equal(batch.negatives, expected.negatives)
 
 
-def test_rows_are_the_same_whoever_reads_them(spellings):
-    one = make_batches(spellings, range(4), 4)
-    two = [make_batches(spellings, range(2), 4), make_batches(spellings, range(2, 4), 4, devices=2)]
+@pytest.mark.parametrize("mixed", [(), MIXED])
+def test_rows_are_the_same_whoever_reads_them(spellings, mixed):
+    one = make_batches(spellings, range(4), 4, mixed=mixed)
+    rows, devices = (range(2), range(2, 4)), (1, 2)
+    two = [make_batches(spellings, r, 4, devices=n, mixed=mixed) for r, n in zip(rows, devices, strict=True)]
     for _ in range(15):
         whole, parts = next(one), [next(batches) for batches in two]
         together = np.concatenate([words_of(parts[0].window, 1), words_of(parts[1].window, 2)], axis=2)

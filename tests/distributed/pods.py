@@ -23,13 +23,14 @@ from tests.end_to_end.forked import COMMAND
 HEARTBEAT_SECONDS = "10"
 STEPS = 50  # the number of steps of every run that is not stopped
 # Another order of sums changes the last bits, which training amplifies, the less the lower the learning rate is.
-SLOWLY = "--config.train.optimizer.learning_rate=0.05"
+SETTINGS = ("--config.train.optimizer.learning_rate=0.05", "--config.data.mixture=(('early',2.0),)")
+SOURCES = ("early=text/1790*.txt", "later=text/179[1-6]*.txt")  # of the corpus
 
 
 def prepared(folder: Path, steps: int = STEPS) -> Commands:
-    """A folder with the small experiment and its corpus, to run commands in."""
+    """A folder with the small experiment and its corpus of two named sources, to run commands in."""
     commands = small_experiment(folder, steps)
-    done = prepare(commands)
+    done = prepare(commands, *SOURCES)
     assert done.status == 0, done.stderr
     return commands
 
@@ -58,7 +59,7 @@ def start(
     return [
         commands.call(
             function,
-            *pretrain_arguments(workdir, SLOWLY, *overrides),
+            *pretrain_arguments(workdir, *SETTINGS, *overrides),
             *(only or {}).get(index, ()),
             *("--coordinator", coordinator, "--processes", str(processes), "--process", str(index)),
             *("--heartbeat", HEARTBEAT_SECONDS),
@@ -80,7 +81,7 @@ def ends(launched: Sequence[Forked]) -> list[Ended]:
 def launch(commands: Commands, workdir: Path, processes: int, devices: int, *overrides: str) -> list[Ended]:
     """A launch of as many processes, or of one alone without any flags, to its end, which must be a good one."""
     if processes == 1:
-        ended = [commands.pretrain(workdir, SLOWLY, *overrides, devices=devices)]
+        ended = [commands.pretrain(workdir, *SETTINGS, *overrides, devices=devices)]
     else:
         ended = ends(start(commands, workdir, processes, devices, *overrides))
     assert [e.status for e in ended] == [0] * processes, [e.stderr for e in ended]

@@ -53,6 +53,12 @@ def assert_same_training(run: Path, alone: Path, *, first: int = 1) -> None:
     results = [json.loads((folder / "result.json").read_text()) for folder in (run, alone)]
     for name, value in results[1]["heldout_perplexity"].items():
         assert results[0]["heldout_perplexity"][name] == pytest.approx(value, rel=1e-5)
+    sources = [result["heldout_sources"] for result in results]
+    assert sources[0].keys() == sources[1].keys() == {"early", "later"}
+    for name, values in sources[1].items():
+        assert sources[0][name].pop("after") == pytest.approx(values.pop("after"), rel=1e-5)
+        assert sources[0][name].pop("before") == pytest.approx(values.pop("before"), rel=1e-5)
+        assert sources[0][name] == values
     exported, expected = (flatten(open_bilm(folder).params) for folder in (run, alone))
     assert {key: leaf.shape for key, leaf in exported.items()} == {key: leaf.shape for key, leaf in expected.items()}
 

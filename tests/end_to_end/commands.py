@@ -54,8 +54,6 @@ def get_config() -> ConfigDict:
     config.train.log_every = 5
     config.train.log_seconds = 0.0
     config.evaluation.every = 40
-    config.evaluation.batch_size = 8
-    config.evaluation.unroll_steps = 32
     config.checkpoint.every = 10
     config.checkpoint.minutes = 0.0
     return config
@@ -138,9 +136,11 @@ def small_experiment(folder: Path, steps: int = STEPS) -> Commands:
     return Commands(folder)
 
 
-def prepare(commands: Commands) -> Ended:
-    """`elmo-jax prepare`, which makes `corpus/` of the `text/`."""
-    return commands.run("prepare", "text", "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1")
+def prepare(commands: Commands, *sources: str) -> Ended:
+    """`elmo-jax prepare`, which makes `corpus/` of the `text/` or of other sources."""
+    return commands.run(
+        "prepare", *(sources or ("text",)), "--out", "corpus", "--heldout-fraction", "0.15", "--workers", "1"
+    )
 
 
 def pretrain_arguments(workdir: Path, *overrides: str) -> list[str]:

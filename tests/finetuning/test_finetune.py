@@ -6,7 +6,7 @@ import jax
 import pytest
 from etils import epath
 
-from elmo_jax.config import Config, EvaluationConfig, FinetuneConfig
+from elmo_jax.config import Config, DataConfig, EvaluationConfig, FinetuneConfig
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
@@ -77,3 +77,9 @@ def test_settings_that_choose_words_are_not_inherited():
     settings = to_dict(Config(finetune=FinetuneConfig(min_count=3, vocabulary_size=500, patience=7)))
     bilm = SimpleNamespace(info={"settings": settings}, config=Config().model)
     assert SourceModel(bilm, "model", None).settings().finetune == FinetuneConfig(patience=7)
+
+
+def test_a_mixture_of_the_sources_of_another_corpus_is_not_inherited():
+    settings = to_dict(Config(data=DataConfig(seed=3, mixture=(("news", 2.0),))))
+    bilm = SimpleNamespace(info={"settings": settings}, config=Config().model)
+    assert SourceModel(bilm, "model", None).settings().data == DataConfig(seed=3)

@@ -22,7 +22,7 @@ from typing import Any
 
 from elmo_jax.checkpoints.export import NAME
 from elmo_jax.errors import TRY_AGAIN
-from tests.distributed.pods import SLOWLY, ends, launch, prepared, signalled_when, start
+from tests.distributed.pods import SETTINGS, ends, launch, prepared, signalled_when, start
 from tests.end_to_end import commands as commands_module
 from tests.end_to_end.commands import (
     Commands,
@@ -104,7 +104,7 @@ def chaos(commands: Commands, run: Path, whole: Path, moments: list[tuple[list[i
 def started(commands: Commands, run: Path, processes: int) -> list[Any]:
     """A launch of one or two processes, with four devices in all."""
     if processes == 1:
-        return [commands.start(*pretrain_arguments(run, SLOWLY), devices=PROCESSES * DEVICES)]
+        return [commands.start(*pretrain_arguments(run, *SETTINGS), devices=PROCESSES * DEVICES)]
     return start(commands, run, processes, DEVICES)
 
 

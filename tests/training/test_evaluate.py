@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.checkpoints.softmax_layout import from_lanes, to_lanes
 from elmo_jax.config import EvaluationConfig
-from elmo_jax.data.windows import EvaluationWindow, both_directions
+from elmo_jax.data.windows import EvaluationWindow, Window, both_directions
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
@@ -28,7 +28,7 @@ def training():
     return SmallTraining(with_dropout(small_config(), 0.5), devices=1)
 
 
-def evaluate(training, settings, devices, blocks=None, merged=None):
+def evaluate(training, settings, devices, blocks=None, merged=None, sources=()):
     mesh = make_mesh(jax.devices()[:devices])
     evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, merged=merged)
     params = training.state.params
@@ -36,7 +36,7 @@ def evaluate(training, settings, devices, blocks=None, merged=None):
         params = to_lanes(with_merged(from_lanes(params, VOCABULARY), merged))
     params = jax.device_put(params, jax.sharding.NamedSharding(mesh, REPLICATED))
     blocks = training.blocks[:6] if blocks is None else blocks
-    return evaluator.sentences(params, blocks, training.distinct, training.spellings)
+    return evaluator.sentences(params, blocks, training.distinct, training.spellings, sources=sources)
 
 
 def plain_losses(training, text):
@@ -110,6 +110,28 @@ def test_devices_windows_and_chunks_change_nothing(training):
         assert_allclose(others.log_probability, scores.log_probability, rtol=1e-4)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_sources_combine_to_the_whole(training, devices):
+    blocks, sources = training.blocks[:6], ["news", "news", "wiki", "wiki", "wiki", "talk"]
+    whole, scores = evaluate(training, SETTINGS, devices, blocks)
+    found, _ = evaluate(training, SETTINGS, devices, blocks, sources=sources)
+    assert (found.forward, found.backward, found.tokens, found.unknown) == (
+        *(whole.forward, whole.backward, whole.tokens, whole.unknown),
+    )
+    assert list(found.sources) == ["news", "wiki", "talk"] and not whole.sources
+    parts = found.sources.values()
+    for direction in ("forward", "backward"):
+        losses = [part.tokens * np.log(getattr(part, direction)) for part in parts]
+        assert sum(losses) / whole.tokens == pytest.approx(np.log(getattr(whole, direction)))
+    assert sum(part.unknown * part.tokens for part in parts) == pytest.approx(whole.unknown * whole.tokens)
+    first = sum(int((block == 0).sum()) for block in blocks[:2])  # sentences
+    assert found.sources["news"].tokens == sum(map(len, blocks[:2]))
+    mean = -scores.log_probability[:, :first].sum(1) / found.sources["news"].tokens
+    assert_allclose(np.log([found.sources["news"].forward, found.sources["news"].backward]), mean)
+    unknown = sum(int(((block >= VOCABULARY) | (block == 2)).sum()) for block in blocks[:2])
+    assert found.sources["news"].unknown == unknown / found.sources["news"].tokens
+
+
 def test_more_rows_than_sentences(training):
     block = [np.array([0, 5, 6, 0, 7], np.int32)]
     found, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=8), devices=2, blocks=block)
@@ -121,30 +143,40 @@ def test_no_text_is_a_mistake(training):
         evaluate(training, SETTINGS, devices=1, blocks=[])
 
 
-def window_of(sentence):
-    return EvaluationWindow(None, mask=sentence >= 0, sentence=np.maximum(sentence, 0), left=0)
+MERGED = np.array([False, False, True])
+
+
+def window_of(sentence, unknown=False):
+    """Returns a window of some sentences [T, B], whose targets are the word 2 where they are `unknown`."""
+    targets = np.broadcast_to(np.where(unknown, 2, 1), (2, *sentence.shape))
+    window = Window(None, None, None, targets)
+    return EvaluationWindow(window, mask=sentence >= 0, sentence=np.maximum(sentence, 0), left=0)
 
 
 def test_the_sums_of_windows():
-    random, totals = np.random.default_rng(0), evaluation._Totals()
-    tokens, losses = np.zeros(5000), np.zeros((2, 5000))
+    random, totals = np.random.default_rng(0), evaluation._Totals(MERGED)
+    tokens, losses, unknown = np.zeros(5000), np.zeros((2, 5000)), np.zeros(5000)
     for start in range(0, 4990, 10):
         sentence = start // 10 * 10 + random.integers(-1, 10, (4, 3))  # [T, B], out of order; below 0: padding
         sentence[sentence < start] = -1
         values = random.normal(size=(2, 4, 3)).astype(np.float32)
-        totals.add(jnp.asarray(values), window_of(sentence))
+        rare = random.random((4, 3)) < 0.2
+        totals.add(jnp.asarray(values), window_of(sentence, rare))
         for place in zip(*np.nonzero(sentence >= 0), strict=True):
             tokens[sentence[place]] += 1
             losses[:, sentence[place]] += values[:, *place]
+            unknown[sentence[place]] += rare[place]
     last = int(np.flatnonzero(tokens)[-1]) + 1
-    perplexity, scores = totals.result(unknown=3)
+    scores = totals.result()
+    perplexity = scores.perplexity()
     assert_array_equal(scores.tokens, tokens[:last])
+    assert_array_equal(scores.unknown, unknown[:last])
     assert_allclose(scores.log_probability, -losses[:, :last], rtol=1e-12)
-    assert perplexity.tokens == tokens.sum() and perplexity.unknown == 3 / tokens.sum()
+    assert perplexity.tokens == tokens.sum() and perplexity.unknown == unknown.sum() / tokens.sum() > 0
 
 
 def test_the_work_for_a_window_does_not_grow_with_the_text():
-    totals = evaluation._Totals()
+    totals = evaluation._Totals(MERGED)
     losses = jnp.ones((2, 4, 2))
     totals.add(losses, window_of(np.full((4, 2), 1_000_000)))
     window = window_of(np.arange(8).reshape(4, 2) * 100_000)
@@ -163,10 +195,10 @@ def test_the_work_for_a_window_does_not_grow_with_the_text():
 
 
 def test_the_sums_of_two_processes_are_added(monkeypatch):
-    totals, shorter = evaluation._Totals(), evaluation._Totals()
+    totals, shorter = evaluation._Totals(MERGED), evaluation._Totals(MERGED)
     for part, sentence, value in ((totals, 0, 0.1), (totals, 4, 0.25), (shorter, 1, 1e-9)):
-        part.add(jnp.full((2, 1, 1), value), window_of(np.array([[sentence]])))
-    others = iter([np.int64(2), np.pad(shorter._sums[:, :2], ((0, 0), (0, 3))).view(np.uint32), np.int32(1)])
+        part.add(jnp.full((2, 1, 1), value), window_of(np.array([[sentence]]), unknown=sentence > 0))
+    others = iter([np.int64(2), np.pad(shorter._sums[:, :2], ((0, 0), (0, 3))).view(np.uint32)])
     gathered = []
 
     def gather(mine):
@@ -175,15 +207,17 @@ def test_the_sums_of_two_processes_are_added(monkeypatch):
 
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(evaluation.multihost_utils, "process_allgather", gather)
-    perplexity, scores = totals.result(unknown=1)
-    assert scores.tokens.tolist() == [1, 1, 0, 0, 1] and perplexity.tokens == 3 and perplexity.unknown == 2 / 3
+    scores = totals.result()
+    perplexity = scores.perplexity()
+    assert scores.tokens.tolist() == [1, 1, 0, 0, 1] and scores.unknown.tolist() == [0, 1, 0, 0, 1]
+    assert perplexity.tokens == 3 and perplexity.unknown == 2 / 3
     assert_allclose(-scores.log_probability[0], np.float32([0.1, 1e-9, 0, 0, 0.25]), rtol=1e-12)
     assert gathered[1].dtype == np.uint32  # a gather of float64 would round it
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf])
 def test_a_loss_that_is_not_finite_is_an_error(loss):
-    totals = evaluation._Totals()
+    totals = evaluation._Totals(MERGED)
     totals.add(jnp.array([[[1.0]], [[loss]]]), window_of(np.array([[0]])))
     with pytest.raises(UserError, match=f"not finite: forward 1.0, backward {loss} nats per token"):
-        totals.result(unknown=0)
+        totals.result().perplexity()
