@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -23,6 +24,7 @@ _leaving = threading.Lock()
 _received: signal.Signals | None = None  # the signal that ends this process
 acknowledged: set[int] = set()  # the signals after which the work in progress is saved; of `runs.stop_signals`
 _temporary: set[str] = set()  # what is deleted when the process ends without its `finally` clauses
+_kept: Path | None = None  # the folder of the work that the next command continues
 
 
 def end_on_interrupt() -> None:
@@ -89,8 +91,28 @@ def leave(message: str, status: int) -> NoReturn:
             time.sleep(1)
     for path in list(_temporary):
         _delete(path)
-    _write_line(message)
+    _write_line(message + kept())
     os._exit(status)
+
+
+def keep(folder: Path) -> None:
+    """Makes the line of a signal say that a folder has the work so far, if the folder is still there."""
+    global _kept
+    _kept = folder
+
+
+def kept() -> str:
+    """Returns the part of a line that says where the work so far is kept; empty if there is none."""
+    if _kept is None or not _kept.exists() or any(_kept.is_relative_to(folder) for folder in _temporary):
+        return ""
+    size = 0
+    for where, _, names in os.walk(_kept):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # workers rename their files
+                size += os.path.getsize(os.path.join(where, name))
+    return (
+        f"; the work so far is kept in {_kept} ({size / 1e6:,.1f} MB): run the command again to continue, or delete it"
+    )
 
 
 def _write_line(message: str) -> None:

@@ -66,7 +66,7 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
         for chunk in chunks(opened, Errors(options.errors), options.language):
             found = tokenize(chunk)
             if found.unspaced:
-                raise unspaced_error(found.unspaced[0])
+                raise unspaced_error(chunk.pieces[found.unspaced[0]])
             words = [found.types[number] for number in found.ids]
             ends = np.cumsum(found.lengths)
             sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]

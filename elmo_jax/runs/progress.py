@@ -103,7 +103,7 @@ class Progress:
         """
         self._text, self._unit, self._total, self._show = text, unit, total, show
         self._live = has_live_line()
-        self._units = self._work = self._skipped = 0
+        self._units = self._work = self._skipped_units = self._skipped_work = 0
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
@@ -123,18 +123,19 @@ class Progress:
         self._units += units
         self._work += units if work is None else work
 
-    def skip(self, units: int) -> None:
+    def skip(self, units: int, work: int | None = None) -> None:
         """Counts units that an earlier launch completed, and that the speed should not include."""
-        self.add(units)
-        self._skipped += units
+        self.add(units, work)
+        self._skipped_units += units
+        self._skipped_work += units if work is None else work
 
     def line(self) -> str:
         """Returns the line that is shown now."""
         seconds = time.monotonic() - self._began
-        here = self._units - self._skipped
+        here = self._units - self._skipped_units
         if not here:
             return f"{self._text} … {tqdm.format_interval(seconds)}"
-        rate, done = here / max(seconds, 1e-9), self._work - self._skipped
+        rate, done = here / max(seconds, 1e-9), self._work - self._skipped_work
         parts = [f"{self._text}: {self._units:,} {self._unit}", f"{rate:,.{0 if rate >= 10 else 2}f} {self._unit}/s"]
         if self._total:
             parts[0] += f" ({min(self._work / self._total, 1):.0%})"

@@ -2,24 +2,31 @@
 
 The text is read twice and never held in memory: in the first reading its words are numbered and spooled to disk
 (`spool`), and in the second the words get their final ids and the text is cut into blocks (`write`). The result depends
-only on the text and the settings, and not on the number of workers, the date or any path.
+only on the text and the settings, and not on the number of workers, the date or any path. If the command is stopped,
+the files of the first reading are kept, and the next command that reads the same text continues with them.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import importlib.metadata
+import shutil
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.corpus import REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import read_vocabulary
+from elmo_jax.data.prepare import pieces
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source
 from elmo_jax.data.prepare.sources import SAMPLES, Files, check_field, check_read_once, open_sources, say_formats
 from elmo_jax.data.prepare.spool import spool_text
+from elmo_jax.data.prepare.workers import PIECE
 from elmo_jax.data.prepare.write import Vocabularies, encode
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder, local, named, write_sealed_json
+from elmo_jax.files import atomic_folder, digest_of, local, named, write_sealed_json, write_text
+from elmo_jax.interrupts import keep, kept
 from elmo_jax.runs.progress import Progress, say
 
 OTHERS = "other"  # the name of the sources without one, where others have names
@@ -39,7 +46,8 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
       The corpus. If `out` already holds this corpus, nothing is done.
 
     Raises:
-      UserError: the input is invalid, or `out` holds something else; no partial corpus is left.
+      UserError: the input is invalid, or `out` holds something else; no partial corpus is left. Where a worker died or
+        the disk was full, the files of the first reading are kept for the next call, as after a signal.
     """
     out, options = local(out), options or PrepareOptions()
     words = _vocabularies(options)
@@ -68,13 +76,13 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
         return Corpus.open(out)
     try:
-        with atomic_folder(out) as folder:
-            report = encode(folder, spool_text(folder, text, heldout_text, options, names), words, options)
+        with atomic_folder(out) as folder, _first_reading(folder, request, options.progress) as spooled:
+            report = encode(folder, spool_text(spooled, text, heldout_text, options, names), words, options)
             _write_report(folder, request, report, options.progress)
     except BrokenProcessPool:
-        raise UserError("a worker process died, perhaps for lack of memory; try --workers 1") from None
+        raise UserError(f"a worker process died, perhaps for lack of memory; try --workers 1{kept()}") from None
     except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
+        raise UserError(f"{out}: cannot be written ({error.strerror or error}){kept()}") from error
     return Corpus.open(out)
 
 
@@ -82,6 +90,44 @@ def _names(sources: Sequence[str]) -> list[str]:
     """Returns the name of each source; an empty list if none has one."""
     names = [named(source)[0] for source in sources]
     return [name or OTHERS for name in names] if any(names) else []
+
+
+@contextlib.contextmanager
+def _first_reading(corpus: Path, request: dict[str, Any], show: bool) -> Iterator[Path]:
+    """Yields the folder for the first reading of the text, with the files that a stopped command has finished, if any.
+
+    The folder is kept when the command is stopped, when a worker dies and when the disk is full.
+
+    Args:
+      corpus: the temporary folder of the corpus, which this process has locked.
+      request: the sources and settings.
+      show: whether to say what was found.
+    """
+    folder = corpus.with_name(f"{corpus.name}.text")
+    settings = {name: request["settings"][name] for name in ("errors", "language")}
+    sources = [
+        [{key: value for key, value in source.items() if key != "source"} for source in request[name] or ()]
+        for name in ("sources", "heldout_sources")
+    ]
+    versions = [importlib.metadata.version(name) for name in ("elmo_jax", "sentencex", "sacremoses")]
+    asked, job = digest_of([settings, sources, versions, pieces.CHUNK_BYTES]), folder / "job"
+    is_same = job.exists() and job.read_text(encoding="utf-8") == asked
+    if finished := len(list(folder.glob(f"*{PIECE}"))):
+        other = "begins again, since its pieces are of another text or of other settings"
+        say(f"{folder}: {f'continues with {finished} finished pieces of the text' if is_same else other}", show)
+    if not is_same:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_text(job, asked)
+    keep(folder)
+    try:
+        yield folder
+    except (KeyboardInterrupt, BrokenProcessPool, OSError):
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
 
 
 def _open(sources: Sequence[str], options: PrepareOptions) -> tuple[list[Source], list[Source]]:

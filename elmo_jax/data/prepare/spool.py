@@ -1,8 +1,8 @@
 """Reads a text for the first time: numbers the words in the order of their first use, and spools the text to disk.
 
 The final ids depend on the counts, and the counts on which documents are held out; both are known only at the end. So
-the text is spooled as provisional ids, four bytes per word. Memory holds the distinct words and two numbers per unit,
-however long the text is.
+the text is spooled, four bytes per word, in one file per chunk (`workers`), whose words have provisional ids. Memory
+holds the distinct words and two numbers per unit, however long the text is.
 
 A unit is a part of the text that is held out, or trained on, as a whole (`Units`).
 """
@@ -20,13 +20,12 @@ from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source, chunks
 from elmo_jax.data.prepare.sources import size_of
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Errors, Format, Piece, Tokenized, unspaced_error
-from elmo_jax.data.prepare.workers import tokenize_all
+from elmo_jax.data.prepare.workers import PIECE, read_piece, tokenize_all
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 
 SENTENCES_PER_UNIT = 100
-_SENTENCES_AT_ONCE = 1 << 17  # in the second reading; a few million words, or tens of megabytes
 
 
 class Units(enum.Enum):
@@ -38,7 +37,7 @@ class Units(enum.Enum):
 
 
 class Spool:
-    """A text as provisional ids, in files of a folder.
+    """A text in files of a folder: those of `tokenize_all`, the provisional ids of their words, and the lengths.
 
     Attributes:
       kinds: the kind of units of each source.
@@ -56,12 +55,12 @@ class Spool:
         """Makes an empty spool.
 
         Args:
-          folder: the folder for its files.
+          folder: the folder for its files, which may have some of an earlier reading of the same text.
           ids: a dict from words to provisional ids, to which new words are added.
           kinds: the kind of units of each source.
           names: the name of each source; empty if they have none.
         """
-        self._ids_path, self._lengths_path = folder / "text.ids", folder / "text.lengths"
+        self._folder, self._types_path, self._lengths_path = folder, folder / "text.types", folder / "text.lengths"
         self._ids = ids
         self.kinds, self.names = list(kinds), list(names)
         self._units: list[list[np.ndarray]] = [[] for _ in kinds]  # for each source, the sentences in each of its units
@@ -80,12 +79,12 @@ class Spool:
         source = on_disk = 0
         read = left_out = 0  # bytes
         first: Piece | None = None  # that was left out
-        with self._ids_path.open("wb") as ids_file, self._lengths_path.open("wb") as lengths_file:
-            for chunk, found in tokenize_all(chunks, workers):
+        with self._types_path.open("wb") as types_file, self._lengths_path.open("wb") as lengths_file:
+            for chunk, found, was_there in tokenize_all(chunks, workers, self._folder):
                 ids = self._ids
                 provisional = [ids.setdefault(word, len(ids)) for word in found.types]
                 # ndarray.tofile would not report a full disk.
-                ids_file.write(np.array(provisional, np.int32)[found.ids].tobytes())
+                types_file.write(np.array(provisional, np.int32).tobytes())
                 lengths_file.write(found.lengths.tobytes())
                 if chunk.source != source:
                     self._close_source(source)
@@ -93,12 +92,14 @@ class Spool:
                 self._count(found)
                 self._add_units(chunk, found)
                 read += sum(len(piece.data) for piece in chunk.pieces)
-                left_out += sum(len(piece.data) for piece in found.unspaced)
-                if found.unspaced:
-                    first = first or found.unspaced[0]
+                unspaced = [chunk.pieces[index] for index in found.unspaced]
+                left_out += sum(len(piece.data) for piece in unspaced)
+                self.unspaced_documents += sum(piece.starts_document for piece in unspaced)
+                if unspaced:
+                    first = first or unspaced[0]
                     if self.kinds[chunk.source] is not Units.DOCUMENTS:
-                        raise unspaced_error(found.unspaced[0])
-                progress.add(len(found.ids), chunk.read - on_disk)
+                        raise unspaced_error(unspaced[0])
+                (progress.skip if was_there else progress.add)(len(found.ids), chunk.read - on_disk)
                 on_disk = chunk.read
         self._close_source(source)
         if first is not None and 2 * left_out > read:
@@ -110,7 +111,6 @@ class Spool:
         self.empty_lines += found.empty_lines
         self.marks_dropped += found.marks_dropped
         self.replaced_lines += found.replaced_lines
-        self.unspaced_documents += sum(piece.starts_document for piece in found.unspaced)
         long = found.lengths[found.lengths > LONG_SENTENCE]
         self.long_sentences += len(long)
         self.long_sentence_words += int(long.sum())
@@ -176,22 +176,19 @@ class Spool:
           int32 `[sentences]`.
         """
         wanted = np.repeat(units, self.units)  # [sentences]
-        with self._ids_path.open("rb") as ids_file, self._lengths_path.open("rb") as lengths_file:
-            for start in range(0, self.sentences, _SENTENCES_AT_ONCE):
-                lengths = np.fromfile(lengths_file, np.int32, _SENTENCES_AT_ONCE)
-                ids = np.fromfile(ids_file, np.int32, int(lengths.sum()))
-                keep = wanted[start : start + len(lengths)]
-                yield ids[np.repeat(keep, lengths)], lengths[keep]
+        start = 0
+        with self._types_path.open("rb") as types_file:
+            for path in sorted(self._folder.glob(f"*{PIECE}")):
+                found = read_piece(path)
+                provisional = np.fromfile(types_file, np.int32, len(found.types))
+                keep = wanted[start : start + len(found.lengths)]
+                start += len(found.lengths)
+                yield provisional[found.ids[np.repeat(keep, found.lengths)]], found.lengths[keep]
 
     @property
     def types(self) -> list[str]:
         """All distinct words; the index of a word is its provisional id."""
         return list(self._ids)
-
-    def remove(self) -> None:
-        """Deletes the files."""
-        self._ids_path.unlink()
-        self._lengths_path.unlink()
 
 
 @dataclasses.dataclass(frozen=True)

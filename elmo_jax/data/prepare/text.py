@@ -107,7 +107,7 @@ class Tokenized:
     empty_lines: int  # the number of lines without a word (in running text, those between paragraphs or documents)
     marks_dropped: int  # the number of `<S>` and `</S>` that were found in the text and removed
     replaced_lines: int  # the number of lines with bytes that are not UTF-8
-    unspaced: list[Piece]  # the pieces that were left out, since their words are not separated by spaces
+    unspaced: list[int]  # the indices of the pieces left out, since their words are not separated by spaces
 
 
 def tokenize(chunk: Chunk) -> Tokenized:
@@ -161,7 +161,7 @@ def tokenize(chunk: Chunk) -> Tokenized:
         empty_lines=empty_lines,
         marks_dropped=marks_dropped,
         replaced_lines=sum(lines for lines, left_out in zip(replaced, unspaced, strict=True) if not left_out),
-        unspaced=[piece for piece, left_out in zip(chunk.pieces, unspaced, strict=True) if left_out],
+        unspaced=[index for index, left_out in enumerate(unspaced) if left_out],
     )
 
 

@@ -36,7 +36,7 @@ class Vocabularies(NamedTuple):
 
 
 def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: PrepareOptions) -> dict[str, Any]:
-    """Writes the lexicon, the vocabulary and the blocks, and removes the spool.
+    """Writes the lexicon, the vocabulary and the blocks.
 
     Args:
       folder: the folder to write to.
@@ -79,7 +79,6 @@ def encode(folder: Path, splits: dict[str, Part], given: Vocabularies, options: 
     content = f"{checksums(folder)[LEXICON]} {size} {digest}"
     content += "".join(f" {split} {s['name']} {s['blocks']}" for split, found in named.items() for s in found)
     sources = {split: part.of_sources() for split, part in splits.items()}
-    train.spool.remove()
     return {
         "fingerprint": hashlib.sha256(content.encode()).hexdigest(),
         "splits": {

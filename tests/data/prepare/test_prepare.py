@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmo_jax.data.prepare import spool
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from tests.data.prepare.corpora import document, files, make, read, refusal
@@ -114,7 +113,6 @@ def test_documents_and_runs_do_not_depend_on_the_chunks(documents: Path, monkeyp
     whole = files(make(out / "a", documents).path), files(make(out / "c", documents / "long.txt").path)
     for size in (50, 700):
         monkeypatch.setattr("elmo_jax.data.prepare.pieces.CHUNK_BYTES", size)
-        monkeypatch.setattr(spool, "_SENTENCES_AT_ONCE", size)
         cut = files(make(out / f"b{size}", documents).path), files(make(out / f"d{size}", documents / "long.txt").path)
         assert cut == whole
 

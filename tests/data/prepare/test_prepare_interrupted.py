@@ -1,5 +1,6 @@
 import fcntl
 import os
+import re
 import signal
 import sys
 import time
@@ -37,7 +38,7 @@ def documents(tmp_path: Path) -> Path:
 
 SETTINGS: dict[str, Any] = {"heldout_fraction": 0.2, "progress": False}
 NEVER = 0
-LINES = {signal.SIGKILL: "", signal.SIGTERM: "elmo-jax: stopped by SIGTERM\n", signal.SIGINT: "elmo-jax: interrupted\n"}
+LINES = {signal.SIGTERM: "elmo-jax: stopped by SIGTERM", signal.SIGINT: "elmo-jax: interrupted"}
 
 
 def prepare_and_pause(out: str, workers: int, pause_after: int, sources: list[str]) -> int:
@@ -99,26 +100,57 @@ def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> Fork
         (signal.SIGINT, 1, 8),
     ],
 )
-def test_stopped_process_leaves_nothing_and_can_be_repeated(
+def test_a_stopped_process_keeps_its_pieces_and_the_next_one_continues(
     tmp_path: Path, two_files: list[str], straight: dict[str, bytes], stop: int, workers: int, pause_after: int
 ) -> None:
     out = tmp_path / "base" / "out"
     out.parent.mkdir()
     process = start(out, workers, pause_after, two_files)
-    assert process.poll() is None and (out.parent / ".out.partial" / "text.ids").exists()
+    kept = out.parent / ".out.partial.text"
+    assert process.poll() is None and (kept / "text.types").exists()
     if stop == signal.SIGINT:
         os.killpg(process.pid, stop)  # as a terminal does, which sends it to the workers too
     else:
         process.send_signal(stop)
     ended = wait(process)
     assert ended.status == (-stop if stop == signal.SIGKILL else 128 + stop)
-    assert "".join(line for line in ended.stderr.splitlines(True) if ": read as lines: " not in line) == LINES[stop]
-    left = [] if stop != signal.SIGKILL else [".out.partial"]
-    assert [p.name for p in out.parent.iterdir()] == left
-    again = wait(start(out, workers, NEVER, two_files))
-    assert again.status == 0, again.stderr
+    if stop != signal.SIGKILL:
+        said = "".join(line for line in ended.stderr.splitlines(True) if ": read as lines: " not in line)
+        where = rf"kept in {kept} \(\d\.\d MB\): run the command again to continue, or delete it\n"
+        assert re.fullmatch(f"{LINES[stop]}; the work so far is {where}", said), said
+    left = [kept.name] if stop != signal.SIGKILL else [".out.partial", kept.name]
+    assert sorted(p.name for p in out.parent.iterdir()) == left
+    pieces = sorted(kept.glob("*.piece"))
+    unchanged = {path: path.stat().st_mtime_ns for path in pieces[:-1]}
+    pieces[-1].write_bytes(pieces[-1].read_bytes()[:-1])  # as after a loss of power
+    again = start(out, workers, 7, two_files)  # after the first reading, which has six chunks
+    assert again.poll() is None and {path: path.stat().st_mtime_ns for path in unchanged} == unchanged
+    again.kill()
+    assert f"{kept}: continues with {len(pieces)} finished pieces of the text\n" in wait(again).stderr
+    last = wait(start(out, workers, NEVER, two_files))
+    assert last.status == 0 and f"{kept}: continues with 6 finished pieces of the text\n" in last.stderr, last.stderr
     assert [p.name for p in out.parent.iterdir()] == ["out"]
     assert files(out) == straight
+
+
+def test_another_text_begins_again_and_another_vocabulary_continues(
+    tmp_path: Path, two_files: list[str], straight: dict[str, bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "base" / "out"
+    out.parent.mkdir()
+    process = start(out, 1, 4, two_files)
+    process.kill()
+    wait(process)
+    with mock.patch.object(pieces, "CHUNK_BYTES", (1 << 20) // 10), pytest.raises(UserError, match="occurs that often"):
+        prepare(two_files, out, PrepareOptions(workers=1, heldout_fraction=0.2, min_count=1_000_000))
+    assert "continues with 4 finished pieces" in capfd.readouterr().err
+    assert not any(out.parent.iterdir())  # after a mistake, nothing is kept
+    process = start(out, 1, 4, two_files)
+    process.kill()
+    wait(process)
+    prepare(two_files[:1], out, PrepareOptions(workers=1))
+    assert "begins again, since its pieces are of another text or of other settings" in capfd.readouterr().err
+    assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
 def test_workers_end_with_their_process(tmp_path: Path, two_files: list[str]) -> None:
@@ -145,7 +177,7 @@ def test_a_worker_that_is_killed_is_one_line(
     monkeypatch.setattr(spool, "tokenize_all", broken)
     with pytest.raises(UserError, match="a worker process died, perhaps for lack of memory; try --workers 1"):
         prepare(two_files, tmp_path / "base" / "out", PrepareOptions(workers=2, **SETTINGS))
-    assert not (tmp_path / "base" / "out").exists()
+    assert [p.name for p in (tmp_path / "base").iterdir()] == [".out.partial.text"]
 
 
 def children(pid: int) -> list[int]:
@@ -174,14 +206,16 @@ def prepare_or_complain(source: str, out: str) -> None:
         print(error)
 
 
-def test_full_disk_is_one_line_and_leaves_nothing(documents: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_next_call_continues(documents: Path) -> None:
     out = documents.parent / "out"
     function = "tests.data.prepare.test_prepare_interrupted:prepare_or_complain"
     for limit in (500, 50_000):  # at the spool, and at the blocks
         done = wait(Commands(out.parent).call(function, str(documents), str(out), largest_file=limit))
         assert done.status == 0 and done.stderr == ""
         assert f"{out}: cannot be written" in done.stdout and done.stdout.count("\n") == 1
-        assert sorted(p.name for p in documents.parent.iterdir()) == ["documents"]
+        assert sorted(p.name for p in documents.parent.iterdir()) == [".out.partial.text", "documents"]
+    prepare([str(documents)], out, PrepareOptions(workers=1, progress=False))
+    assert sorted(p.name for p in documents.parent.iterdir()) == ["documents", "out"]
 
 
 def test_two_at_once_are_refused(documents: Path) -> None:
