@@ -81,7 +81,7 @@ def received() -> signal.Signals | None:
 def leave_after(number: int) -> NoReturn:
     """Ends the process with the line and the status of a signal."""
     what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
-    leave(what, 128 + number)
+    leave(what + kept(), 128 + number)
 
 
 def leave(message: str, status: int) -> NoReturn:
@@ -91,7 +91,7 @@ def leave(message: str, status: int) -> NoReturn:
             time.sleep(1)
     for path in list(_temporary):
         _delete(path)
-    _write_line(message + kept())
+    _write_line(message)
     os._exit(status)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.environment import cache_folder, keep_compiled_programs
 from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
-from elmo_jax.interrupts import end_on_interrupt, leave_after, received
+from elmo_jax.interrupts import end_on_interrupt, kept, leave_after, received
 from elmo_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         status: int = options.run(options)
         return status
     except (UserError, PeerLost, KeyboardInterrupt) as error:
-        _complain(one_line(str(error)) or "interrupted")
+        _complain(one_line(str(error)) or f"interrupted{kept()}")
         return exit_status(error)
     except BrokenPipeError:  # the reader of the output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere

@@ -36,6 +36,7 @@ from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
+from elmo_jax.interrupts import keep
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import read_lines, scan_lines
@@ -86,11 +87,12 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             shutil.rmtree(parts, ignore_errors=True)
         return text[0]
     with locked(epath.Path(parts)):
+        keep(parts)
         if _is_complete(out, job, settings.format):  # another launch has made it in the meantime
             return text[0]
         with _together(out):
             if is_first():
-                _begin(parts, job)
+                begin(parts, job)
                 _check_room(bilm, sentences, out, settings)
         with _together(out):
             if not (parts / _JOB_FILE).exists():
@@ -175,12 +177,12 @@ def _checked(folder: Path, remedy: str) -> VectorShards:
     return shards
 
 
-def _begin(parts: Path, job: str) -> None:
+def begin(parts: Path, job: str) -> None:
     """Writes the description of the job, or checks that of the launch that is resumed."""
     description = parts / _JOB_FILE
     if description.exists():
         if description.read_text(encoding="utf-8") != job:
-            raise UserError(f"{parts}: begun from other sentences or settings; remove it, or choose another name")
+            raise UserError(f"{parts}: begun from another text, model or settings; remove it, or choose another name")
         return
     # A launch that was killed may have left its lock and a part of the description.
     if any(entry.name not in (LOCK, LEASE, f".{_JOB_FILE}.tmp") for entry in parts.iterdir()):

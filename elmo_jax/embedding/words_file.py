@@ -2,7 +2,8 @@
 
 The format is bilm-tf's for a cache of token vectors: an HDF5 file with the dataset `embedding` [N, P]. Next to it,
 an attribute says which biLM and which words the vectors are of, since neither can be seen from the vectors. A file of
-another program has no such attribute.
+another program has no such attribute. As for sentences (`embed_file`), the vectors are first written in parts to the
+folder `OUT.parts`, and a command that was stopped resumes with the first part that is missing.
 
 Shapes: N words, P projection.
 """
@@ -10,18 +11,24 @@ Shapes: N words, P projection.
 import itertools
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from etils import epath
 
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.embedding.embed_file import begin
+from elmo_jax.embedding.shards import save
 from elmo_jax.embedding.word_cache import SIZES
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, writing
+from elmo_jax.interrupts import keep
+from elmo_jax.runs.lock import locked
 from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import error_at, read_lines, scan_lines
 from elmo_jax.words import split_words
@@ -39,39 +46,49 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     Args:
       bilm: the model.
       vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the sentence marks.
-      out: the HDF5 file to make.
+      out: the HDF5 file to make. Until it is complete, the folder `OUT.parts` is next to it.
 
     Returns:
       The number of words.
 
     Raises:
       UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
-        `out` exists already.
+        `out` exists already, or was begun with other words or another model.
     """
     count, digest = scan_lines(vocabulary)
     if not count:
         raise UserError(f"{vocabulary}: the file is empty; expected one word per line")
     if out.exists():
         raise UserError(f"{out}: exists; choose another name or remove it")
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            atomic_file(out) as temporary,
-            new_hdf5(temporary) as writer,
-            Progress("embedding", "words", count) as progress,
-        ):
+    for number, word in read_lines(vocabulary):
+        if split_words(word) != [word]:
+            kind = f"{word!r} has spaces or tabs" if split_words(word) else "has no word"
+            raise error_at(vocabulary, number, f"{kind}; expected one word per line")
+    description = json.dumps({"bilm": bilm.fingerprint, "words": digest})
+    parts = out.with_name(out.name + ".parts")
+    with writing(out), locked(epath.Path(parts)):
+        begin(parts, f"{description} {bilm.precision.value}")
+        keep(parts)
+        places = {start: parts / f"{start:012}.npy" for start in range(0, count, _WORDS_AT_ONCE)}
+        lines = read_lines(vocabulary)
+        with Progress("embedding", "words", count) as progress:
+            for part in places.values():
+                words = [line.text for line in itertools.islice(lines, _WORDS_AT_ONCE)]
+                if part.exists():
+                    progress.skip(len(words))
+                    continue
+                save(part, bilm.words.encode(words))
+                progress.add(len(words))
+        with atomic_file(out) as temporary, new_hdf5(temporary) as writer:
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
-            lines = read_lines(vocabulary)
-            for start in range(0, count, _WORDS_AT_ONCE):
-                part = list(itertools.islice(lines, _WORDS_AT_ONCE))
-                for number, word in part:
-                    if split_words(word) != [word]:
-                        kind = f"{word!r} has spaces or tabs" if split_words(word) else "has no word"
-                        raise error_at(vocabulary, number, f"{kind}; expected one word per line")
-                dataset[start : start + len(part)] = bilm.words.encode([line.text for line in part])
+            for start, part in places.items():
+                try:
+                    dataset[start : start + _WORDS_AT_ONCE] = np.load(part, allow_pickle=False)
+                except (ValueError, EOFError) as error:
+                    raise UserError(f"{part}: damaged ({error}); remove it and run the command again") from error
                 writer.check()
-                progress.add(len(part))
-            writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest})
+            writer.file.attrs[_DESCRIPTION] = description
+        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
     return count
 
 

@@ -168,7 +168,7 @@ def test_an_interrupted_run_continues(bilm, text, tmp_path, monkeypatch, state):
     with pytest.raises(KeyboardInterrupt):
         embed_file(bilm, text, out, settings)
     assert not out.exists()
-    with pytest.raises(UserError, match="begun from other sentences or settings"):
+    with pytest.raises(UserError, match="begun from another text, model or settings"):
         embed_file(bilm, text, out, Settings(Output.TOP))
     if state is CarryState.CARRY:
         carry = tmp_path / "vectors.hdf5.parts" / "000000000004.carry"

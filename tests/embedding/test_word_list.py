@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import h5py
@@ -15,6 +16,7 @@ from elmo_jax.cli.main import main
 from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.words_file import embed_words
 from tests.embedding.published import OPTIONS, WEIGHTS, read
+from tests.end_to_end.commands import Commands, stopped_when, wait
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,34 @@ def test_vectors_of_another_program_are_read_with_a_warning(word_list, caplog):
         file.attrs["elmo_jax"] = "no"
     with pytest.raises(UserError, match="attribute 'elmo_jax' is damaged"):
         CachedWords.read(*word_list)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_command_resumes(bilm, tmp_path, stop):
+    vocabulary, out, whole = (tmp_path / name for name in ("vocab.txt", "words.hdf5", "whole.hdf5"))
+    vocabulary.write_text("".join(f"word{i}\n" for i in range(60_000)))
+    arguments = ["embed", "--words", str(WEIGHTS), str(vocabulary), "--options", str(OPTIONS)]
+    commands, parts = Commands(tmp_path), tmp_path / "words.hdf5.parts"
+    process = commands.start(*arguments, out)
+    assert stopped_when(process, lambda: len(list(parts.glob("*.npy"))) >= 2, stop)
+    ended = wait(process)
+    if stop == signal.SIGINT:
+        assert ended.status == 130 and f"interrupted; the work so far is kept in {parts} (" in ended.stderr
+    kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
+    assert len(kept) >= 2 and not out.exists()
+    vocabulary.write_text("other\n")
+    with pytest.raises(UserError, match="parts: begun from another text, model or settings"):
+        embed_words(bilm, vocabulary, out)
+    vocabulary.write_text("".join(f"word{i}\n" for i in range(60_000)))
+    content = min(kept).read_bytes()
+    min(kept).write_bytes(content[:-1])
+    damaged = commands.run(*arguments, out)
+    assert "000000000000.npy: damaged" in damaged.complaint
+    assert {path: path.stat().st_mtime_ns for path in kept if path != min(kept)}.items() <= kept.items()
+    min(kept).write_bytes(content)
+    assert commands.run(*arguments, out).status == 0 and not parts.exists()
+    assert commands.run(*arguments, whole).status == 0
+    assert out.read_bytes() == whole.read_bytes()
 
 
 def link(file: h5py.File, target: object) -> None:
