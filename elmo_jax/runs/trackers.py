@@ -4,6 +4,7 @@ A tracker may wait for a server, fail, or never answer. So all its calls are mad
 queue: a run neither waits for a tracker nor ends with it, and one line says which metrics it has not got.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -88,7 +89,9 @@ class InBackground:
         self._thread.start()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands over the metrics of one step."""
+        """Hands over the metrics of one step, unless the tracker has failed."""
+        if not self._thread.is_alive():
+            return
         try:
             self._records.put_nowait((step, values))
         except queue.Full:
@@ -113,13 +116,12 @@ class InBackground:
         except Exception as error:  # whatever the tracker's package raises
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             self._tell(f"has failed ({reason}); it gets no more metrics")
-            while self._records.get() is not None:  # so that the queue never fills
-                pass
 
     def _tell(self, text: str) -> None:
         if not self._told:
             self._told = True
-            print(f"warning: train.trackers: {self._name} {text}. Training continues", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):
+                print(f"warning: train.trackers: {self._name} {text}. Training continues", file=sys.stderr, flush=True)
 
 
 def check_trackers(names: Sequence[str]) -> None:

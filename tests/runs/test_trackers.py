@@ -18,7 +18,7 @@ from elmo_jax.settings import from_dict
 
 
 class Tracker:
-    """A tracker that keeps what it gets; or fails, or does not answer, when it is to take a record."""
+    """A tracker that keeps what it gets; or fails when it is to take a record."""
 
     def __init__(self, *made_of):
         self.made_of, self.records, self.closed = made_of, [], False
@@ -33,13 +33,6 @@ class Tracker:
 class Failing(Tracker):
     def log(self, step, values):
         raise ConnectionError("no route\nto host")
-
-
-class Hanging(Tracker):
-    released = threading.Event()
-
-    def log(self, step, values):
-        self.released.wait()
 
 
 @pytest.fixture
@@ -83,6 +76,18 @@ def test_a_tracker_that_fails_is_reported_once(monkeypatch, workdir, capsys):
     assert len((workdir / "metrics.jsonl").read_text().splitlines()) == 5
 
 
+def test_a_tracker_that_fails_at_its_end_holds_up_nothing(capsys):
+    class Unfinished(Tracker):
+        def close(self):
+            raise ConnectionError("gone")
+
+    tracker = trackers.InBackground("wandb", Unfinished)
+    tracker.log(1, {"train/loss": 1.0})
+    tracker.close()
+    assert not tracker._thread.is_alive()
+    assert "wandb has failed (ConnectionError: gone)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("waiting", "message"),
     [
@@ -91,12 +96,12 @@ def test_a_tracker_that_fails_is_reported_once(monkeypatch, workdir, capsys):
     ],
 )
 def test_a_tracker_that_hangs_holds_up_nothing(monkeypatch, workdir, capsys, waiting, message):
-    taken = threading.Event()
+    taken, released = threading.Event(), threading.Event()
 
-    class Hung(Hanging):
+    class Hanging(Tracker):
         def log(self, step, values):
             taken.set()
-            super().log(step, values)
+            released.wait()
 
     monkeypatch.setattr(trackers, "_SECONDS", 0.01)
     monkeypatch.setattr(trackers, "_WAITING", waiting)
@@ -107,8 +112,8 @@ def test_a_tracker_that_hangs_holds_up_nothing(monkeypatch, workdir, capsys, wai
         assert step > 1 or taken.wait(60)  # the first record is no longer in the queue
 
     monkeypatch.setattr(trackers.InBackground, "log", after_the_first)
-    report(monkeypatch, workdir, Hung)
-    Hanging.released.set()
+    report(monkeypatch, workdir, Hanging)
+    released.set()
     assert capsys.readouterr().err == f"warning: train.trackers: wandb {message}. Training continues\n"
 
 
