@@ -12,6 +12,7 @@ import multiprocessing
 import multiprocessing.resource_tracker
 import os
 import signal
+import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
@@ -48,6 +49,8 @@ def tokenize_all(chunks: Iterable[Chunk], workers: int, folder: Path) -> Iterato
         return
     # Processes are spawned, since a fork of a process with threads (JAX's) may hang.
     context = multiprocessing.get_context("spawn")
+    # After Ctrl-C, Python's resource tracker deletes the pool's semaphores, which deserves no warning.
+    sys.warnoptions.append("ignore:resource_tracker")
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
     waiting: collections.deque[tuple[Chunk, Path, Future[bool]]] = collections.deque()
     try:
