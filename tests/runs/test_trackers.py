@@ -1,6 +1,7 @@
 """Tests that a run reports to trackers, and neither waits for one nor ends with it."""
 
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -164,3 +165,19 @@ def test_the_real_packages(workdir, tmp_path, monkeypatch):
     assert [(step, json.loads(metrics)["train/loss"]) for _, step, metrics in rows] == [
         (step, 0.125 + step) for step in (1, 2, 3, 3, 4, 5)
     ]
+
+
+@pytest.mark.slow
+def test_a_server_that_never_answers(workdir, monkeypatch):
+    """The process ends by itself, with one line."""
+    pytest.importorskip("wandb")
+    code = "from elmo_jax.runs import trackers\ntrackers._SECONDS = 5\n" + CODE.replace(', "trackio"', ",")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("WANDB_MODE", "online")
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        ended = subprocess.run(
+            [sys.executable, "-c", code, workdir, "0"], stderr=subprocess.PIPE, text=True, check=True, timeout=120
+        )
+    assert "wandb has not taken the last metrics within 5 seconds; they are lost" in ended.stderr
+    assert "Traceback" not in ended.stderr
