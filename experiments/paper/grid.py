@@ -1,0 +1,188 @@
+r"""Repeats the paper's tables and figures, and prints its numbers next to ours with a verdict for each of its claims.
+
+    python experiments/paper/grid.py table3 --tasks snli --bilm english --workdir runs/paper --data data
+    python experiments/paper/grid.py all --bilm english --workdir runs/paper --data data
+
+The names are those of `TABLES` and of `ANALYSES`, or `all`. The tasks are the experiments `task_TASK.py` in
+--experiments: those of experiments/ unless given, or experiments/paper, the paper's own. The paths in them are looked
+up in the folders of --data; what is missing there is skipped and listed at the end, and then the exit status is 1.
+`--config.KEY=VALUE` sets a setting in all runs; with --tasks, each task can have its own. Rows with equal settings are
+trained once for all tables, and the table shows the tasks of earlier commands in the same workdir too. If the command
+is stopped, run it again to resume. `WORKDIR/TASK/gains.json`, which is written after each row, has the numbers of every
+seed, the fingerprint of the biLM and the seconds (`gains.py` explains the rows).
+
+A value is the mean ± the standard deviation over seeds; `claims.py` explains differences and verdicts. Figure 1 trains
+on the shares of `gains.py`.
+
+hardware  2 CPU cores
+time      printed for each row; docs/results.md has that of the experiments on seven tasks
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from claims import ENSEMBLES, TABLES, TASKS, Numbers, claims, on_steps, part_of, row_in, trained
+from elmo_jax.errors import UserError
+from elmo_jax.files import listed
+from elmo_jax.tasks.core.task_report import shown
+from elmo_jax.tasks.core.word_vectors import PACKAGED
+from figures import draw_shares, draw_weights
+from gains import Runs, check_overrides
+from results import table as aligned
+
+FOLDER = Path(__file__).parent
+# The options of the scripts of the other tables, with the paths that --data must have.
+ANALYSES = {
+    "table4": {"--semcor": "semcor3.0", "--glove": "glove.840B.300d.zip"},
+    "table5": {
+        "--semcor": "semcor3.0",
+        "--test": "WSD_Evaluation_Framework",
+        "--index": "WordNet-3.0/dict/index.sense",
+    },
+    "table6": {"--ewt": "UD_English-EWT"},
+}
+DRAWN = {"figure1": draw_shares, "figure2": draw_weights}
+NAMES = ("table1", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2")
+
+
+def report(name: str, task: str, found: Mapping[str, Numbers], runs: Runs) -> list[list[str]]:
+    """Returns the lines of a task in a table: each row and each claim, with the paper's number and ours."""
+    table, part, metric = TABLES[name], part_of(TABLES[name], found), next(iter(found.values()))["metric"]
+    lines = [[f"{task}, {metric} on {part}", "ELMo at", "paper", "ours", "verdict", "minutes"]]
+    for label, row in found.items():
+        where = runs.config(table.of(task)[label]).elmo.where if row["bilm"] else ""
+        minutes = sum(seed.get("seconds", 0.0) for seed in row["seeds"]) / 60
+        published = [f"{number:g}" for name, number in table.paper(task).items() if name == label] or [""]
+        lines.append([label, where, *published, shown(row[part]), "", f"{minutes:.1f}"])
+        if name == "table1" and "ensemble" in row:
+            published = f"{ENSEMBLES[task]:g}" if label == "ELMo" and task in ENSEMBLES else ""
+            lines.append(
+                [f"{label}, models together", where, published, f"{row['ensemble'][part][metric]:.2f}", "", ""]
+            )
+    found_claims = claims(name, task, found)
+    if name == "figure1" and {"baseline, 100%", "ELMo, 100%"} <= found.keys():
+        elmo = runs.workdir / row_in(runs.numbers(), "all", runs)
+        found_claims.append(on_steps(task, found["baseline, 100%"], elmo))
+    lines += [[claim.text, "", claim.paper, claim.ours, claim.verdict, ""] for claim in found_claims]
+    return [*lines, [""] * len(lines[0])]
+
+
+def sources(runs: Runs) -> list[str]:
+    """Returns the paths that an experiment reads, without slices in brackets; TFDS finds its datasets itself."""
+    config = runs.config()
+    found = [path for part in ("train", "dev", "test") for path in listed(config.data[part])]
+    found += [path for path in listed(config.word_vectors.path) if path != PACKAGED]
+    names = (re.sub(r"\[[^\[\]]*\]$", "", path) for path in found if not path.startswith("tfds:"))
+    return list(dict.fromkeys(names))
+
+
+def folder_with(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """Returns the first folder that has all of these paths."""
+    return next((folder for folder in folders if all((folder / name).exists() for name in names)), None)
+
+
+def origin(path: Path) -> str:
+    """Returns what the docstring of an experiment or of a script says of where its data are."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    field = re.search(r"^data +(.*?)\n(?=\w)", text, re.DOTALL | re.MULTILINE)
+    words = (field[1] if field else text.split("\n\n")[1]).split()
+    return re.sub(r" (From the folder|With the paper's) .*", "", " ".join(words))
+
+
+def repeat(name: str, options: argparse.Namespace) -> int:
+    """Trains the rows of a table that are not trained, prints it, and returns the exit status of `elmo-jax`."""
+    table = TABLES[name]
+    for task in (task for task in table.tasks if task in options.tasks):
+        runs = options.runs[task]
+        folder = folder_with(options.data, sources(runs))
+        if folder is None:
+            needs = ", ".join(sources(runs))
+            options.skipped.append(f"{name}, {task}: no folder has {needs}. {origin(runs.experiment)}")
+            continue
+        with contextlib.chdir(folder):
+            for row in table.of(task).values():
+                status = runs.train(row_in(runs.numbers(), row, runs))
+                if status:
+                    return status
+    found = {task: trained(table, task, options.runs[task].numbers(), options.runs[task]) for task in table.tasks}
+    found = {task: rows for task, rows in found.items() if rows}
+    if found:
+        lines = [line for task, rows in found.items() for line in report(name, task, rows, options.runs[task])]
+        print(f"\n{table.title}\n\n{aligned(lines)}\nnumbers  {options.workdir / '*' / 'gains.json'}")
+        if name in DRAWN:
+            DRAWN[name](options.workdir / f"{name}.png", found)
+            print(f"plot     {options.workdir / f'{name}.png'}")
+    return 0
+
+
+def analyze(name: str, options: argparse.Namespace) -> int:
+    """Runs the script of Table 4, 5 or 6, and returns its exit status."""
+    given = []
+    for option, path in ANALYSES[name].items():
+        folder = folder_with(options.data, [path])
+        if folder is None:
+            options.skipped.append(f"{name}: no folder has {path}. {origin(FOLDER / f'{name}.py')}")
+            return 0
+        given += [option, str(folder / path)]
+    status: int = importlib.import_module(name).main(["--bilm", options.bilm, "--out", str(options.workdir), *given])
+    return status
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Returns the options of the command, with the runs of each task."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("names", nargs="+", metavar="NAME", choices=(*NAMES, "all"), help=f"{', '.join(NAMES)}, or all")
+    parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/paper"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument(
+        "--data", type=Path, nargs="+", default=[Path()], metavar="DIR", help="the folders of the data (this one)"
+    )
+    parser.add_argument(
+        "--experiments", type=Path, default=FOLDER.parent, metavar="DIR", help="the folder of the experiments"
+    )
+    parser.add_argument("--tasks", metavar="T,T", help="only these tasks")
+    options, overrides = parser.parse_known_args(arguments)
+    check_overrides(parser, overrides)
+    options.names = NAMES if "all" in options.names else options.names
+    tables = [TABLES[name] for name in options.names if name in TABLES]
+    options.tasks = options.tasks.split(",") if options.tasks else TASKS
+    for task in options.tasks:
+        if task not in TASKS:
+            parser.error(f"--tasks: {task!r} is none of {', '.join(TASKS)}")
+    options.workdir, options.data = options.workdir.absolute(), [folder.absolute() for folder in options.data]
+    options.bilm = os.path.abspath(options.bilm) if os.path.exists(options.bilm) else options.bilm
+    options.runs, options.skipped = {}, []
+    for task in TASKS:
+        experiment, workdir = options.experiments.absolute() / f"task_{task}.py", options.workdir / task
+        runs = options.runs[task] = Runs(experiment, options.bilm, workdir, tuple(overrides))
+        try:
+            if task in options.tasks:
+                runs.check([row for table in tables if task in table.tasks for row in table.of(task).values()])
+        except UserError as error:
+            parser.error(str(error))
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Repeats the tables and figures, and returns the exit status: 1 if something was skipped, or as `elmo-jax`."""
+    options = parse(arguments)
+    for name in options.names:
+        status = repeat(name, options) if name in TABLES else analyze(name, options)
+        if status:
+            return status
+    for line in options.skipped:
+        print(f"skipped: {line}", file=sys.stderr)
+    return 1 if options.skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Tests `experiments/paper/grid.py`, the claims of the paper and what docs/results.md says of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gains
+import grid
+from claims import TABLES, TASKS, claims, interval, judged, markdown, on_steps
+from figures import draw_shares, draw_weights
+from tests.experiments import quick_paper
+
+ROOT = Path(__file__).parents[2]
+CARRIED = {"input": {"weights": [0.2, 0.7, 0.1], "scale": 1.0}, "output": {"weights": [0.36, 0.34, 0.3], "scale": 1.0}}
+
+
+def row(*values: float, bilm: str | None = "d8", metric: str = "f1") -> dict[str, Any]:
+    """A row of `gains.json` with one value per seed, on dev and test."""
+    seeds = [
+        {"seed": seed, "step": 40, "seconds": 30.0, "dev": {metric: value}, "test": {metric: value}, "elmo": CARRIED}
+        for seed, value in enumerate(values)
+    ]
+    part = {"mean": sum(values) / len(values), "sd": 1.0, "n": len(values)}
+    return {"task": "srl", "metric": metric, "bilm": bilm, "dev": part, "test": part, "seeds": seeds}
+
+
+def test_differences_are_paired_and_judged() -> None:
+    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 2.4841, 2 + 2.4841), abs=1e-3)  # t = 4.3027
+    found = {"baseline": row(50, 60, 70), "ELMo": row(52, 62.1, 71.9)}
+    (claim,) = claims("table1", "srl", found)
+    assert claim[:2] == ("ELMo - baseline", "+3.2 (17.2%)")  # Table 1 of the paper
+    assert claim.ours == "+2.00 [+1.75, +2.25] (5.0%)" and claim.verdict == "seen"
+    assert judged("", "", [1.0, -1.0], 1).verdict == "not seen" and judged("", "", [-1.0, -1.1], -1).verdict == "seen"
+    assert judged("", "", [-1.0, -1.1], 0).verdict == "not seen" and judged("", "", [-1.0, 1.0], 0).verdict == "seen"
+    (alone,) = claims("table1", "srl", {"baseline": row(50), "ELMo": row(52)})
+    assert alone.ours.startswith("+2.00 (n = 1)") and alone.verdict == "not testable here"
+    (missing,) = claims("table1", "srl", {"baseline": row(50, 60)})
+    assert missing[2:] == ("not measured", "not testable here")
+
+
+def test_relative_increases_are_those_of_the_paper() -> None:
+    percentages = [re.findall(r"\((.*)\)", claims("table1", task, {})[0].paper)[0] for task in TASKS]
+    assert percentages == ["24.9%", "5.8%", "17.2%", "9.8%", "21.0%", "6.8%"]  # Table 1
+
+
+def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
+    found = {name: row(1, 1.1) for name in TABLES["table2"].rows}
+    *_, even = claims("table2", "squad", found)
+    assert even.ours == "0.367" and even.verdict == "not seen"
+    assert TABLES["table2"].of("squad")["last layer only"] == "input+last"  # the paper's placement
+    assert TABLES["table2"].of("snli")["last layer only"] == "all+last"
+    output = next(claim for claim in claims("table3", "srl", {}) if claim.text == "output only - baseline")
+    assert output.paper == "-0.7"
+    at_input, at_output = claims("figure2", "srl", {"input": row(1, 2), "output": row(1, 2)})
+    assert (at_input.ours, at_output.ours) == ("+0.50 [+0.50, +0.50]", "+0.05 [+0.05, +0.05]")
+    shares = {
+        f"{name}, {share}": row(v, v + 1) for share, v in (("10%", 50), ("1%", 30)) for name in ("baseline", "ELMo")
+    }
+    shares["ELMo, 1%"] = row(49, 52)
+    by_text = {claim.text: claim for claim in claims("figure1", "srl", shares)}
+    assert by_text["gain at 1% - gain at 10%"].ours.startswith("+20.00 [")
+    assert by_text["ELMo, 1% - baseline, 10%"].verdict == "seen"
+    assert by_text["ELMo - baseline, 100%"][1:3] == ("+3.3", "not measured")
+
+
+def test_steps_until_the_baseline_is_passed(tmp_path: Path) -> None:
+    for seed, scores in enumerate(([40.0, 51.0, 60.0], [40.0, 50.0, 61.0])):
+        (tmp_path / f"seed_{seed}").mkdir()
+        lines = [json.dumps({"step": 10 * step, "dev/f1": score}) for step, score in enumerate(scores)]
+        (tmp_path / f"seed_{seed}" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    passed = on_steps("srl", row(50, 60), tmp_path)
+    assert passed[1:] == ("10 of 486 epochs", "15 of 40", "seen")
+    assert on_steps("srl", row(50, 70), tmp_path)[2:] == ("not passed with 1 of 2 seeds", "not seen")
+
+
+def test_the_figures_are_drawn(tmp_path: Path) -> None:
+    labels = [f"{name}, {share}" for share in ("100%", "1%") for name in ("baseline", "ELMo")]
+    draw_shares(tmp_path / "1.png", {"snli": {label: row(50, 60) for label in labels}})
+    draw_weights(tmp_path / "2.png", {task: {"input": row(1)} for task in TASKS} | {"snli": {"output": row(1)}})
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("1.png", "2.png"))
+
+
+def test_results_have_the_paper_s_claims() -> None:
+    """The table is what `python experiments/paper/claims.py` makes of the numbers in the JSON files."""
+    assert markdown() in (ROOT / "docs" / "results.md").read_text()
+
+
+def test_rows_are_shared_resumed_and_written_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_paper.write_experiments(tmp_path)
+    command = [*quick_paper.command(tmp_path, "table3"), "--tasks", "srl"]
+    train, trained = gains.elmo_jax, []
+
+    def once(arguments: list[str]) -> int:
+        trained.append(Path(arguments[arguments.index("--workdir") + 1]).name)
+        return 143 if len(trained) == 3 else train(arguments)  # SIGTERM arrives at the third row
+
+    monkeypatch.setattr(gains, "elmo_jax", once)
+    assert grid.main(command) == 143
+    numbers = json.loads((tmp_path / "runs" / "srl" / "gains.json").read_text())
+    assert trained == ["none", "input", "both"] and set(numbers) == {"none", "input"}
+    assert numbers["none"]["bilm"] is None and len(numbers["input"]["bilm"]) == 64
+    assert all(seed["seconds"] > 0 for seed in numbers["input"]["seeds"])
+    capsys.readouterr()
+    assert grid.main([*command[:1], "table1", *command[1:]]) == 0
+    printed = capsys.readouterr().out
+    assert trained[3:] == ["none", "input", "both", "output", "none", "input"]  # the row `all` of Table 1 is `input`
+    assert re.search(r"^input only +input +84\.7 +\d+\.\d\d ± \d+\.\d\d \(n = 2\) +\d+\.\d$", printed, re.MULTILINE)
+    assert re.search(r"^output only - baseline +-0\.7 +[+-]\d+\.\d\d \[.*\] +(not )?seen$", printed, re.MULTILINE)
+
+
+def test_what_is_missing_is_named_with_its_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["table1", "table5", "--bilm", "english", "--workdir", str(tmp_path / "runs"), "--data", str(tmp_path)]
+    assert grid.main([*command, "--tasks", "ner,snli"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": no folder has ")[0] for line in lines] == [
+        "skipped: table1, snli",
+        "skipped: table1, ner",
+        "skipped: table5",
+    ]
+    assert lines[0].endswith("SNLI is `snli_1.0.zip` of nlp.stanford.edu/projects/snli (CC BY-SA 4.0).")
+    assert "repository leondz/emerging_entities_17 on GitHub" in lines[1] and "page of Rada Mihalcea" in lines[2]
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--tasks", "pos"], "--tasks: 'pos' is none of squad, snli"),
+        (["--seeds", "3"], "unknown option '--seeds'"),
+        (["--config.elmo.regularization=0"], "--config.elmo.regularization: the row all+strong sets it"),
+        (["--config.elmo.regularisation=0"], "regularisation=0: no such setting"),
+        (["--experiments", "nowhere"], "no such file"),
+    ],
+)
+def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], extra: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        grid.main(["table2", "--bilm", "english", "--tasks", "snli", *extra])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_make_paper_quick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert quick_paper.main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for title in ("Table 1", "Table 2", "Table 3", "Table 4", "Table 5", "Table 6", "Table 7", "Figure 1", "Figure 2"):
+        assert re.search(rf"^{title}[:,]", printed, re.MULTILINE), title
+    assert all((tmp_path / "runs" / f"figure{number}.png").is_file() for number in (1, 2))
