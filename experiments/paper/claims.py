@@ -160,12 +160,12 @@ def claims(name: str, task: str, found: Mapping[str, Numbers]) -> list[Claim]:
     result = []
     for upper, lower in [*((row, first) for row in others), *zip(others[1:], others, strict=False)]:
         values, gain = paired(found, part, [upper], [lower]), paper[upper] - paper[lower]
-        claim = judged(f"{upper} - {lower}", f"{gain:+.3g}", values, 1 if gain > 0 else -1)
+        claim = judged(f"{upper} - {lower}", f"{round(gain, 2):+}", values, 1 if gain > 0 else -1)
         if name == "table1":  # with the relative increase, which is the share of the errors that are gone
             claim = claim._replace(paper=f"{claim.paper} ({gain / (100 - paper[lower]):.1%})")
-            if values:
-                relative = statistics.fmean(values) / (100 - found[lower][part]["mean"])
-                claim = claim._replace(ours=f"{claim.ours} ({relative:.1%})")
+            errors = 100 - found[lower][part]["mean"] if values else 0.0
+            if errors:
+                claim = claim._replace(ours=f"{claim.ours} ({statistics.fmean(values) / errors:.1%})")
         result.append(claim)
     return [*result, _on_even_weights(found)] if name == "table2" else result
 

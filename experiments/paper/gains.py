@@ -73,7 +73,7 @@ SETTINGS = {
 SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
 # What `gains.json` has of the results of a row and of its seeds; `bilm` is the fingerprint of the biLM.
 KEPT = ("task", "metric", "bilm", "examples", "dev", "test", "ensemble")
-KEPT_OF_SEEDS = ("seed", "epoch", "seconds", "dev", "test", "elmo")
+KEPT_OF_SEEDS = ("seed", "step", "epoch", "seconds", "dev", "test", "elmo")
 # Settings of all rows, and what to do instead of setting them.
 GIVEN = {
     "bilm": "give the biLM of the rows with ELMo with --bilm",

@@ -61,10 +61,10 @@ def report(name: str, task: str, found: Mapping[str, Numbers], runs: Runs) -> li
     for label, row in found.items():
         where = runs.config(table.of(task)[label]).elmo.where if row["bilm"] else ""
         minutes = sum(seed.get("seconds", 0.0) for seed in row["seeds"]) / 60
-        published = [f"{number:g}" for name, number in table.paper(task).items() if name == label] or [""]
+        published = [str(number) for name, number in table.paper(task).items() if name == label] or [""]
         lines.append([label, where, *published, shown(row[part]), "", f"{minutes:.1f}"])
         if name == "table1" and "ensemble" in row:
-            published = f"{ENSEMBLES[task]:g}" if label == "ELMo" and task in ENSEMBLES else ""
+            published = str(ENSEMBLES[task]) if label == "ELMo" and task in ENSEMBLES else ""
             lines.append(
                 [f"{label}, models together", where, published, f"{row['ensemble'][part][metric]:.2f}", "", ""]
             )

@@ -8,8 +8,10 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from elmo_jax.environment import keep_compiled_programs
 from tests.analysis.texts import INDEX, write_framework, write_semcor
 from tests.analysis.treebank import plain_sentences
+from tests.environment import xla_flags
 from tests.tasks.problems import PROBLEMS, settings_of
 from tests.tasks.tagging import write_problem
 
@@ -78,4 +80,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    os.environ["XLA_FLAGS"] = xla_flags(1)
+    keep_compiled_programs(Path(__file__).parents[2] / ".cache")
     sys.exit(main(sys.argv[1:]))

@@ -39,6 +39,8 @@ def test_differences_are_paired_and_judged() -> None:
     assert judged("", "", [-1.0, -1.1], 0).verdict == "not seen" and judged("", "", [-1.0, 1.0], 0).verdict == "seen"
     (alone,) = claims("table1", "srl", {"baseline": row(50), "ELMo": row(52)})
     assert alone.ours.startswith("+2.00 (n = 1)") and alone.verdict == "not testable here"
+    (perfect,) = claims("table1", "srl", {"baseline": row(100, 100), "ELMo": row(100, 100)})
+    assert perfect[2:] == ("+0.00 [+0.00, +0.00]", "not seen")
     (missing,) = claims("table1", "srl", {"baseline": row(50, 60)})
     assert missing[2:] == ("not measured", "not testable here")
 
@@ -106,7 +108,7 @@ def test_rows_are_shared_resumed_and_written_one_by_one(
     numbers = json.loads((tmp_path / "runs" / "srl" / "gains.json").read_text())
     assert trained == ["none", "input", "both"] and set(numbers) == {"none", "input"}
     assert numbers["none"]["bilm"] is None and len(numbers["input"]["bilm"]) == 64
-    assert all(seed["seconds"] > 0 for seed in numbers["input"]["seeds"])
+    assert all(seed["seconds"] > 0 and seed["step"] > 0 for seed in numbers["input"]["seeds"])
     capsys.readouterr()
     assert grid.main([*command[:1], "table1", *command[1:]]) == 0
     printed = capsys.readouterr().out
