@@ -129,7 +129,7 @@ class InBackground:
 
 
 def _end_wandb() -> None:
-    """Ends W&B's service process, whose uploads the end of the interpreter would wait for without a limit."""
+    """Ends W&B's service process, for which the end of the interpreter would wait longer than a minute."""
     for children in Path("/proc/self/task").glob("*/children"):
         for child in children.read_text().split():
             with contextlib.suppress(OSError):  # the child has ended
