@@ -158,6 +158,9 @@ def open_trackers(names: Sequence[str], workdir: epath.Path) -> list[InBackgroun
     file = workdir / "tracker.json"
     if not file.exists():
         write_text(file, json.dumps({"id": uuid.uuid4().hex[:8]}) + "\n")
-    identity = json.loads(file.read_text())["id"]
+    try:
+        identity = str(json.loads(file.read_text())["id"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: damaged; delete it, and the trackers get a new run") from None
     config = json.loads((workdir / "config.json").read_text())["config"]
     return [InBackground(name, lambda maker=_MAKERS[name]: maker(workdir, identity, config)) for name in names]  # type: ignore[misc]

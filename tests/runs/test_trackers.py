@@ -68,6 +68,13 @@ def test_a_tracker_gets_all_metrics(monkeypatch, workdir):
     assert [step for step, _ in again.records] == [4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}"])
+def test_a_damaged_identity_is_named(workdir, content):
+    (workdir / "tracker.json").write_text(content)
+    with pytest.raises(UserError, match=r"tracker.json: damaged; delete it, and the trackers get a new run"):
+        trackers.open_trackers(("wandb",), workdir)
+
+
 def test_a_tracker_that_fails_is_reported_once(monkeypatch, workdir, capsys):
     report(monkeypatch, workdir, Failing)
     assert capsys.readouterr().err == (
