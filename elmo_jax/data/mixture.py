@@ -64,7 +64,7 @@ def epoch_tokens(corpus: Corpus, mixture: Mixture) -> int:
 class MixedBlocks:
     """The endless sequence of the blocks that a mixture reads, with random access.
 
-    Each epoch reads the portions of all sources in an order of its own. Each source is read to its end, in random
+    Each epoch reads the portions of all sources in a different order. Each source is read to its end, in random
     order, before any of its blocks comes again.
     """
 

@@ -1,7 +1,7 @@
 """Reports metrics to the trackers that a run names, next to its own files: Weights & Biases and Trackio.
 
-A tracker may wait for a server, fail, or never answer. So all its calls are made by a thread of its own, from a bounded
-queue: a run neither waits for a tracker nor ends with it, and one line says which metrics it has not got.
+A tracker may wait for a server, fail, or never answer. So all its calls are made by a separate thread, from a bounded
+queue: a run neither waits for a tracker nor ends with it, and one line says which metrics it did not get.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ _MAKERS: dict[str, Callable[[epath.Path, str, dict[str, Any]], Tracker]] = {"wan
 
 
 class InBackground:
-    """A tracker that is made and called by a thread of its own; see the module."""
+    """A tracker that is made and called by a separate thread; see the module."""
 
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         """Begins to make the tracker."""

@@ -98,7 +98,7 @@ def test_what_is_left_out_or_changed_is_counted(tmp_path, capsys, name, content,
 
 @pytest.mark.parametrize("task", ["srl", "coref"])
 def test_the_documents_of_a_list(tmp_path, task):
-    """As OntoNotes has them: each document with gold and with automatic annotation, and lists of the splits."""
+    """The documents are as in OntoNotes, each with gold and automatic annotation, and a list names those of a split."""
     folder = tmp_path / "annotations"
     for place in ("bc/a/x_01", "bc/b/x_01", "nw/c/y_02"):
         for kind in ("gold", "auto"):
