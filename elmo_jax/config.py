@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from elmo_jax.errors import UserError
 from elmo_jax.settings import fraction, setting, to_dict
 
+DIRECTIONS = ("forward", "backward")
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
 _TINY = 1e-30  # the smallest constant that keeps a divisor above 0; float32 has no numbers far below it
@@ -75,10 +76,20 @@ class ModelConfig:
         0.1,
         "The fraction of units dropped in training, at the input of every LSTM layer and at the top layer's output.",
     )
+    directions: tuple[str, ...] = setting(
+        DIRECTIONS, "The directions: forward and backward, or forward alone, for a language model of the left context."
+    )
+
+    @property
+    def width(self) -> int:
+        """The dimension of a layer's vectors, in which the directions are concatenated."""
+        return len(self.directions) * self.lstm.projection
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a model that cannot be built."""
         char_cnn, lstm = self.char_cnn, self.lstm
+        if self.directions not in (DIRECTIONS, DIRECTIONS[:1]):
+            raise UserError(f"{where}.directions: expected {DIRECTIONS} or {DIRECTIONS[:1]}, got {self.directions}")
         if not 1 <= len(char_cnn.filters) <= _MOST_LAYERS:
             raise UserError(
                 f"{where}.char_cnn.filters: expected 1 to {_MOST_LAYERS} pairs (width, number), got"

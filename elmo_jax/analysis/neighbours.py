@@ -182,7 +182,7 @@ def nearest_uses(
 
 def _unit_vectors(bilm: EmbeddingBiLM, found: Sequence[Occurrence], layer: int) -> np.ndarray:
     """Returns the vectors of some words in their sentences, divided by their lengths, [N, F]."""
-    vectors = np.zeros((len(found), 2 * bilm.config.lstm.projection), np.float32)
+    vectors = np.zeros((len(found), bilm.config.width), np.float32)
     rows: dict[Words, list[int]] = {}  # of each distinct sentence
     for row, occurrence in enumerate(found):
         rows.setdefault(occurrence.words, []).append(row)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make, unpacked
 
@@ -40,13 +41,13 @@ class Vectors:
     """The layers of some sentences.
 
     Attributes:
-      projection: P.
+      config: the architecture of the biLM.
       layers: the number of vectors per word, L + 1.
       speed: the speed at which the missing vectors were embedded.
     """
 
-    def __init__(self, stored: StoredLayers, projection: int, layers: int, speed: Speed) -> None:
-        self._stored, self.projection, self.layers, self.speed = stored, projection, layers, speed
+    def __init__(self, stored: StoredLayers, config: ModelConfig, speed: Speed) -> None:
+        self._stored, self.config, self.layers, self.speed = stored, config, config.lstm.layers + 1, speed
 
     def stored(self, words: Sequence[str]) -> np.ndarray:
         """Returns the stored numbers [T, S] of a sentence. Raises `KeyError` for a sentence that was not embedded."""
@@ -76,13 +77,13 @@ class Vectors:
         """Yields the layers that `view` selects, float32 [n, M, F], for the words of each chunk."""
         for chunk in self.chunks(sentences):
             filled = np.pad(chunk, ((0, ROWS - len(chunk)), (0, 0)))  # one shape, so that one program is compiled
-            yield np.asarray(_see(view, self.projection, filled))[: len(chunk)]
+            yield np.asarray(_see(view, self.config, filled))[: len(chunk)]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _see(view: View, projection: int, stored: np.ndarray) -> jax.Array:
+def _see(view: View, config: ModelConfig, stored: np.ndarray) -> jax.Array:
     """Maps stored numbers [n, S] to the layers that `view` selects, [n, M, F]."""
-    layers = unpacked(jnp.asarray(stored)[None], projection)[0]  # [L+1, n, 2P]
+    layers = unpacked(jnp.asarray(stored)[None], config)[0]  # [L+1, n, 2P]
     return view(jnp.moveaxis(layers, 0, 1))
 
 
@@ -123,5 +124,4 @@ def embed(folder: Path, bilm: EmbeddingBiLM, sentences: Sequence[Words], dtype: 
       UserError: a file cannot be written or is incomplete, or a number is too large for float16.
     """
     made = make(folder, bilm, sentences, dtype)
-    lstm = bilm.config.lstm
-    return Vectors(StoredLayers(made.files), lstm.projection, lstm.layers + 1, Speed(made.words, made.seconds))
+    return Vectors(StoredLayers(made.files), bilm.config, Speed(made.words, made.seconds))

@@ -50,7 +50,7 @@ class Report:
     @property
     def distinct_words(self) -> int:
         """The number of distinct words in a device's group of rows of typical English text."""
-        tokens = 2 * self.config.train.unroll_steps * self.group_rows
+        tokens = len(self.config.model.directions) * self.config.train.unroll_steps * self.group_rows
         return min(tokens, round(_TYPICAL_WORDS * (tokens / _TYPICAL_TOKENS) ** _HEAPS))
 
     @property

@@ -94,19 +94,19 @@ def step_shapes(
     model = step.model.clone(vocabulary_size=step.vocabulary_size)
     state = jax.eval_shape(lambda: initial_state(config, model, step.optimizer))
     rows, steps = config.train.batch_size, config.train.unroll_steps
-    groups = mesh.size * config.train.accumulate
-    distinct = min(2 * steps * rows // groups, word_types)  # U: the most distinct words of a group's window
+    groups, directions = mesh.size * config.train.accumulate, len(config.model.directions)
+    distinct = min(directions * steps * rows // groups, word_types)  # U: the most distinct words of a group's window
 
     def shape(*dims: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dims, dtype)
 
-    places = shape(2, steps, rows)
+    places = shape(directions, steps, rows)
     batch = TrainingBatch(
         Window(words=shape(groups * distinct), word_count=shape(groups), inputs=places, targets=places),
         restart=shape(steps, rows, dtype=bool),
         position=shape(rows, 2),
-        negatives=shape(2, config.train.negatives),
-        tries=shape(2, dtype=jnp.float32),
+        negatives=shape(directions, config.train.negatives),
+        tries=shape(directions, dtype=jnp.float32),
     )
     return state, batch, shape(word_types, config.model.char_cnn.max_characters, dtype=jnp.int16)
 

@@ -60,6 +60,7 @@ class PretrainedBiLM:
     def __repr__(self) -> str:
         """Returns a few lines: the sizes, and what the provenance says of the training."""
         lstm, cnn = self.config.lstm, self.config.char_cnn
+        each = "per direction" if len(self.config.directions) > 1 else "(forward only)"
         softmax = (
             "no softmax"
             if "softmax" not in self.params
@@ -68,7 +69,7 @@ class PretrainedBiLM:
         dense = sum(leaf.size for key, leaf in flatten(self.params).items() if not key.startswith("softmax/"))
         lines = [
             f"{type(self).__name__} {self.fingerprint[:12]}: {dense:,} parameters, {softmax}",
-            f"{lstm.layers} LSTM layers per direction with {lstm.cells:,} cells and projection {lstm.projection:,};"
+            f"{lstm.layers} LSTM layers {each} with {lstm.cells:,} cells and projection {lstm.projection:,};"
             f" {cnn.features:,} character filters, {cnn.highways} highway layers",
         ]
         return "\n  ".join([*lines, *_history(self.info)])

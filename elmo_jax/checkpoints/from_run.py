@@ -57,7 +57,7 @@ def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
         is_intact = score is None or not path.exists()
     else:
         is_intact = min(found.values()) > 0
-        is_intact = is_intact and found["average"] == geometric_mean(found["forward"], found["backward"])
+        is_intact = is_intact and found["average"] == geometric_mean(found["forward"], found.get("backward"))
         # The record may be of an earlier launch on other devices, whose results are equal only up to rounding.
         is_intact = is_intact and (score is None or math.isclose(found["average"], score, rel_tol=1e-3))
     if not is_intact:

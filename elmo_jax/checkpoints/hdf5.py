@@ -24,7 +24,7 @@ from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, op
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import read_options, write_options
-from elmo_jax.config import ModelConfig
+from elmo_jax.config import DIRECTIONS, ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, local, writing
 
@@ -191,8 +191,10 @@ def write_hdf5(
       params: the parameter tree; its softmax, if any, is left out.
 
     Raises:
-      UserError: the tree does not fit `model`, or a file cannot be written.
+      UserError: the tree does not fit `model`, the model has one direction, or a file cannot be written.
     """
+    if model.directions != DIRECTIONS:
+        raise UserError("export to HDF5: the published format has two directions, and this biLM has only forward")
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}
     check_shapes({path: leaf.shape for path, leaf in flat.items()}, model, "export to HDF5")
     with writing(Path(weights)), atomic_file(Path(weights)) as temporary:

@@ -65,13 +65,15 @@ class BatchSettings:
     vocabulary_size: int  # the words of the softmax; targets beyond it are `<UNK>`
     data_seed: int  # the random seed for the order of the blocks
     draw_seed: int  # the random seed for the negatives
+    directions: int = 2  # 1 for the forward direction alone
     mixed: Sequence[Portion] = ()  # the portions of the sources of a mixture; empty to read all blocks equally often
 
     @classmethod
     def of(cls, config: Config, vocabulary_size: int) -> "BatchSettings":
         """Makes the settings from those of an experiment."""
-        train = config.train
-        return cls(train.batch_size, train.unroll_steps, train.negatives, vocabulary_size, config.data.seed, train.seed)
+        train, directions = config.train, len(config.model.directions)
+        sizes = (train.batch_size, train.unroll_steps, train.negatives, vocabulary_size)
+        return cls(*sizes, config.data.seed, train.seed, directions)
 
 
 class TrainingBatches(Iterator[TrainingBatch]):
@@ -142,16 +144,18 @@ class TrainingBatches(Iterator[TrainingBatch]):
 
     def __next__(self) -> TrainingBatch:
         text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [5, T, B]
-        targets = np.where(text[1:4:2] < self._settings.vocabulary_size, text[1:4:2], UNKNOWN_ID)
-        window = self._distinct.window(text[0:4:2], targets.astype(np.int32), self._devices)
-        drawn = [self._draw(direction) for direction in range(2) if self._settings.negatives]
+        directions = self._settings.directions
+        inputs, targets = (text[i : 2 * directions : 2] for i in range(2))
+        targets = np.where(targets < self._settings.vocabulary_size, targets, UNKNOWN_ID)
+        window = self._distinct.window(inputs, targets.astype(np.int32), self._devices)
+        drawn = [self._draw(direction) for direction in range(directions) if self._settings.negatives]
         self._step += 1
         return TrainingBatch(
             window,
             restart=text[4] > 0,
             position=self._position.copy(),
-            negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((2, 0), np.int32),
-            tries=np.array([tries for _, tries in drawn] or [0, 0], np.float32),
+            negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((directions, 0), np.int32),
+            tries=np.array([tries for _, tries in drawn] or [0] * directions, np.float32),
         )
 
 

@@ -57,6 +57,7 @@ class EvaluationLayout(NamedTuple):
     padded_rows: int  # the rows of the global batch; those past `rows` are empty
     unroll_steps: int  # T, the tokens per row and window
     vocabulary_size: int  # the words of the softmax; targets beyond it are `<UNK>`
+    directions: int = 2  # 1 for the forward direction alone
 
 
 class EvaluationWindow(NamedTuple):
@@ -121,7 +122,9 @@ class DistinctWords:
           devices: the number of devices that the B rows are divided over.
         """
         share = inputs.shape[2] // devices
-        room = min(2 * inputs.shape[1] * share, len(self._rank))  # U: the most distinct words that a window can have
+        room = min(
+            len(inputs) * inputs.shape[1] * share, len(self._rank)
+        )  # U: the most distinct words that a window can have
         words = np.zeros((devices, room), np.int32)
         word_count = np.zeros((devices,), np.int32)
         places = np.empty(inputs.shape, np.int32)
@@ -130,7 +133,7 @@ class DistinctWords:
             ranks, inverse = np.unique(self._rank[inputs[:, :, rows]], return_inverse=True)
             words[device, : len(ranks)] = self._by_length[ranks]
             word_count[device] = len(ranks)
-            places[:, :, rows] = inverse.reshape(2, inputs.shape[1], share)
+            places[:, :, rows] = inverse.reshape(-1, inputs.shape[1], share)
         return Window(words.reshape(-1), word_count, places, targets)
 
 
@@ -162,6 +165,7 @@ def evaluation_windows(
     laid = laid[:, :, share.rows.start : share.rows.stop]
     for first in range(0, length, steps):
         part = laid[:, first : first + steps]
-        targets = np.where(part[1:4:2] < layout.vocabulary_size, part[1:4:2], UNKNOWN_ID).astype(np.int32)
-        window = distinct.window(part[0:4:2], targets, share.devices)
+        inputs, targets = (part[i : 2 * layout.directions : 2] for i in range(2))
+        targets = np.where(targets < layout.vocabulary_size, targets, UNKNOWN_ID).astype(np.int32)
+        window = distinct.window(inputs, targets, share.devices)
         yield EvaluationWindow(window, part[4] > 0, part[5], left=(length - first) // steps - 1)

@@ -94,8 +94,8 @@ class EmbeddingBiLM(PretrainedBiLM):
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
         """Computes the vectors of sentences (paper, section 3.2).
 
-        Layer 0 is the token vector twice, and layer j is the concatenation [forward; backward]. Several threads may
-        call this method at the same time.
+        Layer 0 is the token vector twice, and layer j is the concatenation [forward; backward]; of a forward-only
+        language model, all vectors have P numbers. Several threads may call this method at the same time.
 
         The original programs keep the LSTM state of every row from one call to the next without telling the user, so
         that the same text gets different vectors in the first two calls. Here `state` determines the initial state:

@@ -1,7 +1,7 @@
 """Computes the vectors of sentences (`EmbeddingBiLM.embed`) for batches of any shape with a few compiled programs.
 
 Shapes: B sentences, T words of the longest sentence, W characters per word, L LSTM layers, P projection, C cells,
-R rows of the carry, S steps of a window; a leading 2 is the direction, forward then backward.
+R rows of the carry, S steps of a window; a leading 2 is the direction, forward then backward (1 without backward).
 
 Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 32, 8 or 2
 steps, and the LSTM state is carried from one window to the next, which is exact. Rows are sorted by descending length:
@@ -63,11 +63,11 @@ def _window(model: BiLM, params: Tree, vectors: jax.Array, carry: Tree, mask: ja
 
 def empty_carry(model: BiLM, rows: int) -> Tree:
     """Returns the zero state of `rows` rows: {"layer_j": State([2, R, C], [2, R, P])}, NumPy float32."""
-    lstm = model.config.lstm
+    lstm, directions = model.config.lstm, len(model.config.directions)
     return {
         f"layer_{j}": State(
-            np.zeros((2, rows, lstm.cells), np.float32),  # type: ignore[arg-type]
-            np.zeros((2, rows, lstm.projection), np.float32),  # type: ignore[arg-type]
+            np.zeros((directions, rows, lstm.cells), np.float32),  # type: ignore[arg-type]
+            np.zeros((directions, rows, lstm.projection), np.float32),  # type: ignore[arg-type]
         )
         for j in range(lstm.layers)
     }
@@ -102,8 +102,8 @@ def embed(
     carry = _grown(carry, len(sentences))
     lengths = [len(sentence) + kept for sentence in sentences]
     longest = max(lengths, default=0)
-    size = 2 * model.config.lstm.projection
-    layers = np.zeros((len(sentences), model.config.lstm.layers + 1, longest, size), np.float32)  # [B, L+1, T, 2P]
+    shape = (len(sentences), model.config.lstm.layers + 1, longest, model.config.width)
+    layers = np.zeros(shape, np.float32)  # [B, L+1, T, 2P]
     for start in range(0, len(sentences), ROWS * mesh.size):
         rows = slice(start, start + ROWS * mesh.size)
         part = _Group(bilm, sentences[rows], 1 - kept // 2)
@@ -154,7 +154,7 @@ class _Group:
         if out is not None:
             for vectors, sentence in zip(self._vectors, self._order, strict=True):
                 found = vectors[self._cut : len(vectors) - self._cut]
-                out[sentence, 0, : len(found)] = np.tile(found, 2)
+                out[sentence, 0, : len(found)] = np.tile(found, len(self._model.config.directions))
         after = jax.tree.map(np.array, carry)
         rows, start = self._padded(len(self._order)), 0
         pad = ((0, 0), (0, rows - len(self._order)), (0, 0))
@@ -195,10 +195,11 @@ class _Group:
 
         They are those of the `steps` steps from `start` on and of the first `rows` rows.
         """
-        vectors = np.zeros((2, steps, rows, self._vectors[0].shape[1]), np.float32)
-        mask = np.zeros((2, steps, rows), bool)
+        directions = len(self._model.config.directions)
+        vectors = np.zeros((directions, steps, rows, self._vectors[0].shape[1]), np.float32)
+        mask = np.zeros((directions, steps, rows), bool)
         for b, words in enumerate(self._vectors[:rows]):
-            for d, stream in enumerate((words, words[::-1])):
+            for d, stream in enumerate((words, words[::-1])[:directions]):
                 part = stream[start : start + steps]
                 vectors[d, : len(part), b] = part
                 mask[d, : len(part), b] = True
@@ -219,7 +220,8 @@ class _Group:
                 continue
             part, filled = layers[:, :, first - start : last - start, b], out[self._order[b]]  # [L, 2, steps, P]
             filled[1:, first - self._cut : last - self._cut, :size] = part[:, 0]
-            filled[1:, length - self._cut - last : length - self._cut - first, size:] = part[:, 1, ::-1]
+            if len(self._model.config.directions) == 2:
+                filled[1:, length - self._cut - last : length - self._cut - first, size:] = part[:, 1, ::-1]
 
 
 def _power_of_two(number: int) -> int:

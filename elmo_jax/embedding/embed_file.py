@@ -195,7 +195,7 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
     lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
     with Progress("counting the words"):
         words = sum(settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences))
-    per_word = 2 * lstm.projection * (lstm.layers + 1 if settings.output is Output.ALL else 1)
+    per_word = bilm.config.width * (lstm.layers + 1 if settings.output is Output.ALL else 1)
     size = words * per_word * np.dtype(settings.dtype).itemsize
     what, there = f"{out.name}, {words:,} vectors", sum(file.stat().st_size for file in parts.glob("*.npy"))
     if settings.format is Format.HDF5:

@@ -202,10 +202,12 @@ def _fit_softmax(
     if values:  # only process 0 has them
         of = values["heldout_perplexity"]
         sources = {
-            name: Perplexity(s["after"]["forward"], s["after"]["backward"], s["tokens"], s["unknown"])
+            name: Perplexity(s["after"]["forward"], s["after"].get("backward"), s["tokens"], s["unknown"])
             for name, s in values.get("heldout_sources", {}).items()
         }
-        known = Perplexity(of["forward"], of["backward"], values["heldout_tokens"], values["heldout_unknown"], sources)
+        known = Perplexity(
+            of["forward"], of.get("backward"), values["heldout_tokens"], values["heldout_unknown"], sources
+        )
     return SourceModel(open_bilm(workdir), source.name, source.run), known
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from etils import epath
 
-from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity
+from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.training_report import Outcome, before_training, ending, rows_of_sources
 
 Values = dict[str, float]  # the perplexities of one text by their names
@@ -81,11 +81,11 @@ def _change(before: Values, after: Values) -> str:
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
     """Returns the report of a fine-tuning as text."""
-    rows = [f"{'perplexity':<20} " + " ".join(f"{name:>12}" for name in (*PERPLEXITIES, "<UNK> targets"))]
+    rows = [f"{'perplexity':<20} " + " ".join(f"{name:>12}" for name in (*result["after"]["domain"], "<UNK> targets"))]
     for text in TEXTS:
         for when in ("before", "after"):
             values, unknown = result[when][text], result["unknown_targets"][text]
-            numbers = " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES) if values else f"{'not measured':>12}"
+            numbers = " ".join(f"{value:>12,.1f}" for value in values.values()) if values else f"{'not measured':>12}"
             rows.append(f"{f'{text}, {when}':<20} {numbers}" + (f" {unknown:>12.2%}" if values else ""))
         rows += rows_of_sources(result) if text == "domain" else []
     if result["stopped_early"]:

@@ -1,8 +1,8 @@
 """The bidirectional language model (Peters et al. 2018, section 3.1).
 
 Shapes: U distinct words, W characters, B rows, T steps, P projection, C cells, V vocabulary; a leading 2 is the
-direction, forward then backward. The backward stream is already reversed, so that its step t predicts the preceding
-word of the text.
+direction, forward then backward, and is 1 in a forward-only language model. The backward stream is already reversed, so
+that its step t predicts the preceding word of the text.
 """
 
 import dataclasses
@@ -19,8 +19,6 @@ from elmo_jax.model.lstm import InputProducts, LSTMSettings, ProjectedLSTM, Stat
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
 from elmo_jax.types import Tree
-
-DIRECTIONS = ("forward", "backward")
 
 
 class Directions(enum.Enum):
@@ -80,7 +78,8 @@ class LSTMStack(nn.Module):
 class BiLM(nn.Module):
     """The token encoder, the two stacks of projected LSTMs, and the parameters of the softmax.
 
-    The parameters are `token_encoder`, `forward`, `backward` and, if there is a vocabulary, `softmax`.
+    The parameters are `token_encoder`, one tree per direction (`forward`, `backward`) and, if there is a vocabulary,
+    `softmax`.
 
     Attributes:
       config: the architecture.
@@ -100,7 +99,7 @@ class BiLM(nn.Module):
         """Makes the submodules, named as in the parameter tree."""
         lstm = self.config.lstm
         self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
-        self.stacks = [LSTMStack(lstm, name=direction) for direction in DIRECTIONS]
+        self.stacks = [LSTMStack(lstm, name=direction) for direction in self.config.directions]
         if self.vocabulary_size:
             self.softmax = Softmax(self.vocabulary_size, lstm.projection)
         self.dropout = Dropout(self.config.dropout)
@@ -193,7 +192,7 @@ class BiLM(nn.Module):
         masks = [None, None] if mask is None else list(mask)
         results = [
             projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, masks[d], restart)
-            for d in range(len(DIRECTIONS))
+            for d in range(len(params))
         ]
         outputs = jnp.stack([out for out, _ in results])
         return outputs, State(*(jnp.stack(parts) for parts in zip(*(state for _, state in results), strict=True)))
@@ -201,11 +200,11 @@ class BiLM(nn.Module):
 
 def initial_carry(config: ModelConfig, rows: int) -> Tree:
     """Returns the LSTM state before the first token, which is zero, for `rows` rows."""
-    lstm = config.lstm
+    lstm, directions = config.lstm, len(config.directions)
     return {
         f"layer_{j}": State(
-            jnp.zeros((len(DIRECTIONS), rows, lstm.cells), jnp.float32),
-            jnp.zeros((len(DIRECTIONS), rows, lstm.projection), jnp.float32),
+            jnp.zeros((directions, rows, lstm.cells), jnp.float32),
+            jnp.zeros((directions, rows, lstm.projection), jnp.float32),
         )
         for j in range(lstm.layers)
     }

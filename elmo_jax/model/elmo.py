@@ -176,7 +176,7 @@ class ELMo(nn.Module):
         """
         if self.layer_norm is LayerNorm.WITH_MARKS:
             raise ValueError("layer_norm WITH_MARKS needs the sentence marks, which precomputed vectors do not have")
-        number, size = self.config.lstm.layers + 1, 2 * self.config.lstm.projection
+        number, size = self.config.lstm.layers + 1, self.config.width
         shapes: list[Any] = [getattr(array, "shape", ()) for array in (layers, mask)]
         batch, steps = shapes[1] if len(shapes[1]) == 2 else (0, 0)
         if shapes != [(batch, number, steps, size), (batch, steps)]:
@@ -191,9 +191,9 @@ class ELMo(nn.Module):
         """Returns the layers [B, L+1, T+2, 2P], which include the sentence marks, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
         mask = (characters > 0).any(-1) if words is None else words != 0
-        lstm = self.config.lstm
         if self.is_initializing():  # no parameters depend on the layers; `with_bilm` adds a frozen biLM later
-            return jnp.zeros((batch, lstm.layers + 1, steps + 2, 2 * lstm.projection), jnp.float32), mask
+            shape = (batch, self.config.lstm.layers + 1, steps + 2, self.config.width)
+            return jnp.zeros(shape, jnp.float32), mask
         model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         assert isinstance(self.trainable, Trainable)
         if self.trainable is not Trainable.NONE:

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, CHARACTERS, END_SENTENCE, END_WORD, PADDING
-from elmo_jax.model.bilm import DIRECTIONS, BiLM, initial_carry
+from elmo_jax.config import DIRECTIONS
+from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -63,14 +64,15 @@ def sentence_layers(
     place = jnp.arange(steps + 2)
     # The permutation that reverses each sentence with its marks, [B, T+2, 1]; it is its own inverse.
     turned = jnp.where(place < length + 2, length + 1 - place, place)[..., None]
-    both = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)])  # [2, B, T+2, P]
-    real = jnp.broadcast_to((place < length + 2).T, (2, steps + 2, batch))
+    directions = len(model.config.directions)
+    streams = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)][:directions])  # [2, B, T+2, P]
+    real = jnp.broadcast_to((place < length + 2).T, (directions, steps + 2, batch))
     carry = varying_like(initial_carry(model.config, batch), (tree, vectors))
-    run: Any = model.apply({"params": tree}, both.swapaxes(1, 2), carry, mask=real, method="run_layers")
-    found = [jnp.tile(vectors * real[0].T[..., None], 2)]
+    run: Any = model.apply({"params": tree}, streams.swapaxes(1, 2), carry, mask=real, method="run_layers")
+    found = [jnp.tile(vectors * real[0].T[..., None], directions)]
     for layer in run[0]:  # [2, T+2, B, P]
-        forward, backward = layer.swapaxes(1, 2)  # [B, T+2, P]
-        found.append(jnp.concatenate([forward, jnp.take_along_axis(backward, turned, 1)], -1))
+        forward, *backward = layer.swapaxes(1, 2)  # [B, T+2, P]
+        found.append(jnp.concatenate([forward, *(jnp.take_along_axis(b, turned, 1) for b in backward)], -1))
     layers = jnp.stack(found, 1)
     return layers if trainable is not Trainable.NONE else jax.lax.stop_gradient(layers), mask
 

@@ -37,7 +37,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_normalizer
-from elmo_jax.runs.perplexity import Perplexity, exp
+from elmo_jax.runs.perplexity import Perplexity, exp, of_directions
 from elmo_jax.training.partitioning import WINDOW_SPECS
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
@@ -68,10 +68,11 @@ class SentenceScores:
         mean = -self.log_probability[:, chosen].sum(1) / tokens
         if not np.isfinite(mean).all():
             raise UserError(
-                f"the loss on the text is not finite: forward {mean[0]}, backward {mean[1]} nats per token; the biLM"
+                f"the loss on the text is not finite: {of_directions(mean)} nats per token; the biLM"
                 " has parameters that are not finite or too large"
             )
-        return Perplexity(exp(mean[0]), exp(mean[1]), int(tokens), self.unknown[chosen].sum() / tokens)
+        backward = exp(mean[1]) if len(mean) > 1 else None
+        return Perplexity(exp(mean[0]), backward, int(tokens), self.unknown[chosen].sum() / tokens)
 
 
 class Evaluator:
@@ -158,11 +159,11 @@ class Evaluator:
         shape = jax.eval_shape(lambda: initial_carry(self._model.config, self._rows))
         rows = len(local_rows(self._rows, self._mesh))
         carry = to_devices(
-            jax.tree.map(lambda s: np.zeros((2, rows, *s.shape[2:]), s.dtype), shape),  # of this process
+            jax.tree.map(lambda s: np.zeros((s.shape[0], rows, *s.shape[2:]), s.dtype), shape),  # of this process
             jax.tree.map(lambda _: CARRY_SPEC, shape),
             self._mesh,
         )
-        totals = _Totals(self._merged)
+        totals = _Totals(self._merged, len(self._model.config.directions))
         # Losses are fetched one window late, so that the device does not wait for the host.
         late: tuple[jax.Array, EvaluationWindow] | None = None
         for window in prefetched(self._windows(blocks, distinct)):
@@ -179,7 +180,8 @@ class Evaluator:
 
     def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
         rows = local_rows(self._rows, self._mesh)
-        layout = EvaluationLayout(self._config.batch_size, self._rows, self._steps, self._vocabulary_size)
+        sizes = (self._config.batch_size, self._rows, self._steps, self._vocabulary_size)
+        layout = EvaluationLayout(*sizes, len(self._model.config.directions))
         return evaluation_windows(blocks, distinct, layout, Share(rows, len(self._mesh.local_devices)))
 
 
@@ -242,11 +244,11 @@ class _Totals:
     The work for a window is proportional to its tokens, however long the text is.
     """
 
-    def __init__(self, merged: np.ndarray) -> None:
+    def __init__(self, merged: np.ndarray, directions: int = 2) -> None:
         """Makes empty sums; the targets that are true in `merged`, bool [V], count as `<UNK>`."""
         self._merged, self._sentences = merged, 0
         # tokens, those that are <UNK>, forward losses and backward losses, with room for further sentences
-        self._sums = np.zeros((4, 0))
+        self._sums = np.zeros((2 + directions, 0))
 
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
         """Adds this process's part of a window."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from elmo_jax.characters import MARKS, PADDING
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
-from elmo_jax.config import EvaluationConfig
+from elmo_jax.config import DIRECTIONS, EvaluationConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary, vocabulary_file
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
@@ -61,13 +61,12 @@ class TextEvaluation:
         p = self.perplexity
         step = "" if self.step is None else f"step {self.step:,}\n"
         sources = "".join(
-            f"  {name}: forward {found.forward:,.2f} · backward {found.backward:,.2f} · average {found.average:,.2f}"
-            f" ({found.tokens:,} tokens, {found.unknown:.2%} of them <UNK>)\n"
+            f"  {name}: {found.shown(2)} ({found.tokens:,} tokens, {found.unknown:.2%} of them <UNK>)\n"
             for name, found in p.sources.items()
         )
         merged = f", of which {self.merged:,} count as <UNK>" if self.merged else ""
         return step + (
-            f"perplexity: forward {p.forward:,.2f} · backward {p.backward:,.2f} · average {p.average:,.2f}\n{sources}"
+            f"perplexity: {p.shown(2)}\n{sources}"
             f"{p.tokens:,} tokens in {self.sentences:,} sentences (each counts its end mark once), {p.unknown:.2%} of"
             f" them <UNK>;\nfull softmax over {self.vocabulary_size:,} words{merged}. Comparable only with"
             " perplexities over the same vocabulary and text."
@@ -163,9 +162,9 @@ def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScore
     """Returns the table of all sentences."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
-    lines = ["sentence\ttokens\tforward\tbackward\ttext\n"]
+    lines = ["\t".join(["sentence", "tokens", *DIRECTIONS[: len(scores.log_probability)], "text"]) + "\n"]
     for number, ids in enumerate(np.split(text, starts[1:])):
-        forward, backward = scores.log_probability[:, number]
+        scored = "\t".join(f"{value:.4f}" for value in scores.log_probability[:, number])
         sentence = " ".join(words[i] for i in ids[1:])
-        lines.append(f"{number}\t{scores.tokens[number]}\t{forward:.4f}\t{backward:.4f}\t{sentence}\n")
+        lines.append(f"{number}\t{scores.tokens[number]}\t{scored}\t{sentence}\n")
     return "".join(lines)

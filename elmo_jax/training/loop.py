@@ -22,7 +22,7 @@ from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.runs.activity import Watchdog
-from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.runs.perplexity import Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.trace import Tracer
@@ -245,8 +245,8 @@ class Launch:
             good = f"the last checkpoint is that of step {kept[-1]}" if kept else "no checkpoint was written yet"
             last = int(self._session.log.latest("step"))
             raise UserError(
-                f"{self._workdir}: the loss stopped being finite between steps {last} and {step}: forward {losses[0]},"
-                f" backward {losses[1]}, gradient norm {norm}; {good}. Try a lower"
+                f"{self._workdir}: the loss stopped being finite between steps {last} and {step}:"
+                f" {of_directions(losses)}, gradient norm {norm}; {good}. Try a lower"
                 " config.train.optimizer.learning_rate, more warmup_steps or a lower clip_norm, in another folder"
             )
         interval.losses.append(losses)
@@ -261,10 +261,8 @@ class Launch:
             **of_processes,
         }
         self._write(step, values)
-        shown = (
-            f"{values['train/tokens_per_second']:,.0f} tokens/s · loss forward {values['train/loss/forward']:.3f}"
-            f" backward {values['train/loss/backward']:.3f}{self._session.last_save()}"
-        )
+        losses = " ".join(f"{name} {values[f'train/loss/{name}']:.3f}" for name in self._config.model.directions)
+        shown = f"{values['train/tokens_per_second']:,.0f} tokens/s · loss {losses}{self._session.last_save()}"
         self._session.progress.show(shown, step, self._seconds_left(step, interval.seconds / interval.steps))
 
     def _seconds_left(self, step: int, seconds_per_step: float) -> float:

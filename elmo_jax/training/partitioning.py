@@ -65,10 +65,12 @@ def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Place
     Raises:
       UserError: the mesh does not allow the placement that `config` requests.
     """
-    train = config.train
-    targets = 2 * train.batch_size // mesh.size * train.unroll_steps
+    train, directions = config.train, len(config.model.directions)
+    targets = directions * train.batch_size // mesh.size * train.unroll_steps
     projection = config.model.lstm.projection
-    return choose_placement(train.softmax, mesh.size, vocabulary_size, projection, targets, 2 * train.negatives)
+    return choose_placement(
+        train.softmax, mesh.size, vocabulary_size, projection, targets, directions * train.negatives
+    )
 
 
 def params_specs(params: Any, placement: Placement) -> Any:

@@ -99,10 +99,15 @@ class Session:
         """Returns the perplexity of a text at a step if a record has it; all processes get that of the first."""
         records = (record for record in self.log.records if record["step"] == step)
         found = next(filter(None, (Perplexity.of_metrics(record, text) for record in records)), None)
-        values = {name: getattr(found, name, -1.0) for name in _FIELDS}
+        known = ((name, getattr(found, name, None)) for name in _FIELDS)
+        values = {name: -1.0 if value is None else value for name, value in known}
         forward, backward, tokens, unknown = (of_process[0] for of_process in of_each(values).values())
         sources = found.sources if found else {}  # which other processes do not need
-        return Perplexity(forward, backward, int(tokens), unknown, sources) if tokens > 0 else None
+        return (
+            Perplexity(forward, backward if backward > 0 else None, int(tokens), unknown, sources)
+            if tokens > 0
+            else None
+        )
 
     def last_save(self) -> str:
         """Returns the step and the time of the newest save that is complete, for a progress line."""

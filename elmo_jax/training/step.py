@@ -189,8 +189,8 @@ class TrainStep:
                 deterministic=False,
                 rngs={"dropout": group.key},
             )
-            hidden = layers[-1].reshape(2, -1, layers[-1].shape[-1])  # [2, T * B, P]
-            targets = group.window.targets.reshape(2, -1)
+            hidden = layers[-1].reshape(len(layers[-1]), -1, layers[-1].shape[-1])  # [2, T * B, P]
+            targets = group.window.targets.reshape(len(hidden), -1)
             if self.config.negatives:
                 losses = self._sampled_losses(hidden, targets, of_targets, others, batch)
             else:
@@ -220,7 +220,7 @@ class TrainStep:
                 self.model.precision,
             )
 
-        return jnp.stack([direction(d) for d in range(2)])
+        return jnp.stack([direction(d) for d in range(len(hidden))])
 
 
 def _full_losses(
@@ -230,5 +230,5 @@ def _full_losses(
     targets = rows_of(targets, vocabulary_size)
     kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
     return jnp.stack(
-        [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(2)]
+        [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(len(hidden))]
     )

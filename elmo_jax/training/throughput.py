@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_jax.config import Config, ModelConfig
+from elmo_jax.config import DIRECTIONS, Config, ModelConfig
 from elmo_jax.runs.perplexity import exp
 
 _EVALUATION_SHARE = 0.05  # of the operations of a training
@@ -70,14 +70,12 @@ class Interval:
         `tokens_per_second` counts each token of the text once, although both directions read it.
         """
         seconds, tokens = self.seconds, self.steps * self.work.config.train.tokens_per_step
-        forward, backward = (float(loss) for loss in np.mean(self.losses, axis=0))
+        losses = dict(zip(DIRECTIONS, np.mean(self.losses, axis=0).tolist(), strict=False))
         # The loss of the sampled softmax does not give a perplexity of the text, which the name of the metric shows.
         perplexity = "train/sampled_perplexity" if self.work.config.train.negatives else "train/perplexity"
         return {
-            "train/loss/forward": forward,
-            "train/loss/backward": backward,
-            f"{perplexity}/forward": exp(forward),
-            f"{perplexity}/backward": exp(backward),
+            **{f"train/loss/{name}": loss for name, loss in losses.items()},
+            **{f"{perplexity}/{name}": exp(loss) for name, loss in losses.items()},
             "train/tokens_per_second": tokens / seconds,
             "train/model_flops_per_second": self.work.operations(tokens, distinct_words) / seconds,
             "train/data_wait": self.waited / seconds,
@@ -111,7 +109,7 @@ def flops_per_word(model: ModelConfig, windows: float) -> float:
 
 
 def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
-    """Returns the floating-point operations of a token's forward pass in both directions, without the token encoder.
+    """Returns the floating-point operations of a token's forward pass in its directions, without the token encoder.
 
     For each token, `softmax_words` words are scored.
     """
@@ -119,4 +117,4 @@ def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
     layer = 2 * 2 * lstm.projection * 4 * lstm.cells
     if lstm.cells != lstm.projection:
         layer += 2 * lstm.cells * lstm.projection
-    return 2 * (lstm.layers * layer + 2 * lstm.projection * softmax_words)
+    return len(model.directions) * (lstm.layers * layer + 2 * lstm.projection * softmax_words)

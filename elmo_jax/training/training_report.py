@@ -6,14 +6,14 @@ from typing import Any
 
 from etils import epath
 
+from elmo_jax.config import DIRECTIONS
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.activity import PHASES
-from elmo_jax.runs.perplexity import PERPLEXITIES, Perplexity, of_record
+from elmo_jax.runs.perplexity import Perplexity, of_record
 from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.state import without_softmax
 
 WHOLE = "whole_heldout"  # in the metrics, the whole held-out text where `heldout` is only a part of it
-_DIRECTIONS = ("forward", "backward")
 _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
 
@@ -103,7 +103,7 @@ def draw_curve(workdir: epath.Path, outcome: Outcome) -> None:
             right.plot(*zip(*points, strict=True), color="tab:gray", label=label, marker="s", ms=4, lw=1.5, ls="--")
         right.set_title("held-out perplexity, full softmax")
         right.set_yscale("log")
-        shown = [r[f"heldout/perplexity/{d}"] for r in records for d in _DIRECTIONS if f"heldout/perplexity/{d}" in r]
+        shown = [r[f"heldout/perplexity/{d}"] for r in records for d in DIRECTIONS if f"heldout/perplexity/{d}" in r]
         ticks = _ticks(shown + [value for points in others.values() for _, value in points])
         right.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
         right.minorticks_off()
@@ -118,7 +118,7 @@ def draw_curve(workdir: epath.Path, outcome: Outcome) -> None:
 
 
 def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> None:
-    for direction in _DIRECTIONS:
+    for direction in DIRECTIONS:
         points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
         if points:
             marker = "o" if style == "o" else None
@@ -140,9 +140,9 @@ def _ticks(values: list[float]) -> list[float]:
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
     """Returns the report of a pretraining as text: perplexities, speed, files, and the next command."""
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
-    rows = [f"{'held-out perplexity':<20} {'forward':>12} {'backward':>12} {'average':>12}"]
+    rows = [f"{'held-out perplexity':<20} " + " ".join(f"{name:>12}" for name in after)]
     for name, values in (("before training", before), ("after training", after)):
-        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in PERPLEXITIES))
+        rows.append(f"{name:<20} " + " ".join(f"{values[key]:>12,.1f}" for key in after))
     rows += rows_of_sources(result)
     rows.append("(full softmax over the vocabulary; average: exp of the mean of both losses)")
     return "\n".join([*rows, "", *ending(result, workdir)])
@@ -151,7 +151,7 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
 def rows_of_sources(result: dict[str, Any]) -> list[str]:
     """Returns the lines of the report with the held-out perplexities of the named sources after training."""
     return [
-        f"{f'  {name}':<20} " + " ".join(f"{found['after'][key]:>12,.1f}" for key in PERPLEXITIES)
+        f"{f'  {name}':<20} " + " ".join(f"{value:>12,.1f}" for value in found["after"].values())
         for name, found in result.get("heldout_sources", {}).items()
     ]
 

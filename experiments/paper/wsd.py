@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from elmo_jax.analysis.vectors import Vectors
+from elmo_jax.config import ModelConfig
 from elmo_jax.tasks.core.elmo_vectors import unpacked
 from semcor import Sentence
 from wordnet import SenseIndex
@@ -70,14 +71,14 @@ def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
             for key in instance.keys:
                 sums[rows[key]] += vector
     assert sums is not None
-    layers = by_layer(sums, vectors.projection)  # a sum has the direction of its mean
+    layers = by_layer(sums, vectors.config)  # a sum has the direction of its mean
     lengths = np.linalg.norm(layers, axis=-1, keepdims=True)
     return ClassMeans(rows, layers / np.where(lengths > 0, lengths, 1))
 
 
-def by_layer(stored: np.ndarray, projection: int) -> np.ndarray:
+def by_layer(stored: np.ndarray, config: ModelConfig) -> np.ndarray:
     """Maps stored numbers [n, S] to layers, float32 [L+1, n, 2P]."""
-    return np.asarray(jax.jit(unpacked, static_argnums=1)(stored[None], projection)[0])
+    return np.asarray(jax.jit(unpacked, static_argnums=1)(stored[None], config)[0])
 
 
 def predict(
@@ -99,7 +100,7 @@ def predict(
       their senses has a mean.
     """
     instances = [instance for sentence in sentences for instance in sentence.instances]
-    layers = by_layer(instance_vectors(vectors, sentences), vectors.projection)  # [L+1, I, 2P]
+    layers = by_layer(instance_vectors(vectors, sentences), vectors.config)  # [L+1, I, 2P]
     found: list[Predictions] = [[] for _ in layers]
     unseen = 0
     for number, instance in enumerate(instances):

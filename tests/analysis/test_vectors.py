@@ -45,7 +45,7 @@ def test_rows_are_the_vectors_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> N
     expected = plain(bilm)  # [N, L+1, 2P]
     vectors = embed(tmp_path, bilm, SENTENCES, "float32")
     assert len(list(tmp_path.glob("*.layers"))) == 4
-    assert (vectors.layers, vectors.projection) == (3, CONFIG.lstm.projection)
+    assert (vectors.layers, vectors.config) == (3, CONFIG)
     for layer in range(3):
         found = vectors.rows(SENTENCES, one_layer(layer), "float32")
         assert found.shape == (WORDS, 1, SIZE) and found.dtype == np.float32

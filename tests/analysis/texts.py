@@ -106,10 +106,10 @@ def write_framework(folder: Path, name: str, data: str = DATA_XML, gold: str = G
     return path
 
 
-def random_params(seed: int = 0) -> Tree:
-    """Returns random parameters of `CONFIG`."""
+def random_params(seed: int = 0, config: ModelConfig = CONFIG) -> Tree:
+    """Returns random parameters."""
     random = np.random.default_rng(seed)
-    shapes = parameter_shapes(CONFIG)
+    shapes = parameter_shapes(config)
     return unflatten({name: random.normal(0, 0.4, shape).astype("f4") for name, shape in shapes.items()})
 
 
@@ -119,7 +119,7 @@ def tiny_bilm(seed: int = 0) -> EmbeddingBiLM:
     return EmbeddingBiLM.of(PretrainedBiLM(CONFIG, params, None, {}, fingerprint(flatten(params))))
 
 
-def write_bilm(path: Path, seed: int = 0) -> Path:
+def write_bilm(path: Path, seed: int = 0, config: ModelConfig = CONFIG) -> Path:
     """Writes the export of a biLM with random parameters."""
-    export_bilm(path, CONFIG, random_params(seed))
+    export_bilm(path, config, random_params(seed, config))
     return path

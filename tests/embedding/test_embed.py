@@ -15,6 +15,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax import EmbeddingBiLM, UserError, load_bilm
+from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import embed as embedding
 from elmo_jax.embedding import word_cache as words_module
@@ -37,6 +38,21 @@ def published(name: str) -> Path:
     if not (PUBLISHED / name).is_dir():
         pytest.skip(f"{name}: the released test fixtures are not here; they are not ours to distribute")
     return PUBLISHED / name
+
+
+def test_a_forward_only_language_model_is_the_forward_half(bilm: EmbeddingBiLM, tmp_path: Path) -> None:
+    config = dataclasses.replace(bilm.config, directions=("forward",))
+    params = {name: tree for name, tree in bilm.params.items() if name != "backward"}
+    half, size = dataclasses.replace(bilm, config=config, params=params), config.lstm.projection
+    sentences = [["the", "old", "boat"], [], ["fish"] * 40]
+    (both, mask, states), (layers, _, carry) = bilm.embed(sentences), half.embed(sentences)
+    assert layers.shape == (3, 3, 40, size)
+    assert_allclose(layers, both[..., :size], atol=1e-6)
+    jax.tree.map(lambda one, two: assert_allclose(one, two[:1], atol=1e-6), carry, states)
+    in_task, _ = sentence_layers(half.model, half.params, half.character_ids(sentences))
+    assert_allclose(in_task[:, :, 1:-1] * mask[:, None, :, None], layers, atol=1e-6)
+    with pytest.raises(UserError, match="two directions, and this biLM has only forward"):
+        write_hdf5(tmp_path / "options.json", tmp_path / "weights.hdf5", config, params)
 
 
 @pytest.mark.parametrize("name", ["skip", "no_skip"])

@@ -27,6 +27,7 @@ from tests.end_to_end.commands import (
     pretrain_arguments,
     records,
 )
+from tests.end_to_end.finetuning import finetune
 
 
 def test_prepare_reports_and_repeats(commands: Commands, prepared: Ended, corpus: Path) -> None:
@@ -185,6 +186,24 @@ def test_changed_corpus_is_refused(commands: Commands, half: Path, tmp_path: Pat
     before = files(half)
     assert "corpus_fingerprint" in commands.refuse_pretrain(half, f"--config.data.corpus={other}")
     assert files(half) == before
+
+
+def test_a_forward_only_language_model(commands: Commands, corpus: Path, tmp_path: Path) -> None:
+    run, options = tmp_path / "run", ("--config.model.directions=forward", "--config.train.steps=20")
+    assert commands.pretrain(run, *options).status == 0
+    again = commands.pretrain(run, *options[:1], "--config.train.steps=40")
+    assert again.status == 0 and "resuming from the checkpoint of step 20" in again.stdout
+    result = json.loads((run / "result.json").read_text())
+    heldout, before = result["heldout_perplexity"], result["heldout_perplexity_before"]
+    assert heldout.keys() == {"forward", "average"} and heldout["average"] < before["average"] / 2
+    evaluated = commands.run("evaluate", run, "--data", corpus)
+    assert f"perplexity: forward {heldout['forward']:,.2f} · average" in evaluated.stdout
+    bilm = elmo_jax.load_bilm(run)
+    assert bilm.embed([["peace", "."]])[0].shape == (1, 3, 2, 16)
+    written = commands.inside("export-hdf5", run, tmp_path / "options.json", tmp_path / "weights.hdf5")
+    assert "only forward" in written.complaint
+    tuned = commands.run(*finetune(run, tmp_path / "tuned", "--data", "text", "--config.train.steps=5"))
+    assert tuned.status == 0 and "backward" not in tuned.stdout, tuned.stderr
 
 
 def test_moved_corpus_is_the_same_run(commands: Commands, whole: Path, corpus: Path, tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.analysis.vectors import Speed, Vectors
+from elmo_jax.config import LSTMConfig, ModelConfig
 from semcor import Instance, Sentence
 from wordnet import SenseIndex
 from wsd import class_means, predict, right, score
 
 PROJECTION, LAYERS = 3, 3  # P, L + 1
 SIZE = PROJECTION * (1 + 2 * (LAYERS - 1))  # S
+CONFIG = ModelConfig(lstm=LSTMConfig(projection=PROJECTION, layers=LAYERS - 1))
 BANKS = [f"bank%1:14:0{number}::" for number in range(4)]
 INDEX = SenseIndex(
     {key: number for number, key in enumerate(BANKS, 1)}
@@ -45,7 +47,7 @@ TESTS = [
 def vectors() -> Vectors:
     random = np.random.default_rng(0)
     stored = {s.words: random.normal(size=(len(s.words), SIZE)).astype("f4") for s in [*TRAINING, *TESTS]}
-    return Vectors(stored, PROJECTION, LAYERS, Speed(0, 0.0))  # type: ignore[arg-type]
+    return Vectors(stored, CONFIG, Speed(0, 0.0))  # type: ignore[arg-type]
 
 
 def layers_of(vectors: Vectors, words: tuple[str, ...], start: int, end: int) -> np.ndarray:
@@ -95,7 +97,7 @@ def test_the_nearest_mean_among_the_senses_of_the_lemma(vectors: Vectors) -> Non
 
 def test_equal_cosines_give_the_more_frequent_sense() -> None:
     same = [sentence(0, 2, *((n, n + 1, "bank", "NOUN", (BANKS[1 - n],)) for n in range(2)))]
-    vectors = Vectors({same[0].words: np.ones((2, SIZE), "f4")}, PROJECTION, LAYERS, Speed(0, 0.0))  # type: ignore[arg-type]
+    vectors = Vectors({same[0].words: np.ones((2, SIZE), "f4")}, CONFIG, Speed(0, 0.0))  # type: ignore[arg-type]
     found, unseen = predict(INDEX, class_means(vectors, same), vectors, same)
     assert found == [[BANKS[0], BANKS[0]]] * LAYERS and unseen == 0
 

@@ -50,7 +50,7 @@ class SmallTraining:
 
     def host_batches(self):
         train = self.config.train
-        settings = BatchSettings(ROWS, train.unroll_steps, train.negatives, self.vocabulary, data_seed=0, draw_seed=0)
+        settings = BatchSettings.of(self.config, self.vocabulary)
         share = Share(range(ROWS), self.mesh.size * train.accumulate)
         return TrainingBatches(self.blocks, self.distinct, settings, share)
 
@@ -71,6 +71,10 @@ class SmallTraining:
 
 
 shared = functools.cache(SmallTraining)  # the same settings, the same object: its step is traced and compiled once
+
+
+def forward_only(config):
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, directions=("forward",)))
 
 
 def with_dropout(config, rate):

@@ -17,7 +17,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
 from elmo_jax.training import evaluate as evaluation
 from elmo_jax.training.evaluate import Evaluator, with_merged
-from tests.training.helpers import VOCABULARY, SmallTraining, small_config, with_dropout
+from tests.training.helpers import VOCABULARY, SmallTraining, forward_only, small_config, with_dropout
 
 SETTINGS = EvaluationConfig(batch_size=3, unroll_steps=7, vocabulary_chunk=9)
 
@@ -136,6 +136,13 @@ def test_more_rows_than_sentences(training):
     block = [np.array([0, 5, 6, 0, 7], np.int32)]
     found, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=8), devices=2, blocks=block)
     assert found.tokens == 5 and scores.tokens.tolist() == [3, 2]
+
+
+def test_a_forward_only_language_model_has_the_forward_perplexity(training):
+    half = SmallTraining(forward_only(training.config), devices=1)
+    both, one = (evaluate(one, SETTINGS, devices=2)[0] for one in (training, half))
+    assert one.as_dict().keys() == {"forward", "average"}
+    assert one.forward == one.average == pytest.approx(both.forward, rel=1e-6)
 
 
 def test_no_text_is_a_mistake(training):

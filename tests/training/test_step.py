@@ -21,7 +21,7 @@ from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
 from elmo_jax.training.partitioning import BATCH_SPECS, state_specs, step_options
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
-from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, shared, small_config, with_dropout
+from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, forward_only, shared, small_config, with_dropout
 from tests.training.programs import COLLECTIVE, loop_computations
 
 
@@ -116,6 +116,17 @@ def test_groups_of_rows_give_what_as_many_devices_give(devices, accumulate, plac
         assert_allclose(a.gradient_norm, b.gradient_norm, rtol=1e-5)
     for name in ("params", "softmax_accumulator", "carry"):
         jax.tree.map(partial(assert_allclose, atol=1e-6), getattr(few, name), getattr(many, name))
+
+
+@pytest.mark.parametrize("negatives", [0, 16])
+def test_a_forward_only_language_model_starts_with_the_forward_loss_and_learns(negatives):
+    config = small_config(negatives=negatives)
+    half = shared(forward_only(config), 2)
+    _, (metrics,) = shared(config, 2).run(1)
+    state, found = half.run(10)
+    assert "backward" not in state.params
+    assert_allclose(found[0].loss, metrics.loss[:1], rtol=1e-6)
+    assert found[-1].loss[0] < found[0].loss[0] - 0.1
 
 
 def test_all_devices_hold_the_same_parameters():

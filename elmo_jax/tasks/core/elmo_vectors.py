@@ -2,6 +2,7 @@
 
 Shapes: N sentences, T words of a sentence, P dimension of the biLM's projection, L LSTM layers, S = P + L * 2P stored
 numbers per word. The S numbers are the token vector once, and then the forward and the backward output of each layer.
+A forward-only language model has P numbers where these shapes have 2P.
 """
 
 import hashlib
@@ -61,22 +62,21 @@ class StoredLayers:
 
 def stored_size(config: ModelConfig) -> int:
     """Returns S, the number of stored numbers per word."""
-    return config.lstm.projection * (1 + 2 * config.lstm.layers)
+    return config.lstm.projection + config.lstm.layers * config.width
 
 
-def unpacked(stored: jax.Array, projection: int) -> jax.Array:
+def unpacked(stored: jax.Array, config: ModelConfig) -> jax.Array:
     """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice."""
-    stored = stored.astype(jnp.float32)
+    stored, projection = stored.astype(jnp.float32), config.lstm.projection
     token, layers = stored[..., :projection], stored[..., projection:]
-    layers = layers.reshape(*layers.shape[:-1], -1, 2 * projection)  # [B, T, L, 2P]
-    both = jnp.concatenate([jnp.tile(token, 2)[..., None, :], layers], axis=-2)
+    layers = layers.reshape(*layers.shape[:-1], -1, config.width)  # [B, T, L, 2P]
+    both = jnp.concatenate([jnp.tile(token, len(config.directions))[..., None, :], layers], axis=-2)
     return jnp.moveaxis(both, -2, 1)
 
 
-def packed(layers: np.ndarray) -> np.ndarray:
+def packed(layers: np.ndarray, config: ModelConfig) -> np.ndarray:
     """Maps the layers [L+1, T, 2P] of `EmbeddingBiLM.embed` to numbers to store, [T, S]."""
-    projection = layers.shape[-1] // 2
-    return np.concatenate([layers[0, :, :projection], *layers[1:]], axis=-1)
+    return np.concatenate([layers[0, :, : config.lstm.projection], *layers[1:]], axis=-1)
 
 
 class Made(NamedTuple):
@@ -173,7 +173,7 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype
         layers, _, _ = bilm.embed([sentences[row] for row in rows])
         for row, found in zip(rows, layers, strict=True):
             length = len(sentences[row])
-            vectors = packed(found[:, :length]).astype(dtype)
+            vectors = packed(found[:, :length], bilm.config).astype(dtype)
             if not np.isfinite(vectors).all():
                 raise UserError(
                     f"a vector of {sentences[row]!r} is too large for {dtype}; set config.elmo.dtype=float32"

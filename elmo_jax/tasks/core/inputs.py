@@ -71,7 +71,7 @@ class TextEncoder:
                 found = [self._layers[words] if words else () for words in rows]
             else:
                 layers = self._bilm.embed(rows)[0]  # [R, L+1, T, 2P]
-                found = [packed(layers[row, :, : len(words)]) for row, words in enumerate(rows)]
+                found = [packed(layers[row, :, : len(words)], self._bilm.config) for row, words in enumerate(rows)]
             for row, words in enumerate(rows):
                 if words:
                     arrays["layers"][row, : len(words)] = found[row]
@@ -164,7 +164,8 @@ class Inputs(nn.Module):
         """Maps layers [R, L+1, T, 2P] to the mix of each place, [R, T, 2P] or, of the token layer, [R, T, P]."""
         places = self.config.elmo.places
         if self.config.elmo.layers == "token":
-            token = layers[:, 0, :, : layers.shape[-1] // 2] * mask[..., None]
+            assert self.bilm is not None
+            token = layers[:, 0, :, : self.bilm.lstm.projection] * mask[..., None]
             return {place: self.drop(token, deterministic=deterministic) for place in places}, jnp.zeros(())
         found = self.elmo.mix(layers[:, : self._used_layers], mask, deterministic=deterministic)
         return dict(zip(places, found.mixes, strict=True)), found.penalty
@@ -172,10 +173,10 @@ class Inputs(nn.Module):
     def _layers(self, text: Mapping[str, jax.Array], bilm: ModelConfig) -> jax.Array:
         """Returns the layers [R, L+1, T, 2P], through which gradients flow only into the part that is trained."""
         if "layers" in text:
-            return jax.lax.stop_gradient(unpacked(text["layers"], bilm.lstm.projection))
+            return jax.lax.stop_gradient(unpacked(text["layers"], bilm))
         if self.is_initializing():  # the parameters of the task do not depend on the biLM
             rows, steps = text["mask"].shape
-            return jnp.zeros((rows, bilm.lstm.layers + 1, steps, 2 * bilm.lstm.projection))
+            return jnp.zeros((rows, bilm.lstm.layers + 1, steps, bilm.width))
         trainable = Trainable(self.config.elmo.trainable)
         tree: Any = self.get_variable("constants", "bilm") if trainable is Trainable.NONE else self.tree
         layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"], trainable=trainable)

@@ -53,7 +53,7 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     for sentence in SENTENCES:
         assert_array_equal(stored[0][sentence], stored[1][sentence])
         layers = bilm.embed([sentence])[0][0]
-        assert_allclose(stored[0][sentence], elmo_vectors.packed(layers), atol=1e-6)
+        assert_allclose(stored[0][sentence], elmo_vectors.packed(layers, bilm.config), atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -87,6 +87,6 @@ def test_one_layer_alone(choice: str, layer: int) -> None:
     module = Inputs(TaskConfig(elmo=ElmoConfig(layers=choice, dropout=0.0)), bilm)
     text = {"mask": mask, "layers": stored}
     (embedded, penalty), _ = module.init_with_output(jax.random.key(0), text, deterministic=True)
-    expected = elmo_vectors.unpacked(stored, 3)[:, layer] * mask[..., None]
+    expected = elmo_vectors.unpacked(stored, bilm)[:, layer] * mask[..., None]
     assert_allclose(embedded.vectors, expected[..., : 3 if choice == "token" else 6], rtol=1e-6)
     assert penalty == 0
