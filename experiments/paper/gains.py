@@ -5,16 +5,17 @@ r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py`
         --rows none,input,output,both
 
 The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix; `all`,
-all layers mixed; all layers mixed at the `input`, at the `output`, or at `both`; and `trained`, all layers mixed and
-the biLM's LSTMs trained together with the task. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
-layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`, without word vectors; `tenth`,
-`hundredth` or `thousandth`, this share of the training examples. The shares are the first examples of one random order,
-which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
-square root of the share, since an epoch has fewer steps. Everything else is as in the experiment's file, except for
-`WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own
-folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and `gains.json`,
-which is written after each row, has the numbers of every seed of all rows in the workdir; those of docs/results.md are
-`experiments/paper/gains_TASK.json`.
+all layers mixed; all layers mixed at the `input`, at the `output`, or at `both`; `taglm` (named entities), the top
+layer alone after the first biLSTM, as in TagLM (Peters et al. 2017), whose two biLSTMs `paper/task_ner.py` has; and
+`trained`, all layers mixed and the biLM's LSTMs trained together with the task. A row may be changed after a `+`, as in
+`none+tenth`: `last`, the top layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`,
+without word vectors; `tenth`, `hundredth` or `thousandth`, this share of the training examples. The shares are the
+first examples of one random order, which does not depend on the seed, so that each is a part of the larger ones; the
+number of epochs is divided by the square root of the share, since an epoch has fewer steps. Everything else is as in
+the experiment's file, except for `WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of
+`elmo-jax task train` in its own folder below the workdir: if the command is stopped, run it again to resume. The table
+is printed, and `gains.json`, which is written after each row, has the numbers of every seed of all rows in the workdir;
+those of docs/results.md are `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
 time      see the table of the task in docs/results.md; `gains.json` has the seconds of each seed
@@ -47,6 +48,7 @@ TITLES = {
     "input": "all layers mixed, at the input",
     "output": "all layers mixed, at the output",
     "both": "all layers mixed, at both",
+    "taglm": "top layer, after the first biLSTM (TagLM)",
     "trained": "all layers mixed, LSTMs trained",
 }
 SETTINGS = {
@@ -57,6 +59,7 @@ SETTINGS = {
     "input": ["elmo.layers=all", "elmo.where=input"],
     "output": ["elmo.layers=all", "elmo.where=output"],
     "both": ["elmo.layers=all", "elmo.where=both"],
+    "taglm": ["elmo.layers=top", "elmo.where=after_first"],
     # The biLM is trained slowly and from the top, as Howard and Ruder (2018) do; the rate was not tuned.
     "trained": [
         "elmo.layers=all",

@@ -51,7 +51,7 @@ ANALYSES = {
     "table6": {"--ewt": "UD_English-EWT"},
 }
 DRAWN = {"figure1": draw_shares, "figure2": draw_weights}
-NAMES = ("table1", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2")
+NAMES = ("table1", "taglm", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2")
 
 
 def report(name: str, task: str, found: Mapping[str, Numbers], runs: Runs) -> list[list[str]]:

@@ -30,8 +30,10 @@ class TaskDataConfig:
 class ElmoConfig:
     """How the biLM enters the task model (paper, sections 3.2 and 3.3)."""
 
-    where: Literal["input", "output", "both"] = setting(
-        "input", "Where ELMo enters: at the input of the task's RNN, at its output, or at both with a mix each."
+    where: Literal["input", "output", "both", "after_first"] = setting(
+        "input",
+        "Where ELMo enters: at the input of the task's RNN, at its output, at both with a mix each, or, in the tagger"
+        " of named entities alone, after its first layer as in TagLM.",
     )
     layers: str = setting("all", "The layers used: all (a mix), top, token (unscaled), or the number of an LSTM layer.")
     regularization: float = setting(
@@ -66,7 +68,7 @@ class ElmoConfig:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The places where a mix of ELMo enters: `input`, `output` or both."""
+        """The places where a mix of ELMo enters: `input`, `output` or both, or `after_first`."""
         return ("input", "output") if self.where == "both" else (self.where,)
 
     def check(self, where: str = "config") -> None:
@@ -211,7 +213,9 @@ class TaskConfig:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"{where}.seeds: expected one or more distinct integers of at least 0, got {self.seeds!r}")
         has_words = self.word_vectors.path or self.word_vectors.dim
-        elmo_at_input = self.bilm and self.elmo.where != "output"
+        if self.elmo.where == "after_first" and self.task != "ner":
+            raise UserError(f"{where}.elmo.where: only the task 'ner' has 'after_first', got the task {self.task!r}")
+        elmo_at_input = self.bilm and "input" in self.elmo.places
         if not has_words and not self.characters.filters and not elmo_at_input:
             raise UserError(
                 f"{where}: words have no vectors; set word_vectors.path, word_vectors.dim, characters.filters, or a"

@@ -158,7 +158,8 @@ class Inputs(nn.Module):
             mixes, penalty = self._mixes(self._layers(text, self.bilm), mask, deterministic)
         vectors = [*words, mixes["input"]] if "input" in mixes else words
         joined = jnp.concatenate(words, axis=-1) if words else None
-        return Embedded(jnp.concatenate(vectors, axis=-1), mask, mixes.get("output"), joined), penalty
+        others = (mixes.get("output"), joined, mixes.get("after_first"))
+        return Embedded(jnp.concatenate(vectors, axis=-1), mask, *others), penalty
 
     def _mixes(self, layers: jax.Array, mask: jax.Array, deterministic: bool) -> tuple[dict[str, jax.Array], jax.Array]:
         """Maps layers [R, L+1, T, 2P] to the mix of each place, [R, T, 2P] or, of the token layer, [R, T, P]."""
@@ -188,7 +189,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
-    """Returns the softmaxed `weights` and the `scale` of the mixes `input` and `output`, if they exist."""
+    """Returns the softmaxed `weights` and the `scale` of the mixes by their places."""
     found = {}
     for number, place in enumerate(config.elmo.places):
         mix = params.get("inputs", {}).get("elmo", {}).get(f"mix_{number}")

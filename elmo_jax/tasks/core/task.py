@@ -39,6 +39,7 @@ class Embedded:
     # [B, T, E], the ELMo mix that is joined to the output of the task's RNN; None if there is none
     output: jax.Array | None = None
     words: jax.Array | None = None  # [B, T, W], `vectors` without ELMo; None if there is nothing else
+    after_first: jax.Array | None = None  # [B, T, E], a mix that is joined to the output of its first layer
 
 
 class TaskOutput(NamedTuple):

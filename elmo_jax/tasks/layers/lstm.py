@@ -115,12 +115,19 @@ class BiLSTMStack(nn.Module):
     initial: Initial = "torch"  # see `LSTM`
 
     @nn.compact
-    def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Maps inputs [B, T, D] and a mask [B, T] to the top layer's outputs [B, T, 2H], zero at padding."""
+    def __call__(
+        self, inputs: jax.Array, mask: jax.Array, after_first: jax.Array | None = None, *, deterministic: bool = True
+    ) -> jax.Array:
+        """Maps inputs [B, T, D] and a mask [B, T] to the top layer's outputs [B, T, 2H], zero at padding.
+
+        Vectors `after_first` [B, T, E] are joined to the first layer's outputs, also if it is the only layer.
+        """
         for i, size in enumerate(self.sizes):
             if i:
                 inputs = Dropout(self.dropout, self.dropout_kind)(inputs, deterministic=deterministic)
             inputs = BiLSTM(size, self.initial, name=f"layer_{i}")(inputs, mask)
+            if i == 0 and after_first is not None:
+                inputs = jnp.concatenate([inputs, after_first], axis=-1)
         return inputs
 
 

@@ -49,7 +49,10 @@ class NERModel:
 
 
 class Tagger(nn.Module):
-    """A tagger of biLSTM layers, a dense layer and a CRF; a second mix of ELMo is joined to the top layer's output."""
+    """A tagger of biLSTM layers, a dense layer and a CRF.
+
+    ELMo may also be joined to the top layer's output, or to that of the first layer as in TagLM (Peters et al. 2017).
+    """
 
     config: NERModel  # the sizes and the dropout
     labels: Sequence[str]  # the N tags in the order of their numbers
@@ -64,7 +67,7 @@ class Tagger(nn.Module):
         config, kind = self.config, self.config.dropout_kind
         inputs = Dropout(config.dropout, kind)(text.vectors, deterministic=deterministic)  # [B, T, D]
         stack = BiLSTMStack(config.layers, config.dropout, kind, name="encoder")
-        encoded = stack(inputs, text.mask, deterministic=deterministic)  # [B, T, H]
+        encoded = stack(inputs, text.mask, text.after_first, deterministic=deterministic)  # [B, T, H]
         encoded = Dropout(config.output_dropout, kind)(encoded, deterministic=deterministic)
         self.sow("intermediates", "encoded", encoded)
         if text.output is not None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.core.config import CharactersConfig
@@ -132,6 +133,20 @@ def test_loss_at_the_start_is_that_of_chance():
 def test_parameter_counts(config, elmo, expected):
     tags = {"tags": jax.ShapeDtypeStruct((2, 3), np.int32)}
     assert checks.count(Tagger(config, CONLL), (checks.shapes(178 + elmo),), tags) == expected
+
+
+def test_elmo_after_the_first_layer_enters_there():
+    (words,), arrays = problem()
+    given = (words.replace(after_first=problem(2)[0][0].output),), arrays
+    model = Tagger(SMALL, LABELS)
+    with_elmo, without = (
+        {path: leaf.shape for path, leaf in flatten(checks.init(model, p)["params"]).items()}
+        for p in (given, problem())
+    )
+    changed = {path: shape for path, shape in with_elmo.items() if shape != without[path]}
+    assert changed == {f"encoder/layer_1/{d}/kernel": (2 * 5 + 2 + 3, 4 * 3) for d in ("forward", "backward")}
+    checks.every_parameter_learns(model, given)
+    checks.padding_changes_nothing(model, given, 3)
 
 
 def test_output_elmo_enters_behind_the_lstm():

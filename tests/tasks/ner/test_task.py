@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
+from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
+from elmo_jax.runs.result import Finished
+from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.layers.crf import Transitions, allowed_transitions, constrained, viterbi_decode
 from elmo_jax.tasks.ner.model import NERModel
 from elmo_jax.tasks.ner.task import TASK, NERConfig, NERDataConfig
+from elmo_jax.tasks.registry import default_config, task_config
+from tests.tasks.problems import PROBLEMS, config_of
+from tests.tasks.tagging import write_problem
 
 GOLD = (
     ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC"],  # two spans of one type side by side
@@ -47,6 +56,20 @@ def test_a_tfds_dataset_in_another_notation_is_named():
     with pytest.raises(UserError, match=r"^tfds:conll2003:train, example 1, word 1: 'I-PER' opens a span.*scheme"):
         TASK.from_tfds("tfds:conll2003:train", features, records, config)
     assert TASK.from_tfds("tfds:conll2003:train", features, records, NERConfig())[1].tags == ["O", "B-PER"]
+
+
+def test_taglm_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    write_problem(tmp_path)
+    where = ("elmo.layers=top", "elmo.where=after_first")
+    more = (f"bilm={tmp_path / 'bilm'}", "model.layers=(8,8)", *where)
+    ended = train_task(config_of("ner", PROBLEMS["ner"](), tmp_path, *more), epath.Path(tmp_path / "run"), "ner")
+    assert isinstance(ended, Finished)
+    (seed,) = ended.result["seeds"]
+    mix = seed["elmo"]["after_first"]
+    assert seed["dev"]["f1"] > 80 and mix["weights"] == [] and mix["scale"] != 1
+    with pytest.raises(UserError, match="only the task 'ner' has 'after_first', got the task 'pos'"):
+        task_config(with_overrides(default_config("pos"), [f"--config.{setting}" for setting in where]))
 
 
 def test_entities_as_json_have_their_words_and_their_end_excluded():
