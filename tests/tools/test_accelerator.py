@@ -1,0 +1,58 @@
+"""Tests `tools/accelerator.py` on CPU devices; `python -m tools.accelerator --tiny --out DIR` runs all of its steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elmo_jax.tasks.pos.reader import read_conllu
+from tools.accelerator import Step, differences, machine, main, run_steps, steps_of, write_tagged
+
+SLEEP = "import time; print('began', flush=True); time.sleep(60)"
+
+
+def numbers(log: str) -> dict[str, int]:
+    return {"characters": len(log)}
+
+
+@pytest.mark.quick
+def test_a_step_that_fails_or_takes_too_long_is_recorded_and_the_others_continue(tmp_path: Path) -> None:
+    steps = {
+        "fails": Step(["-c", "import not_a_module"], numbers),
+        "leaves_nothing": Step(["-c", "pass"], lambda _: {"read": (tmp_path / "result.json").read_text()}),
+        "works": Step(["-c", "print('four')"], numbers),
+        "takes_long": Step(["-c", SLEEP], numbers),
+        "comes_too_late": Step(["-c", "pass"], numbers),
+    }
+    run_steps(steps, tmp_path, 5.0, tiny=True)
+    found = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
+    assert found["fails"]["status"] == 1 and "not_a_module" in found["fails"]["last_lines"][-1]
+    assert "FileNotFoundError" in found["leaves_nothing"]["error"]
+    assert found["works"]["status"] == 0 and found["works"]["numbers"] == {"characters": 5}
+    assert found["takes_long"]["status"].startswith("killed") and found["takes_long"]["last_lines"] == ["began"]
+    assert found["comes_too_late"] == {"status": "not run"}
+
+
+@pytest.mark.quick
+def test_the_losses_of_two_precisions_are_compared_at_their_common_steps() -> None:
+    found = differences({5: [4.0, 2.0], 10: [2.0, 1.0], 15: [1.0, 1.0]}, {5: [4.0, 1.0], 10: [2.5, 1.0]})
+    assert found == {"compared_steps": [5, 10], "largest_difference": 0.5, "final_difference": 0.25}
+    assert differences({5: [1.0, 1.0]}, {}) == {}
+
+
+@pytest.mark.quick
+def test_the_steps_and_what_they_read(tmp_path: Path) -> None:
+    assert machine()["missing_packages"] == [] and "jaxlib" in machine()
+    assert steps_of(tmp_path, tmp_path, tiny=True).keys() == steps_of(tmp_path, tmp_path, tiny=False).keys()
+    write_tagged(tmp_path / "tagged", 20)
+    assert [len(read_conllu(path, "upos")) for path in (tmp_path / "tagged").iterdir()] == [20, 20, 20]
+
+
+@pytest.mark.slow
+def test_the_command_measures_what_it_can(tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path), "--tiny", "--steps", "devices,corpus,float32,embed"]) == 0
+    found = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
+    assert found["float32"]["numbers"]["tokens_per_second"] > 0 and len(found["float32"]["numbers"]["losses"]) == 4
+    assert found["devices"]["numbers"]["devices"][0] == "cpu" and found["embed"]["numbers"]["tokens_per_second"] > 0
