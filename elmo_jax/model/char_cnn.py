@@ -226,21 +226,21 @@ def _backward_chunk(
     weights: _Weights, chars: jax.Array, kept: Any, gradient: jax.Array, settings: EncoderSettings
 ) -> _Weights:
     """Returns the gradients of the weights from the gradient of the vectors, [K, P]."""
-    product = settings.precision.product
+    product, summed_product = settings.precision.product, settings.precision.summed_product
     features, where, gates = kept
     inputs = [features]  # the inputs of the highways, then that of the projection
     for gate, transform in gates:
         inputs.append(gate * transform + (1 - gate) * inputs[-1])
     projection = None
     if weights.projection is not None:
-        projection = {"kernel": product(inputs[-1], gradient, (0, 0)), "bias": gradient.sum(0)}
+        projection = {"kernel": summed_product(inputs[-1], gradient), "bias": gradient.sum(0)}
         gradient = product(gradient, weights.projection["kernel"], (1, 1))
     highways: list[Tree] = []
     for layer, (gate, transform), x in reversed(list(zip(weights.highways, gates, inputs, strict=False))):
         d_gate = gradient * (transform - x) * gate * (1 - gate)
         d_transform = jnp.where(transform > 0, gradient * gate, 0.0)
-        of_carry = {"kernel": product(x, d_gate, (0, 0)), "bias": d_gate.sum(0)}
-        of_transform = {"kernel": product(x, d_transform, (0, 0)), "bias": d_transform.sum(0)}
+        of_carry = {"kernel": summed_product(x, d_gate), "bias": d_gate.sum(0)}
+        of_transform = {"kernel": summed_product(x, d_transform), "bias": d_transform.sum(0)}
         highways.insert(0, {"carry": of_carry, "transform": of_transform})
         gradient = (
             gradient * (1 - gate)
@@ -259,7 +259,8 @@ def _backward_convolution(
 
     They are computed from `gradient` [K, F], the gradient of the maxima.
     """
-    product, size = settings.precision.product, settings.config.embedding_dim
+    product, summed_product = settings.precision.product, settings.precision.summed_product
+    size = settings.config.embedding_dim
     embedded, positions = _embedded(weights.table, chars, settings), _positions(chars, settings)
     # Past W there is no row of the table: `add_rows` leaves out ids that are not characters.
     ids = jnp.pad(chars, ((0, 0), (0, settings.widest)), constant_values=CHARACTERS)
@@ -271,7 +272,7 @@ def _backward_convolution(
     def convolve(position: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         kernel, table, vectors = totals
         chosen = jnp.where(where == jnp.asarray(position, jnp.int8), gradient, 0.0)  # [K, F]
-        kernel += product(_window(embedded, position, settings), chosen, (0, 0))
+        kernel += summed_product(_window(embedded, position, settings), chosen)
         vectors += product(chosen, weights.kernel, (1, 1))
         table = add_rows(table, lax.dynamic_slice_in_dim(ids, position, 1, axis=1), vectors[:, :size])
         return kernel, table, jnp.pad(vectors[:, size:], ((0, 0), (0, size)))

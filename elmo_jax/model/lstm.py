@@ -219,7 +219,7 @@ def _summed_products(precision: Precision, x: jax.Array, y: jax.Array) -> jax.Ar
 
     @custom_vmap
     def product(x: jax.Array, y: jax.Array) -> jax.Array:
-        return _summed_at_once(precision, x, y)
+        return precision.summed_product(x, y)
 
     @product.def_vmap
     def product_of_each(size: int, is_batched: list[bool], x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
@@ -233,12 +233,8 @@ def _summed_products(precision: Precision, x: jax.Array, y: jax.Array) -> jax.Ar
 def _tangent_of_summed_products(precision: Precision, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     # The rule is written out, since `custom_vmap` has none for reverse mode, which second derivatives need.
     (x, y), (dx, dy) = primals, tangents
-    tangent = _summed_at_once(precision, dx, y) + _summed_at_once(precision, x, dy)
+    tangent = precision.summed_product(dx, y) + precision.summed_product(x, dy)
     return _summed_products(precision, x, y), tangent
-
-
-def _summed_at_once(precision: Precision, x: jax.Array, y: jax.Array) -> jax.Array:
-    return precision.product(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), (0, 0))
 
 
 class ProjectedLSTM(nn.Module):

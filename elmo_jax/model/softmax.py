@@ -3,6 +3,9 @@
 Shapes: N hidden vectors, P projection, V vocabulary, S negatives. All sums and normalizers are float32.
 """
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -23,6 +26,32 @@ def log_expected_count(ids: jax.Array, tries: jax.Array, vocabulary_size: int) -
     # log1p(1 / (k + 1)) is used, since the ratio itself rounds to 1 for rare words.
     probability = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(jnp.float32(vocabulary_size + 1))
     return jnp.log(-jnp.expm1(tries * jnp.log1p(-probability)))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def logits(hidden: jax.Array, rows: jax.Array, precision: Precision) -> jax.Array:
+    """Returns the products of hidden vectors [N, P] and rows of the softmax [S, P], [N, S] in float32.
+
+    In bfloat16, the products of the backward pass round the gradient of the logits, where autodiff would multiply in
+    float32.
+    """
+    return precision.product(hidden, rows, (1, 1))
+
+
+def _logits_forward(hidden: jax.Array, rows: jax.Array, precision: Precision) -> Any:
+    return logits(hidden, rows, precision), (hidden, rows)
+
+
+def _logits_backward(
+    precision: Precision, residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    hidden, rows = residuals
+    gradient = precision.operand(gradient)
+    d_hidden, d_rows = precision.product(gradient, rows), precision.summed_product(gradient, hidden)
+    return d_hidden.astype(hidden.dtype), d_rows.astype(rows.dtype)
+
+
+logits.defvjp(_logits_forward, _logits_backward)
 
 
 # Seven parameters: the target and the negatives each have rows, ids and expected counts.
@@ -50,7 +79,7 @@ def sampled_softmax_losses(
       [N] losses in nats.
     """
     true = jnp.sum(hidden * target_rows[0], axis=-1) + target_rows[1] - log_expected[0]  # [N]
-    sampled = precision.product(hidden, negative_rows[0], (1, 1)) + (negative_rows[1] - log_expected[1])  # [N, S]
+    sampled = logits(hidden, negative_rows[0], precision) + (negative_rows[1] - log_expected[1])  # [N, S]
     sampled = jnp.where(targets[:, None] == negatives, -jnp.inf, sampled)
     # The maximum includes the target, since all negatives of a row may be masked; the loss is zero then.
     highest = lax.stop_gradient(jnp.maximum(jnp.max(sampled, axis=-1), true))
@@ -92,7 +121,7 @@ def log_normalizer(
     """
     vocabulary = kernel.shape[0]
     chunk = min(chunk, vocabulary)
-    operand = precision.operand(hidden)
+    hidden = precision.operand(hidden)
 
     def step(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
         # The last chunk starts earlier instead of exceeding the end; words of the chunk before it are masked.
@@ -100,8 +129,8 @@ def log_normalizer(
         rows = lax.dynamic_slice_in_dim(kernel, first, chunk)
         biases = lax.dynamic_slice_in_dim(bias, first, chunk)
         biases = jnp.where(first + jnp.arange(chunk) >= start, biases, -jnp.inf)
-        logits = precision.product(operand, rows, (1, 1)) + biases  # [N, chunk]
-        return jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=-1)), None
+        scores = logits(hidden, rows, precision) + biases  # [N, chunk]
+        return jnp.logaddexp(total, jax.nn.logsumexp(scores, axis=-1)), None
 
     start = jnp.full(hidden.shape[:1], -jnp.inf)
     total, _ = lax.scan(step, start, jnp.arange(0, vocabulary, chunk))
