@@ -34,6 +34,8 @@ class LSTMForm:
 
     directions: Directions = Directions.APART
     input_products: InputProducts = InputProducts.IN_STEP
+    # XLA's programs for CPUs convert a whole array of type bfloat16 whenever a loop writes a part of it.
+    bits: bool = True
 
     @classmethod
     def of(cls, platform: str) -> "LSTMForm":
@@ -44,8 +46,9 @@ class LSTMForm:
         for these kernels.
         """
         if platform == "cpu":
-            return cls(Directions.APART, InputProducts.IN_STEP)
-        return cls(Directions.TOGETHER, InputProducts.IN_STEP if platform == "tpu" else InputProducts.BEFORE_SCAN)
+            return cls()
+        products = InputProducts.IN_STEP if platform == "tpu" else InputProducts.BEFORE_SCAN
+        return cls(Directions.TOGETHER, products, bits=False)
 
 
 class Softmax(nn.Module):
@@ -182,7 +185,7 @@ class BiLM(nn.Module):
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """Runs one layer of both directions: [2, T, B, P] -> [2, T, B, P]."""
-        settings = LSTMSettings.of(self.config.lstm, self.precision, self.form.input_products)
+        settings = LSTMSettings.of(self.config.lstm, self.precision, self.form.input_products, self.form.bits)
         if self.form.directions is Directions.TOGETHER:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
             in_axes = (0, 0, 0, None if mask is None else 0)

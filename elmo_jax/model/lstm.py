@@ -48,14 +48,19 @@ class LSTMSettings:
     projection_clip: float
     precision: Precision
     input_products: InputProducts = InputProducts.IN_STEP
+    bits: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
 
     @classmethod
     def of(
-        cls, config: LSTMConfig, precision: Precision, input_products: InputProducts = InputProducts.IN_STEP
+        cls,
+        config: LSTMConfig,
+        precision: Precision,
+        input_products: InputProducts = InputProducts.IN_STEP,
+        bits: bool = False,
     ) -> "LSTMSettings":
         """Makes the settings from a config; without a projection matrix, the projection is not clipped."""
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
-        return cls(config.cell_clip, projection_clip, precision, input_products)
+        return cls(config.cell_clip, projection_clip, precision, input_products, bits)
 
 
 def projected_lstm(
@@ -107,6 +112,18 @@ def _inside(x: jax.Array, bound: float) -> jax.Array | float:
     return jnp.abs(x) < bound if bound else 1.0
 
 
+def _written(settings: LSTMSettings, *arrays: jax.Array | None) -> Any:
+    """Rounds arrays as operands of products, in the type in which a loop stores them."""
+    rounded = jax.tree.map(settings.precision.operand, arrays)
+    to_bits = settings.bits and settings.precision is Precision.BFLOAT16
+    return jax.tree.map(lambda x: lax.bitcast_convert_type(x, jnp.uint16), rounded) if to_bits else rounded
+
+
+def _read(arrays: Any) -> Any:
+    """Returns the operands that `_written` stored."""
+    return jax.tree.map(lambda x: lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x, arrays)
+
+
 def _scaled(state: State, factor: jax.Array | None) -> State:
     return state if factor is None else State(state.cell * factor, state.hidden * factor)
 
@@ -144,7 +161,7 @@ def _run_forward(
         new = State(cell, hidden)
         if real is not None:
             new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
-        return new, (new.hidden, (operand(i), operand(j), operand(f), operand(o)), new.cell)
+        return new, (new.hidden, _written(settings, i, j, f, o), new.cell)
 
     last, (hidden, gates, cells) = lax.scan(step, state, (read, mask, keep))
     outputs = hidden if mask is None else hidden * mask
@@ -163,7 +180,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
         d_state, cell, d_bias = totals
         t, d_output, gates, hidden, real, kept = at
         d_hidden, d_cell = d_state.hidden, d_state.cell
-        i, j, f, o = (gate.astype(jnp.float32) for gate in gates)
+        i, j, f, o = (gate.astype(jnp.float32) for gate in _read(gates))
         # The previous cell is read from `cells`, since a shifted copy of all cells would cost another write and read.
         before = jnp.where(t > 0, lax.dynamic_index_in_dim(cells, jnp.maximum(t - 1, 0), keepdims=False), state.cell)
         started = before if kept is None else before * kept
@@ -190,12 +207,15 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
         d_before = State(d_cell * f, product(d_z, kernel, (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
-        inner = None if projection is None else operand(o * squashed)  # [B, C], the input of the projection
-        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), (operand(d_z), operand(d_hidden), inner)
+        inner = None if projection is None else o * squashed  # [B, C], the input of the projection
+        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), _written(
+            settings, operand(d_z), operand(d_hidden), inner
+        )
 
     at = (jnp.arange(len(cells)), d_outputs, gates, hidden, mask, keep)
     start = (State(*d_last), cells[-1], jnp.zeros_like(params["bias"]))
-    (d_state, _, d_bias), (d_z, d_hidden, inner) = lax.scan(step, start, at, reverse=True)
+    (d_state, _, d_bias), written = lax.scan(step, start, at, reverse=True)
+    d_z, d_hidden, inner = _read(written)
 
     read = jnp.concatenate([state.hidden[None], hidden[:-1]])
     read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]

@@ -97,6 +97,20 @@ def test_bfloat16_is_near_float32_and_keeps_float32_states(input_products):
     assert 1e-4 < difference < 0.1  # rounded, but not far off
 
 
+@pytest.mark.parametrize("projection", [4, 0])
+def test_numbers_that_loops_store_as_bits_are_the_same(projection):
+    params, inputs, state, weights = problem(projection)
+
+    def gradients(bits):
+        settings = LSTMSettings(3.0, 3.0, Precision.BFLOAT16, bits=bits)
+        loss = lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0])  # noqa: E731
+        return jax.make_jaxpr(jax.grad(loss))(params, inputs), jax.jit(jax.value_and_grad(loss, (0, 1)))(params, inputs)
+
+    (program, found), (plain_program, expected) = gradients(True), gradients(False)
+    assert "u16[" in str(program) and "u16[" not in str(plain_program)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 def test_bfloat16_gradients_are_near_those_of_float32():
     """Gates are rounded for the backward pass, cells and the sum of the bias's gradient are not."""
     params, inputs, state, weights = problem(4)

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.model.precision import Precision
-from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
+from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, logits, sampled_softmax_losses
 
 pytestmark = pytest.mark.quick
 
@@ -86,3 +86,15 @@ def test_bfloat16_normaliser_is_float32():
     losses = full_softmax_losses(hidden, kernel, jnp.zeros(1000), jnp.array([1, 2]), 300, Precision.BFLOAT16)
     assert losses.dtype == jnp.float32
     assert_allclose(losses, np.log(1000), atol=0.02)
+
+
+def test_gradients_of_logits_are_rounded_only_as_operands_of_products():
+    hidden, rows, weights = (
+        jax.random.normal(jax.random.key(n), shape) for n, shape in enumerate([(6, 5), (4, 5), (6, 4)])
+    )
+    rounded = [np.asarray(x.astype(jnp.bfloat16), np.float64) for x in (hidden, rows, weights)]
+    loss = lambda h, r: jnp.sum(logits(h, r, Precision.BFLOAT16) * weights)  # noqa: E731
+    found = jax.jit(jax.grad(loss, (0, 1)))(hidden, rows)
+    assert_allclose(found[0], rounded[2] @ rounded[1], rtol=1e-5)
+    assert_allclose(found[1], rounded[2].T @ rounded[0], rtol=1e-5)
+    assert found[0].dtype == found[1].dtype == jnp.float32
