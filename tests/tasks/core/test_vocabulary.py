@@ -87,6 +87,7 @@ def test_the_parts_before_the_numbers_are_the_word(tmp_path):
         ". . .": [3, 4],
         "dog 0": [1, 5],
     }
+    assert list(read_vectors(str(tmp_path / "vectors.txt"))) == ["cat", ". . .", "dog 0"]
 
 
 def test_the_binary_files_of_word2vec(tmp_path):
@@ -94,7 +95,7 @@ def test_the_binary_files_of_word2vec(tmp_path):
     data = b"".join(f"{word} ".encode() + np.array(v, "<f4").tobytes() + b"\n" for word, v in vectors.items())
     (tmp_path / "v.bin").write_bytes(b"3 3\n" + data)
     found = read_vectors(str(tmp_path / "v.bin"), {"naïve", "New_York", "dog"})
-    assert found.keys() == {"naïve", "New_York"}
+    assert found.keys() == {"naïve", "New_York"} and list(read_vectors(str(tmp_path / "v.bin"))) == list(vectors)
     for word, vector in found.items():
         assert vector.tolist() == np.array(vectors[word], "f4").tolist()
     (tmp_path / "v.bin").write_bytes(b"3 3\n" + data[:-3])
