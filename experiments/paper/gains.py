@@ -6,16 +6,17 @@ r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py`
 
 The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix; `all`,
 all layers mixed; all layers mixed at the `input`, at the `output`, or at `both`; `taglm` (named entities), the top
-layer alone after the first biLSTM, as in TagLM (Peters et al. 2017), whose two biLSTMs `paper/task_ner.py` has; and
-`trained`, all layers mixed and the biLM's LSTMs trained together with the task. A row may be changed after a `+`, as in
-`none+tenth`: `last`, the top layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`,
-without word vectors; `tenth`, `hundredth` or `thousandth`, this share of the training examples. The shares are the
-first examples of one random order, which does not depend on the seed, so that each is a part of the larger ones; the
-number of epochs is divided by the square root of the share, since an epoch has fewer steps. Everything else is as in
-the experiment's file, except for `WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of
-`elmo-jax task train` in its own folder below the workdir: if the command is stopped, run it again to resume. The table
-is printed, and `gains.json`, which is written after each row, has the numbers of every seed of all rows in the workdir;
-those of docs/results.md are `experiments/paper/gains_TASK.json`.
+layer alone after the first biLSTM, as in TagLM (Peters et al. 2017), whose two biLSTMs `paper/task_ner.py` has;
+`trained`, all layers mixed and the biLM's LSTMs trained together with the task; and `cove`, all layers mixed of the
+model of --cove, which `cove/train.py` trains. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
+layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`, without word vectors; `tenth`,
+`hundredth` or `thousandth`, this share of the training examples. The shares are the first examples of one random order,
+which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
+square root of the share, since an epoch has fewer steps. Everything else is as in the experiment's file, except for
+`WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own
+folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and `gains.json`,
+which is written after each row, has the numbers of every seed of all rows in the workdir; those of docs/results.md are
+`experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
 time      see the table of the task in docs/results.md; `gains.json` has the seconds of each seed
@@ -32,11 +33,13 @@ from typing import Any, NamedTuple
 from etils import epath
 from ml_collections import ConfigDict
 
+from cove.vectors import open_cove
 from elmo_jax.cli.main import main as elmo_jax
 from elmo_jax.config_file import load_file, with_overrides
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
 from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.setup import OTHER_MODELS
 from elmo_jax.tasks.core.task_report import shown
 from results import table
 
@@ -50,6 +53,7 @@ TITLES = {
     "both": "all layers mixed, at both",
     "taglm": "top layer, after the first biLSTM (TagLM)",
     "trained": "all layers mixed, LSTMs trained",
+    "cove": "all layers of CoVe mixed",
 }
 SETTINGS = {
     "none": ["bilm="],
@@ -68,6 +72,7 @@ SETTINGS = {
         "elmo.learning_rate=1e-4",
         "elmo.unfreeze_epochs=1",
     ],
+    "cove": ["elmo.layers=all"],
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
@@ -87,6 +92,7 @@ WITHOUT_ELMO = {
     "sst": ["model.input_dropout=0.25"],
     "snli": ["model.attention_dropout=0.0", "model.matrix_penalty=0.0"],
 }
+OTHER_MODELS["cove"] = open_cove
 
 
 def is_row(name: str) -> bool:
@@ -108,6 +114,7 @@ class Runs(NamedTuple):
     bilm: str  # the biLM of the rows with ELMo
     workdir: Path  # the folder with a folder per row
     overrides: tuple[str, ...] = ()  # settings of all rows, as on the command line
+    cove: str = ""  # the CoVe of the rows `cove`
 
     def config(self, row: str = "all") -> ConfigDict:
         """Returns the settings of a row. Raises `UserError` if the experiment or a setting is wrong."""
@@ -116,7 +123,7 @@ class Runs(NamedTuple):
     def settings(self, row: str) -> list[str]:
         """Returns the settings of a row that are not those of the experiment, as on the command line."""
         config = with_overrides(load_file(self.experiment), self.overrides)
-        found = [f"bilm={self.bilm}", *settings_of(row, config.task)]
+        found = [f"bilm={self.cove if row.startswith('cove') else self.bilm}", *settings_of(row, config.task)]
         for share in (SHARES[part] for part in row.split("+") if part in SHARES):
             found.append(f"data.train_fraction={config.data.train_fraction * share}")
             found.append(f"train.epochs={round(config.train.epochs / share**0.5)}")
@@ -131,6 +138,8 @@ class Runs(NamedTuple):
         if task is None:
             raise UserError(f"--config: {self.experiment} is not of a task")
         for row in rows:
+            if row.startswith("cove") and (not self.cove or open_cove(self.cove) is None):
+                raise UserError(f"--cove: the row {row} needs the workdir of cove/train.py, got {self.cove!r}")
             for key in (setting.split("=")[0] for setting in settings_of(row, task)):
                 if key in given:
                     raise UserError(f"--config.{key}: the row {row} sets it; leave out the row or the setting")
@@ -170,6 +179,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment on a task")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
+    parser.add_argument("--cove", default="", metavar="DIR", help="the workdir of cove/train.py, for the rows cove")
     parser.add_argument("--workdir", type=Path, required=True, metavar="DIR", help="the folder of the runs")
     parser.add_argument(
         "--rows", default="none,top,all", metavar="R,R", help=f"some of {', '.join(TITLES)} (%(default)s)"
@@ -182,7 +192,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
             parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
         if rows.count(row) > 1:
             parser.error(f"--rows: {row} is given twice")
-    runs = Runs(options.config, options.bilm, options.workdir, tuple(overrides))
+    runs = Runs(options.config, options.bilm, options.workdir, tuple(overrides), options.cove)
     try:
         runs.check(rows)
     except UserError as error:

@@ -12,7 +12,7 @@ is stopped, run it again to resume. `WORKDIR/TASK/gains.json`, which is written 
 seed, the fingerprint of the biLM and the seconds (`gains.py` explains the rows).
 
 A value is the mean ± the standard deviation over seeds; `claims.py` explains differences and verdicts. Figure 1 trains
-on the shares of `gains.py`.
+on the shares of `gains.py`. The table `cove`, for which --cove is needed, has CoVe in the place of ELMo.
 
 hardware  2 CPU cores
 time      printed for each row; docs/results.md has that of the experiments on seven tasks
@@ -51,7 +51,7 @@ ANALYSES = {
     "table6": {"--ewt": "UD_English-EWT"},
 }
 DRAWN = {"figure1": draw_shares, "figure2": draw_weights}
-NAMES = ("table1", "taglm", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2")
+NAMES = ("table1", "taglm", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2", "cove")
 
 
 def report(name: str, task: str, found: Mapping[str, Numbers], runs: Runs) -> list[list[str]]:
@@ -142,6 +142,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("names", nargs="+", metavar="NAME", choices=(*NAMES, "all"), help=f"{', '.join(NAMES)}, or all")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
+    parser.add_argument("--cove", default="", metavar="DIR", help="the workdir of cove/train.py, for the table cove")
     parser.add_argument("--workdir", type=Path, default=Path("runs/paper"), metavar="DIR", help="(%(default)s)")
     parser.add_argument(
         "--data", type=Path, nargs="+", default=[Path()], metavar="DIR", help="the folders of the data (this one)"
@@ -152,7 +153,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", metavar="T,T", help="only these tasks")
     options, overrides = parser.parse_known_args(arguments)
     check_overrides(parser, overrides)
-    options.names = NAMES if "all" in options.names else options.names
+    if "all" in options.names:
+        options.names = [name for name in NAMES if name != "cove" or options.cove]
     tables = [TABLES[name] for name in options.names if name in TABLES]
     options.tasks = options.tasks.split(",") if options.tasks else TASKS
     for task in options.tasks:
@@ -160,10 +162,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--tasks: {task!r} is none of {', '.join(TASKS)}")
     options.workdir, options.data = options.workdir.absolute(), [folder.absolute() for folder in options.data]
     options.bilm = os.path.abspath(options.bilm) if os.path.exists(options.bilm) else options.bilm
+    options.cove = options.cove and os.path.abspath(options.cove)
     options.runs, options.skipped = {}, []
     for task in TASKS:
         experiment, workdir = options.experiments.absolute() / f"task_{task}.py", options.workdir / task
-        runs = options.runs[task] = Runs(experiment, options.bilm, workdir, tuple(overrides))
+        runs = options.runs[task] = Runs(experiment, options.bilm, workdir, tuple(overrides), options.cove)
         try:
             if task in options.tasks:
                 runs.check([row for table in tables if task in table.tasks for row in table.of(task).values()])

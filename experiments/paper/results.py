@@ -9,27 +9,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
+from cove.vectors import CoVe, open_cove
 from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, one_at_a_time, read_sealed_json, write_sealed_json
 from elmo_jax.runs.result import plot
 
-BILM_HELP = "a run's folder, an export, or OPTIONS.json,WEIGHTS.hdf5 for published weights; several may be given"
+BILM_HELP = (
+    "a run's folder, an export, OPTIONS.json,WEIGHTS.hdf5 for published weights, or the workdir of cove/train.py;"
+    " several may be given"
+)
 
 Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
 Panels = dict[str, dict[str, Bars]]  # bars by title of a panel, then by name of a biLM or "paper"
 
 
 class Model(NamedTuple):
-    """A biLM and its name in tables."""
+    """A biLM, or the model that it is compared with, and its name in tables."""
 
     name: str
-    bilm: EmbeddingBiLM
+    bilm: EmbeddingBiLM | CoVe
 
 
 def open_models(arguments: Sequence[str]) -> list[Model]:
-    """Opens the biLMs that a user gives.
+    """Opens the biLMs that a user gives, among which may be a CoVe.
 
     The name of each is the last part of its path, or its whole path if two have the same last part.
 
@@ -41,7 +45,8 @@ def open_models(arguments: Sequence[str]) -> list[Model]:
     for name in unique:
         if unique.count(name) > 1:
             raise UserError(f"the biLM {name} is given {unique.count(name)} times; give each once")
-    return [Model(name, load_bilm(_source(argument))) for name, argument in zip(unique, arguments, strict=True)]
+    models = [open_cove(argument) or load_bilm(_source(argument)) for argument in arguments]
+    return [Model(name, model) for name, model in zip(unique, models, strict=True)]
 
 
 def _source(argument: str) -> BiLMSource:
