@@ -13,6 +13,7 @@ import pytest
 import table6
 
 import gains
+import grid
 from cove import train as cove
 from cove.model import Encoder, Translator
 from cove.vectors import NAME, open_cove, read
@@ -147,6 +148,9 @@ def test_mistakes_are_named(folder: Path, tmp_path: Path, capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         gains.main(["--config", str(TASK), "--bilm", "english", "--workdir", str(tmp_path), "--rows", "cove"])
     assert "--cove: the row cove needs the workdir of cove/train.py, got ''" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        grid.main(["cove", "--bilm", "english", "--cove", str(tmp_path)])
+    assert f"the row cove+last needs the workdir of cove/train.py, got '{tmp_path}'" in capsys.readouterr().err
     damaged = bytearray((folder / "cove" / NAME).read_bytes())
     damaged[-1] ^= 1
     (tmp_path / NAME).write_bytes(damaged)
