@@ -192,8 +192,10 @@ class TrainConfig:
     softmax: Literal["auto", "replicated", "sharded"] = setting(
         "auto", "Whether every device holds all rows of the softmax or a share; results are equal up to rounding."
     )
-    precision: Literal["float32", "bfloat16"] = setting(
-        "float32", "The type of the operands of matrix products; sums, state and updates are always float32."
+    precision: Literal["float32", "bfloat16", "auto"] = setting(
+        "float32",
+        "The type of the operands of matrix products; sums, state and updates are always float32. `auto` means bfloat16"
+        " on accelerators and on processors with instructions for it, otherwise float32.",
     )
     seed: int = setting(0, "The random seed for the initial parameters, dropout and negative samples.", least=0)
     log_every: int = setting(100, "The number of steps between two reports.", least=1)

@@ -23,4 +23,5 @@ def get_config() -> ConfigDict:
     config = default_config()
     config.data.corpus = "data/1b_word"
     config.train.epochs = 10.0
+    config.train.precision = "auto"
     return config

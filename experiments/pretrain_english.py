@@ -81,6 +81,7 @@ def get_config() -> ConfigDict:
     config.train.negatives = 2048
     config.train.epochs = 1.0
     config.train.carry = "block"
+    config.train.precision = "auto"
     config.train.log_every = 100
     config.train.optimizer.name = "adam"
     config.train.optimizer.learning_rate = 0.004

@@ -30,6 +30,7 @@ def get_config() -> ConfigDict:
     config.train.negatives = 2048
     config.train.epochs = 1.0
     config.train.carry = "block"
+    config.train.precision = "auto"
     config.train.optimizer.name = "adam"
     config.train.optimizer.learning_rate = 0.003
     config.train.optimizer.softmax_learning_rate = 0.5

@@ -24,4 +24,5 @@ def get_config() -> ConfigDict:
     config.train.batch_size = 128
     config.train.epochs = 10.0
     config.train.carry = "block"
+    config.train.precision = "auto"
     return config

@@ -9,8 +9,10 @@ from elmo_jax.aot.compile_report import Report
 from elmo_jax.aot.step import DoesNotFit, Target, compile_step, find_target
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.training.checks import check_negatives
+from elmo_jax.training.partitioning import with_precision
 
 _MULTIPLE = 8  # the advised number of rows is a multiple of this, since a TPU's registers hold 8 rows
 
@@ -71,6 +73,7 @@ def compile_for(
         divide the number of rows.
     """
     target = find_target(topology)
+    config = with_precision(config, make_mesh(target.devices))
     if vocabulary_size is None:
         corpus = _corpus(config)
         vocabulary_size = corpus.vocabulary_size if corpus else defaults[0]

@@ -52,6 +52,7 @@ def keep_freed_memory(per_thread: bool = False) -> None:
     mallopt(_M_TOP_PAD, HEAP)  # with as much, glibc keeps heaps in which nothing is used
 
 
+_CPU_INFO = Path("/proc/cpuinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time per period, and the period, of control groups v2
 
 
@@ -64,6 +65,15 @@ def available_cores() -> int:
     except (OSError, ValueError):  # not Linux, or another version of control groups
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def multiplies_bfloat16() -> bool:
+    """Returns whether this processor has instructions for products of bfloat16 that XLA uses (x86 with Linux)."""
+    try:
+        flags = set(_CPU_INFO.read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return False
+    return not flags.isdisjoint({"avx512_bf16", "amx_bf16"})
 
 
 def is_small(config: "LSTMConfig") -> bool:

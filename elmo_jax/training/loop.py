@@ -308,6 +308,7 @@ class Launch:
             heldout=heldout,
             others=others,
             params=params,
+            precision=self._config.train.precision,
             sampled=bool(self._config.train.negatives),
             tokens_per_step=self._config.train.tokens_per_step,
         )

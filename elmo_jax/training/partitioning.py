@@ -4,6 +4,7 @@ The rows of the batch are divided over the axis `data`. Parameters, optimizer st
 for the softmax's rows, which may be divided as well (`Placement`).
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from elmo_jax.checkpoints.softmax_layout import to_lanes
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
-from elmo_jax.distributed.cpu import LARGEST_BLOCK, is_small
+from elmo_jax.distributed.cpu import LARGEST_BLOCK, is_small, multiplies_bfloat16
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
@@ -31,6 +32,15 @@ WINDOW_SPECS = Window(
 BATCH_SPECS = TrainingBatch(
     WINDOW_SPECS, restart=PartitionSpec(None, AXIS), position=ROWS, negatives=REPLICATED, tries=REPLICATED
 )
+
+
+def with_precision(config: Config, mesh: Mesh) -> Config:
+    """Returns the settings with what `train.precision = "auto"` means on these devices."""
+    if config.train.precision != "auto":
+        return config
+    rounded = mesh.devices.flat[0].platform != "cpu" or multiplies_bfloat16()
+    train = dataclasses.replace(config.train, precision="bfloat16" if rounded else "float32")
+    return dataclasses.replace(config, train=train)
 
 
 def preferred_form(mesh: Mesh) -> LSTMForm:

@@ -23,6 +23,7 @@ from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import check_sizes, total_steps, warmup_warning
 from elmo_jax.training.loop import train
+from elmo_jax.training.partitioning import with_precision
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
 
@@ -60,6 +61,7 @@ def launch(
       UserError: as for `pretrain`.
     """
     mesh = make_mesh()
+    config = with_precision(config, mesh)  # what the run records, so that it resumes with the same
     with fails_together():
         check_sizes(config, corpus, mesh)
         total = total_steps(config, corpus)

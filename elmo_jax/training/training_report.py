@@ -29,6 +29,7 @@ class Outcome:
     heldout: Perplexity  # the held-out perplexity of these parameters
     others: Mapping[str, Perplexity]  # their perplexities on other texts, by name
     params: dict[str, Any]  # these parameters, with the softmax's rows in the order of the vocabulary
+    precision: str  # of the matrix products
     sampled: bool  # whether the training loss is that of the sampled softmax
     tokens_per_step: int  # the number of tokens of all rows in one step
 
@@ -40,6 +41,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "experiment": outcome.title,
         "steps": outcome.last_step,
         "tokens_seen": outcome.last_step * outcome.tokens_per_step,
+        "precision": outcome.precision,
         "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
         "heldout_perplexity_before": before_training(outcome.records, "heldout"),
@@ -161,10 +163,11 @@ def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     shares = {name: result["seconds"][phase] / result["wall_seconds"] for phase, name in PHASES.items()}
     board = workdir / "tensorboard"
+    products = f" with products in {result['precision']}" if "precision" in result else ""  # not in older runs
     times = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share >= 0.005)
     return [
         f"{result['steps']:,} steps, {result['tokens_seen']:,} tokens in {minutes} min {seconds} s,"
-        f" {result['tokens_per_second']:,.0f} tokens/s; {result['parameters']:,} parameters, plus"
+        f" {result['tokens_per_second']:,.0f} tokens/s{products}; {result['parameters']:,} parameters, plus"
         f" {result['softmax_parameters']:,} in the softmax",
         f"the time: {times}",
         "",

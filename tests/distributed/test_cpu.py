@@ -1,5 +1,6 @@
 """Tests how the cores of a CPU are divided into devices."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from elmo_jax.config import LSTMConfig
+from elmo_jax.config import Config, LSTMConfig
 from elmo_jax.distributed import cpu
 from elmo_jax.distributed.cpu import available_cores, devices_for
+from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.training.partitioning import with_precision
 from tests.end_to_end.commands import wait
 from tests.end_to_end.forked import SERVER, Forked
 
@@ -94,3 +97,21 @@ def test_cores_are_limited_by_the_quota_of_a_container(tmp_path, monkeypatch):
     for text, cores in (("max 100000", free), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", free)):
         quota.write_text(text)
         assert available_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [("fma avx512_bf16", "bfloat16"), ("avx512f amx_bf16 amx_tile", "bfloat16"), ("fma avx512f", "float32")],
+)
+def test_automatic_precision_is_that_of_the_processor(flags, precision, tmp_path, monkeypatch):
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"flags : {flags}\n")
+    monkeypatch.setattr(cpu, "_CPU_INFO", info)
+
+    def resolved(setting):
+        train = dataclasses.replace(Config().train, precision=setting)
+        return with_precision(dataclasses.replace(Config(), train=train), make_mesh()).train.precision
+
+    assert [resolved(setting) for setting in ("auto", "float32", "bfloat16")] == [precision, "float32", "bfloat16"]
+    info.unlink()  # as on macOS
+    assert resolved("auto") == "float32"

@@ -148,7 +148,7 @@ def test_workdir_that_is_a_file(commands: Commands, corpus: Path, tmp_path: Path
         ("--config.train.batch_size=many", ("train.batch_size", "many")),
         ("--config.train.batch_size=6.5", ("train.batch_size", "6.5")),
         ("--config.train.batch_size=0", ("train.batch_size", "at least 1")),
-        ("--config.train.precision=float16", ("train.precision", "'float32' or 'bfloat16'", "float16")),
+        ("--config.train.precision=float16", ("train.precision", "'float32' or 'bfloat16' or 'auto'", "float16")),
         ("--config.train.optimizer.name=sgd", ("train.optimizer.name", "'adagrad' or 'adam'", "sgd")),
         ("--config.model.dropout=1.5", ("model.dropout", "1.5")),
         ("--config.train=5", ("train", "5")),

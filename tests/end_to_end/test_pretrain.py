@@ -122,6 +122,7 @@ def test_plain_lines_where_there_is_no_terminal(finished: Ended, whole: Path) ->
         assert words in table
     result = json.loads((whole / "result.json").read_text())
     assert f"{result['heldout_perplexity']['average']:,.1f}" in table
+    assert f"tokens/s with products in {result['precision']};" in table
     assert f"elmo-jax evaluate {whole}" in table
 
 

@@ -138,7 +138,7 @@ def test_table_and_plot(tmp_path):
         params = {"softmax": {"bias": np.zeros(1234)}}
         others = {} if number else {"original": OTHER}
         noted = records if number else [records[0], original, *records[1:]]
-        outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, sampled=True, tokens_per_step=100)
+        outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, "float32", True, tokens_per_step=100)
         found = results(outcome, "all", {"fingerprint": "0" * 64})
         assert found["stopped_early"] and found["after"]["domain"] == AFTER.as_dict()
         draw_curve(tmp_path, outcome)

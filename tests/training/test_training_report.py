@@ -31,6 +31,7 @@ def outcome(shown, params):
         heldout=Perplexity(4.0, 9.0, 50, 0.1),
         others={},
         params=params,
+        precision="bfloat16",
         sampled=True,
         tokens_per_step=100,
     )
