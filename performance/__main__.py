@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.cli.values import Parser, local, number, output, whole
+from elmo_jax.distributed.cpu import multiplies_bfloat16
 from elmo_jax.errors import UserError, exit_status
 from elmo_jax.files import write_json
 from performance.table import header, line
 
 SIZES = ("tiny", "small", "original")
 PARTS = ("train", "infer", "embed", "evaluate", "data", "start", "task")
+IN_BFLOAT16 = ("train", "infer")  # what is measured in both precisions on processors with instructions for bfloat16
 TASKS = ("pos", "srl")  # what is measured in the part `task`, which has no sizes
 
 
@@ -54,7 +56,12 @@ def _run(options: argparse.Namespace) -> None:
             f"{options.corpus}: not a prepared corpus; make one with: elmo-jax prepare sotu --out {options.corpus}"
         )
     sizes_of = {"start": [size for size in options.sizes if size == "tiny"], "task": TASKS}
-    names = [f"{part}/{size}" for part in options.parts for size in sizes_of.get(part, options.sizes)]
+    names = [
+        f"{part}/{size}{precision}"
+        for part in options.parts
+        for size in sizes_of.get(part, options.sizes)
+        for precision in ("", "/bfloat16")[: 1 + (part in IN_BFLOAT16 and multiplies_bfloat16())]
+    ]
     if not names:
         raise UserError("--parts: start is measured at the tiny size only; add tiny to --sizes")
     found: dict[str, Any] = {}

@@ -169,8 +169,13 @@ def lstm_levers(batch: Batch, turns: int) -> None:
     inputs = jax.random.normal(jax.random.key(1), (STEPS, rows, config.projection))
     state = lstm.State(jnp.zeros((rows, config.cells)), jnp.zeros((rows, config.projection)))
 
-    def form(products: lstm.InputProducts, backward: bool = True) -> Form:
-        settings = lstm.LSTMSettings.of(config, Precision.FLOAT32, products)
+    def form(
+        products: lstm.InputProducts,
+        backward: bool = True,
+        precision: Precision = Precision.FLOAT32,
+        bits: bool = True,
+    ) -> Form:
+        settings = lstm.LSTMSettings.of(config, precision, products, bits)
 
         def loss(params: Any, inputs: jax.Array) -> Any:
             return squares(lstm.projected_lstm(params, inputs, state, settings)[0])
@@ -202,6 +207,18 @@ def lstm_levers(batch: Batch, turns: int) -> None:
         ("in the step", form(inside, backward=False)),
         2 * turns,
     )
+    rounded = form(inside, precision=Precision.BFLOAT16)
+    over_one = form(inside, precision=Precision.BFLOAT16)
+    with mock.patch.object(Precision, "summed_product", _summed_over_one_axis):
+        over_one()  # compiles
+    compare("LSTM: bfloat16 weights' gradient", ("sum over one axis", over_one), ("over two axes", rounded), turns)
+    as_they_are = form(inside, precision=Precision.BFLOAT16, bits=False)
+    compare("LSTM: loops write bfloat16", ("as it is", as_they_are), ("as integers", rounded), turns)
+    compare("LSTM: precision", ("float32", own), ("bfloat16", rounded), turns)
+
+
+def _summed_over_one_axis(precision: Precision, a: jax.Array, b: jax.Array) -> jax.Array:
+    return precision.product(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]), (0, 0))
 
 
 def directions_lever(batch: Batch, turns: int) -> None:

@@ -32,11 +32,11 @@ class Machine:
       precision: the precision of the matrix products.
     """
 
-    def __init__(self, seconds: float, rows: int | None, profile: Path | None):
-        """Starts to measure; the arguments are those of the class."""
+    def __init__(self, seconds: float, rows: int | None, profile: Path | None, precision: Precision | None = None):
+        """Starts to measure; the arguments are those of the class, of which the precision depends on the devices."""
         self.seconds, self.rows, self.profile = seconds, rows, profile
         self.is_cpu = jax.default_backend() == "cpu"
-        self.precision = Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16
+        self.precision = precision or (Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16)
         self._rate = product_beside() if self.is_cpu else own_product(self.precision, ON_ACCELERATOR)
         self._rates: list[float] = []
         self._compiling = 0.0

@@ -11,6 +11,7 @@ from typing import Any
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.cpu import divide_cpu, keep_freed_memory
 from elmo_jax.errors import UserError
+from elmo_jax.model.precision import Precision
 from performance import embed, evaluate, infer, start, tasks, train
 from performance.machine import Machine
 from performance.sizes import SIZES
@@ -28,21 +29,21 @@ _PARTS = {
 def main() -> int:
     """Measures the part and prints its metrics; returns the exit status."""
     parser = argparse.ArgumentParser("python -m performance.parts", description=__doc__)
-    parser.add_argument("name", metavar="PART/SIZE")
+    parser.add_argument("name", metavar="PART/SIZE[/PRECISION]")
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # `make bench` itself reports it
-    part, size = options.name.split("/")
+    part, size, *precision = options.name.split("/")
     keep_freed_memory(per_thread=part == "train")  # as the commands do
     try:
         corpus = Corpus.open(options.corpus)
         if part == "train":  # as `pretrain` does
             divide_cpu(SIZES[size].model.lstm, options.rows or SIZES[size].rows)
         with contextlib.redirect_stdout(sys.stderr):  # only the metrics go to standard output
-            machine = Machine(options.seconds, options.rows, options.profile)
+            machine = Machine(options.seconds, options.rows, options.profile, *map(Precision, precision))
             metrics = _measure(part, size, corpus, machine)
     except UserError as error:
         print(f"performance: {error}", file=sys.stderr)

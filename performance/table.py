@@ -3,9 +3,9 @@
 from typing import Any
 
 HEADER = (
-    f"{'part':<17} {'tokens/s':>10} {'GFLOP/s':>8} {'of product':>10} {'product':>8} {'tok/s per':>9} {'memory':>8}"
+    f"{'part':<23} {'tokens/s':>10} {'GFLOP/s':>8} {'of product':>10} {'product':>8} {'tok/s per':>9} {'memory':>8}"
     f" {'compile':>8}\n"
-    f"{'':<17} {'':>10} {'(model)':>8} {'':>10} {'GFLOP/s':>8} {'GFLOP/s':>9} {'GB':>8} {'s':>8}"
+    f"{'':<23} {'':>10} {'(model)':>8} {'':>10} {'GFLOP/s':>8} {'GFLOP/s':>9} {'GB':>8} {'s':>8}"
 )
 
 
@@ -18,11 +18,16 @@ def line(name: str, numbers: dict[str, Any]) -> str:
     """Returns the line of one part."""
     if "seconds_cold" in numbers:
         cold, warm = numbers["seconds_cold"], numbers["seconds_warm"]
-        return f"{name:<17} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs"
+        return (
+            f"{name:<23} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs;"
+            f" {numbers['seconds_vectors']:.1f} s to the first vectors of `embed english`"
+        )
     notes = ""
     if "devices_used" in numbers:
         rate = numbers["tokens_per_second_of_one_device"]
         notes = f"devices {numbers['devices_used']}; one device {rate:,.0f} tokens/s"
+    if "tokens_per_second_of_known_words" in numbers:
+        notes = f"words known: {numbers['tokens_per_second_of_known_words']:,.0f} tokens/s"
     if "beside" in numbers:
         notes = f"{numbers['share_of_beside']:.0%} of the speed of {numbers['beside']}"
     work = (
@@ -34,11 +39,11 @@ def line(name: str, numbers: dict[str, Any]) -> str:
     if "tokens_per_second_of_plain" in numbers:
         rate = numbers["tokens_per_second_of_plain"]
         plain = (
-            f"\n{'  the plain biLM':<17} {rate:>10,.0f}  (model/reference.py, every token encoded, autodiff, Optax);"
+            f"\n{'  the plain biLM':<23} {rate:>10,.0f}  (model/reference.py, every token encoded, autodiff, Optax);"
             f" the line above is {numbers['tokens_per_second'] / rate:.1f} times as fast"
         )
     return (
-        f"{name:<17} {numbers['tokens_per_second']:>10,.0f} {work} {numbers['matmul_gflops']:>8,.0f}"
+        f"{name:<23} {numbers['tokens_per_second']:>10,.0f} {work} {numbers['matmul_gflops']:>8,.0f}"
         f" {numbers['tokens_per_second_per_matmul_gflops']:>9,.2f} {numbers['peak_memory_bytes'] / 1e9:>8.2f}"
         f" {numbers['compile_seconds']:>8.1f}  {notes}{plain}"
     )

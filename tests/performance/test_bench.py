@@ -11,6 +11,7 @@ import pytest
 from elmo_jax.config import Config
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.distributed.cpu import multiplies_bfloat16
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 from performance import sizes
@@ -51,7 +52,10 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     ended = bench(corpus, "--sizes", "tiny", "--seconds", 0.1, "--json", file, "--profile", tmp_path / "traces")
     assert ended.returncode == 0, ended.stderr
     found = json.loads(file.read_text())
-    assert list(found) == [*(f"{part}/tiny" for part in parts), *of_tasks]
+    rounded = [f"{part}/tiny/bfloat16" for part in ("train", "infer") if multiplies_bfloat16()]
+    assert sorted(found) == sorted([*(f"{part}/tiny" for part in parts), *of_tasks, *rounded])
+    assert all(found[name]["precision"] == "bfloat16" for name in rounded)
+    assert found["infer/tiny"]["tokens_per_second_of_known_words"] > 0 and found["start/tiny"]["seconds_vectors"] > 0
     for name, numbers in found.items():
         assert numbers.keys() >= NUMBERS, name
         # batches are the host's work, and a start is timed from outside
