@@ -145,11 +145,9 @@ def test_local_ends_the_others_when_one_dies(tmp_path: Path) -> None:
 )
 def test_local_passes_a_signal_on_once(tmp_path: Path, number: int, word: str, status: int) -> None:
     environment = os.environ | local(tmp_path, "wait wait")
-    process = subprocess.Popen(
-        ["bash", str(LAUNCH / "local.sh"), "2", "--", "pretrain"],
-        env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup, which may run the tests, ignores it
-    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may run the tests, ignores it
+    process = subprocess.Popen(["bash", str(LAUNCH / "local.sh"), "2", "--", "pretrain"], env=environment)
+    signal.signal(signal.SIGHUP, before)
     while not all((tmp_path / f"waiting-{i}").exists() for i in range(2)):
         assert process.poll() is None
         time.sleep(0.02)
