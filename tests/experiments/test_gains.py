@@ -69,11 +69,12 @@ def table_above(file: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", sorted(FILE.parent.glob("gains_*.json")), ids=lambda path: path.stem)
 def test_the_results_have_the_numbers_of_every_seed(gains, path):
-    """The tables are of these runs, all of them with the biLM that is in the package."""
+    """The tables are of these runs, all of them with the biLM that the page names first."""
     rows = table_above(path.name)
-    fingerprint = elmo_jax.load_bilm("english").fingerprint
+    measured, packaged = re.findall(r"fingerprint `([0-9a-f]{12})`", RESULTS.read_text())
+    assert elmo_jax.load_bilm("english").fingerprint.startswith(packaged)
     for name, row in json.loads(path.read_text()).items():
-        assert row["bilm"] == (None if name == "none" else fingerprint)
+        assert row["bilm"] is None if name == "none" else row["bilm"].startswith(measured)
         found = {}
         for part in ("test", "dev"):
             # srl-eval's table lacks a role that a seed did not predict and the file does not have.
