@@ -18,7 +18,7 @@ The file in the package was made in three parts, each of which lost the softmax 
 
     tokens  text
     12.7 M  `pretrain_english.py`
-    21.7 M  all novels and a quarter of the other sources, with a learning rate of 0.002 (fingerprint c06b00063e0c)
+    21.7 M  all novels and a quarter of the other sources, with a learning rate of 0.002 (fingerprint d8337cff3911)
     18.7 M  all sources and answers.txt, as here (fingerprint 49f4ba585a8c)
 """
 

@@ -44,6 +44,7 @@ FINETUNED = {
 COMMANDS = {
     **{name: f"elmo-jax pretrain --config experiments/{name}.py" for name in SIZES},
     **{name: f"elmo-jax finetune --from runs/{of.removeprefix('pretrain_')}" for name, of in FINETUNED.items()},
+    "finetune_english": "elmo-jax finetune --from english",  # the packaged biLM
 }
 
 

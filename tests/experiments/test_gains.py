@@ -71,7 +71,7 @@ def table_above(file: str) -> dict[str, str]:
 def test_the_results_have_the_numbers_of_every_seed(gains, path):
     """The tables are of these runs, all of them with the biLM that the page names first."""
     rows = table_above(path.name)
-    measured, packaged = re.findall(r"fingerprint `([0-9a-f]{12})`", RESULTS.read_text())
+    measured, packaged = re.findall(r"fingerprint\s+`([0-9a-f]{12})`", RESULTS.read_text())
     assert elmo_jax.load_bilm("english").fingerprint.startswith(packaged)
     for name, row in json.loads(path.read_text()).items():
         assert row["bilm"] is None if name == "none" else row["bilm"].startswith(measured)
