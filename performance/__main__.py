@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.cli.values import Parser, local, number, output, whole
-from elmo_jax.distributed.cpu import multiplies_bfloat16
+from elmo_jax.distributed.cpu import has_accelerator, multiplies_bfloat16
 from elmo_jax.errors import UserError, exit_status
 from elmo_jax.files import write_json
 from performance.table import header, line
@@ -55,12 +55,14 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError(
             f"{options.corpus}: not a prepared corpus; make one with: elmo-jax prepare sotu --out {options.corpus}"
         )
+    # accelerators are measured in bfloat16 alone
+    precisions = ("", "/bfloat16") if multiplies_bfloat16() and not has_accelerator() else ("",)
     sizes_of = {"start": [size for size in options.sizes if size == "tiny"], "task": TASKS}
     names = [
         f"{part}/{size}{precision}"
         for part in options.parts
         for size in sizes_of.get(part, options.sizes)
-        for precision in ("", "/bfloat16")[: 1 + (part in IN_BFLOAT16 and multiplies_bfloat16())]
+        for precision in (precisions if part in IN_BFLOAT16 else ("",))
     ]
     if not names:
         raise UserError("--parts: start is measured at the tiny size only; add tiny to --sizes")

@@ -122,9 +122,8 @@ class DistinctWords:
           devices: the number of devices that the B rows are divided over.
         """
         share = inputs.shape[2] // devices
-        room = min(
-            len(inputs) * inputs.shape[1] * share, len(self._rank)
-        )  # U: the most distinct words that a window can have
+        # U: the most distinct words that a window can have
+        room = min(len(inputs) * inputs.shape[1] * share, len(self._rank))
         words = np.zeros((devices, room), np.int32)
         word_count = np.zeros((devices,), np.int32)
         places = np.empty(inputs.shape, np.int32)

@@ -41,8 +41,7 @@ def keep_freed_memory(per_thread: bool = False) -> None:
         they share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
         (`training.partitioning.step_options`), unless it is the first thread of the process.
     """
-    accelerators = ("/dev/accel*", "/dev/vfio/[0-9]*", "/dev/nvidia[0-9]*", "/dev/kfd")
-    if platform.libc_ver()[0] != "glibc" or any(glob.glob(pattern) for pattern in accelerators):
+    if platform.libc_ver()[0] != "glibc" or has_accelerator():
         return
     mallopt = ctypes.CDLL(None).mallopt
     if not per_thread:
@@ -65,6 +64,12 @@ def available_cores() -> int:
     except (OSError, ValueError):  # not Linux, or another version of control groups
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def has_accelerator() -> bool:
+    """Returns whether the machine has a TPU or a GPU, without starting JAX."""
+    patterns = ("/dev/accel*", "/dev/vfio/[0-9]*", "/dev/nvidia[0-9]*", "/dev/kfd")
+    return any(glob.glob(pattern) for pattern in patterns)
 
 
 def multiplies_bfloat16() -> bool:

@@ -231,7 +231,10 @@ def _on_weights(found: Mapping[str, Numbers]) -> list[Claim]:
 def on_steps(task: str, baseline: Numbers, elmo: Path) -> Claim:
     """Returns the claim that the run with ELMo in a folder passes the baseline's best dev score after fewer steps."""
     metric = baseline["metric"]
-    claim = Claim("steps to pass the baseline's best score, of its own", "10 of 486 epochs" if task == "srl" else "")
+    claim = Claim(
+        "steps until the baseline's best score is passed, of the baseline's steps",
+        "10 of 486 epochs" if task == "srl" else "",
+    )
     pairs = []
     for seed in baseline["seeds"]:
         records = read_records(epath.Path(elmo / f"seed_{seed['seed']}" / "metrics.jsonl"))
