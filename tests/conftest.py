@@ -52,9 +52,12 @@ keep_compiled_programs(ROOT / ".cache")
 
 gc.set_threshold(50_000)  # tracing makes many objects, few of which are garbage
 
-# A shell starts its background jobs with SIGINT ignored, which the processes of the tests would inherit.
+# A shell starts its background jobs with SIGINT ignored, and nohup does so with SIGHUP; the processes of the tests
+# would inherit both.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class ByFile(LoadScopeScheduling):

@@ -3,8 +3,9 @@
     python -m tools.ship runs/english english
 
 writes `elmo_jax/pretrained/english.safetensors` without the softmax, with the sources of the text and their licences.
-It prints the size of the file, and the largest cosine distance of each layer between float32 and float16 storage over
-2,000 sentences of the State of the Union addresses.
+It also writes `build/english_with_softmax.safetensors`, which is not part of the package: fine-tuning from that file
+does not have to fit a softmax first. It prints the sizes of the files, and the largest cosine distance of each layer
+between float32 and float16 storage over 2,000 sentences of the State of the Union addresses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 
-FOLDER = Path(__file__).parents[1] / "elmo_jax" / "pretrained"
+ROOT = Path(__file__).parents[1]
+FOLDER, BUILD = ROOT / "elmo_jax" / "pretrained", ROOT / "build"
 SENTENCES, BATCH = 2_000, 64
 SOURCES = [
     {"text": "100 novels", "from": "github.com/dbamman/litbank", "licence": "CC-BY-4.0; the novels are public domain"},
@@ -75,12 +77,17 @@ def main() -> None:
     parser.add_argument("run", help="a run or an export")
     parser.add_argument("name", help="the name of the packaged biLM")
     options = parser.parse_args()
-    bilm = open_bilm(options.run).without_softmax()
+    trained = open_bilm(options.run)
+    bilm = trained.without_softmax()
     info = {key: value for key, value in bilm.info.items() if key != "corpus_sources"}
     info |= {"experiment": options.name, "sources": SOURCES}
     path = FOLDER / f"{options.name}.safetensors"
     export_bilm(path, bilm.config, bilm.params, None, info, "float16")
-    print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
+    BUILD.mkdir(exist_ok=True)
+    whole = BUILD / f"{options.name}_with_softmax.safetensors"
+    export_bilm(whole, trained.config, trained.params, trained.vocabulary, info, "float16")
+    for file in (path, whole):
+        print(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB")
     stored = EmbeddingBiLM.of(open_bilm(path))
     for layer, distance in enumerate(largest_distances(EmbeddingBiLM.of(bilm), stored, sentences(SENTENCES))):
         print(f"layer {layer}: largest cosine distance {distance:.2e}")
