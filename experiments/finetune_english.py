@@ -15,7 +15,7 @@ measured  all of it, in two runs: one with --config.train.steps=13000, and one `
           up to 19,751, and then 22500. The held-out documents are those of `pretrain_english.py`; the version of
           34.4 M tokens may have read some of them, but none of the five novels
 
-The file in the package was made in four parts. After each of the first three, its softmax was lost and another one fitted:
+The file in the package was made in four parts. After each of the first three, another softmax was fitted:
 
     tokens  text
     12.7 M  `pretrain_english.py`
