@@ -7,6 +7,7 @@ its compiled programs in the checkout's `.cache/`, where the next run of the sui
 
 import gc
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -39,7 +40,6 @@ LONGEST = (
     "end_to_end/test_failures.py",
     "test_flags.py",
     "experiments/test_gains.py",
-    "launch/test_local_pretrain.py",
     "tasks/sst/test_model.py",
     "embedding/test_embed.py",
 )
@@ -49,6 +49,11 @@ os.environ["XLA_FLAGS"] = xla_flags(4)
 if not WORKER:
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 keep_compiled_programs(ROOT / ".cache")
+
+# Checkpoints are written, synchronized and deleted all the time, which takes time on a disk.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 gc.set_threshold(50_000)  # tracing makes many objects, few of which are garbage
 

@@ -124,7 +124,8 @@ def test_resumes_with_another_number(
     assert_same_training(run, alone, first=first)
 
 
-@pytest.mark.parametrize("victims", [(1,), pytest.param((1, 0), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("victims", [(1,), (1, 0)])
 def test_kills_after_a_damaged_checkpoint(
     commands: Commands,
     two: tuple[Path, list[Ended]],
@@ -201,6 +202,7 @@ def blocked(*arguments: str) -> int:
     return main(arguments)
 
 
+@pytest.mark.slow
 def test_processes_that_hang_end_and_leave_their_stacks(commands: Commands, tmp_path: Path) -> None:
     run = tmp_path / "run"
     ended = ends(start(commands, run, 2, 2, "--config.train.watchdog=0.1", function=f"{__name__}:blocked"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import orbax.checkpoint as ocp
+import pytest
 
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.cli.options import add_process_options
@@ -54,6 +55,7 @@ def save(folder: Path, full: bool = False, heartbeat: int = 10, barrier_ms: int 
     )
 
 
+@pytest.mark.slow
 def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
     """The other waits for it to have written its part, and would wait for ten minutes: JAX's heartbeat ends it.
 

@@ -228,6 +228,7 @@ def test_a_model_that_was_exported_again_is_the_same(domain: Commands, run: Path
     assert again.status == 0 and "this run is complete" in again.stdout, again.stderr
 
 
+@pytest.mark.slow
 def test_the_corpus_of_an_attempt_before_is_left_alone(domain: Commands, run: Path, tmp_path: Path) -> None:
     """What an attempt that was refused has prepared in the folder is not the corpus of the run that begins there."""
     corpus = shutil.copytree(run / "corpus", tmp_path / "corpus")

@@ -76,6 +76,7 @@ def test_metrics_and_reports_name_the_sources(mixed: Commands, run: Path) -> Non
         assert f"\n  {name:<18} {source['after']['forward']:>12,.1f}" in report
 
 
+@pytest.mark.slow
 def test_the_mixture_changes_what_is_read(mixed: Commands, run: Path, tmp_path: Path) -> None:
     assert mixed.pretrain(tmp_path / "same", SHORT, MIXTURE).status == 0
     assert_same_end(tmp_path / "same", run, step=20)

@@ -189,6 +189,7 @@ def test_changed_corpus_is_refused(commands: Commands, half: Path, tmp_path: Pat
     assert files(half) == before
 
 
+@pytest.mark.slow
 def test_a_forward_only_language_model(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     run, options = tmp_path / "run", ("--config.model.directions=forward", "--config.train.steps=20")
     assert commands.pretrain(run, *options).status == 0

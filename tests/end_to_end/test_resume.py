@@ -140,6 +140,7 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
     assert "lost to restarts" in ended.stdout
 
 
+@pytest.mark.slow
 def test_stopped_in_an_evaluation_and_killed_after_the_last_checkpoint(
     commands: Commands, whole: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_stopped_in_an_evaluation_and_killed_after_the_last_checkpoint(
     assert (run / "curve.png").exists()
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_checkpoint(commands: Commands, corpus: Path, whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     killed(commands, run, lambda: (run / "config.json").exists())

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.distributed.pods import prepared
 from tests.launch.scripts import LAUNCH
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     commands = prepared(tmp_path)
     there = {"ELMO_JAX": f"{sys.executable} -m elmo_jax", "PYTHONPATH": str(LAUNCH.parent)}

@@ -26,7 +26,7 @@ def test_a_step_that_fails_or_takes_too_long_is_recorded_and_the_others_continue
         "takes_long": Step(["-c", SLEEP], numbers),
         "comes_too_late": Step(["-c", "pass"], numbers),
     }
-    run_steps(steps, tmp_path, 5.0, tiny=True)
+    run_steps(steps, tmp_path, 2.0, tiny=True)
     found = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
     assert found["fails"]["status"] == 1 and "not_a_module" in found["fails"]["last_lines"][-1]
     assert "FileNotFoundError" in found["leaves_nothing"]["error"]
