@@ -1,9 +1,5 @@
 """The numbers and claims of the paper's Tables 1, 2, 3 and 7, Figures 1 and 2 and section 5.1, and what was seen.
 
-    python experiments/paper/claims.py
-
-prints the table of docs/results.md, which is made from `gains_TASK.json` in this folder.
-
 A difference is paired by seed and has the 95% interval of Student's t. The verdict is `seen` if the whole interval is
 on the paper's side of zero, `not seen` if it is not, and `open` if a row is missing or has one seed.
 """
@@ -11,19 +7,13 @@ on the paper's side of zero, `not seen` if it is not, and `open` if a row is mis
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from etils import epath
 from scipy import stats
 
-from elmo_jax.runs.metrics import read_records
 from gains import Runs
-
-FOLDER = Path(__file__).parent
 
 
 class Table(NamedTuple):
@@ -34,6 +24,7 @@ class Table(NamedTuple):
     tasks: tuple[str, ...]
     rows: dict[str, tuple[Any, ...]]  # by the paper's name: the row of `gains.py`, and the paper's number of each task
     places: Mapping[str, str] = {}  # where ELMo enters in the rows `all`, by task, if not where the experiment says
+    file: str = "gains_{task}.json"  # our numbers
 
     def of(self, task: str) -> dict[str, str]:
         """Returns the row of `gains.py` by the paper's name of it."""
@@ -63,6 +54,7 @@ TABLES = {
         "test",
         ("ner",),
         {"TagLM": ("taglm", 91.93), "ELMo": ("all", 92.22)},
+        file="gains_{task}_taglm.json",  # the experiment has one biLSTM
     ),
     "table2": Table(
         "Table 2: the last layer and all layers",
@@ -206,6 +198,8 @@ def _on_shares(task: str, found: Mapping[str, Numbers]) -> list[Claim]:
     for large, small in itertools.pairwise(SHARES):
         plus, minus = [f"ELMo, {small}", f"baseline, {large}"], [f"baseline, {small}", f"ELMo, {large}"]
         result.append(judged(f"gain at {small} - gain at {large}", "above 0", paired(found, "dev", plus, minus), 1))
+    if {"baseline, 100%", "ELMo, 100%"} <= found.keys():
+        result.append(_on_steps(task, found["baseline, 100%"], found["ELMo, 100%"]))
     if task == "srl":
         values = paired(found, "dev", ["ELMo, 1%"], ["baseline, 10%"])
         result.append(judged("ELMo, 1% - baseline, 10%", "about 0", values, 0))
@@ -228,18 +222,15 @@ def _on_weights(found: Mapping[str, Numbers]) -> list[Claim]:
     ]
 
 
-def on_steps(task: str, baseline: Numbers, elmo: Path) -> Claim:
-    """Returns the claim that the run with ELMo in a folder passes the baseline's best dev score after fewer steps."""
-    metric = baseline["metric"]
-    claim = Claim(
-        "steps until the baseline's best score is passed, of the baseline's steps",
-        "10 of 486 epochs" if task == "srl" else "",
-    )
+def _on_steps(task: str, baseline: Numbers, elmo: Numbers) -> Claim:
+    """Returns the claim that ELMo passes the baseline's best dev score after fewer steps."""
+    text = "steps with ELMo until the baseline's best score is passed, of the baseline's steps"
+    claim = Claim(text, "10 of 486 epochs" if task == "srl" else "")
+    curves = {seed["seed"]: seed["curve"] for seed in elmo["seeds"]}
     pairs = []
-    for seed in baseline["seeds"]:
-        records = read_records(epath.Path(elmo / f"seed_{seed['seed']}" / "metrics.jsonl"))
-        better = (r["step"] for r in records if r.get(f"dev/{metric}", float("-inf")) > seed["dev"][metric])
-        pairs.append((next(better, None), seed["step"]))
+    for seed in (seed for seed in baseline["seeds"] if seed["seed"] in curves):
+        best = seed["dev"][baseline["metric"]]
+        pairs.append((next((step for step, score in curves[seed["seed"]] if score > best), None), seed["step"]))
     passed = [(step, best) for step, best in pairs if step is not None]
     if len(passed) < len(pairs):
         ours = f"not passed with {len(pairs) - len(passed)} of {len(pairs)} seeds"
@@ -259,31 +250,3 @@ def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs)
     """Returns the numbers of the rows of a table that are trained, by the paper's names of them."""
     rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task).items())
     return {name: numbers[row] for name, row in rows if row in numbers}
-
-
-def markdown() -> str:
-    """Returns the table of all claims with what the runs of `gains_TASK.json` say; the unmeasured ones are joined."""
-    lines = ["| | paper | here | verdict | command |", "|---|---|---|---|---|"]
-    for name, table in TABLES.items():
-        title, measured, others = table.title.split(":")[0], [], {}
-        for task in table.tasks:
-            numbers = json.loads((FOLDER / f"gains_{task}.json").read_text(encoding="utf-8"))
-            runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER)
-            for claim in claims(name, task, trained(table, task, numbers, runs)):
-                if claim.ours == "not measured":
-                    others.setdefault(claim.text, []).append((task, claim.paper))
-                else:
-                    cells = [f"{title}, {task}: {claim.text}", *claim[1:], f"`grid.py {name} --tasks {task}`"]
-                    measured.append(f"| {' | '.join(cells)} |")
-        lines += measured
-        for text, of_tasks in others.items():
-            tasks, papers = zip(*of_tasks, strict=True)
-            paper = ", ".join(papers if len(set(papers)) > 1 else papers[:1])
-            command = f"`grid.py {name} --tasks {','.join(tasks)}`"
-            cells = [f"{title}, {', '.join(tasks)}: {text}", paper, *Claim("", "")[2:], command]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(line.replace(" - ", " − ") for line in lines)
-
-
-if __name__ == "__main__":
-    print(markdown())

@@ -7,15 +7,17 @@ r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py`
 The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix; `all`,
 all layers mixed; all layers mixed at the `input`, at the `output`, or at `both`; `taglm` (named entities), the top
 layer alone after the first biLSTM, as in TagLM (Peters et al. 2017), whose two biLSTMs `paper/task_ner.py` has;
-`trained`, all layers mixed and the biLM's LSTMs trained together with the task; and `cove`, all layers mixed of the
-model of --cove, which `cove/train.py` trains. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
+`trained`, all layers mixed and the biLM's LSTMs trained together with the task; `tuned`, all layers mixed of the biLM
+of --tuned, which `supplement.py` fine-tunes on the task's text; and `cove`, all layers mixed of the model of --cove,
+which `cove/train.py` trains. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
 layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`, without word vectors; `tenth`,
 `hundredth` or `thousandth`, this share of the training examples. The shares are the first examples of one random order,
 which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
 square root of the share, since an epoch has fewer steps. Everything else is as in the experiment's file, except for
 `WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own
 folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and `gains.json`,
-which is written after each row, has the numbers of every seed of all rows in the workdir; those of docs/results.md are
+which is written after each row, has the settings, scores and seconds of every seed. A row of this file whose folder is
+missing is not trained again, so the file is enough to continue on another machine. Those of docs/results.md are
 `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
@@ -25,6 +27,8 @@ time      see the table of the task in docs/results.md; `gains.json` has the sec
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,8 +40,10 @@ from ml_collections import ConfigDict
 from cove.vectors import open_cove
 from elmo_jax.cli.main import main as elmo_jax
 from elmo_jax.config_file import load_file, with_overrides
+from elmo_jax.embedding.bilm import load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_json
+from elmo_jax.files import write_text
+from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.setup import OTHER_MODELS
 from elmo_jax.tasks.core.task_report import shown
@@ -53,6 +59,7 @@ TITLES = {
     "both": "all layers mixed, at both",
     "taglm": "top layer, after the first biLSTM (TagLM)",
     "trained": "all layers mixed, LSTMs trained",
+    "tuned": "all layers mixed, biLM fine-tuned on the task's text",
     "cove": "all layers of CoVe mixed",
 }
 SETTINGS = {
@@ -72,6 +79,7 @@ SETTINGS = {
         "elmo.learning_rate=1e-4",
         "elmo.unfreeze_epochs=1",
     ],
+    "tuned": ["elmo.layers=all"],
     "cove": ["elmo.layers=all"],
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
@@ -79,9 +87,11 @@ SETTINGS = {
     "bare": ["word_vectors.path=", "word_vectors.dim=0"],
 }
 SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
-# What `gains.json` has of the results of a row and of its seeds; `bilm` is the fingerprint of the biLM.
+# What `gains.json` has of the results of a row and of its seeds, in addition to the settings and to the `curve`, the
+# dev score by step; `bilm` is the fingerprint of the biLM.
 KEPT = ("task", "metric", "bilm", "examples", "dev", "test", "ensemble")
 KEPT_OF_SEEDS = ("seed", "step", "epoch", "seconds", "dev", "test", "elmo")
+PATHS = ("data.train=", "data.dev=", "data.test=", "word_vectors.path=")  # settings that may differ between machines
 # Settings of all rows, and what to do instead of setting them.
 GIVEN = {
     "bilm": "give the biLM of the rows with ELMo with --bilm",
@@ -115,6 +125,7 @@ class Runs(NamedTuple):
     workdir: Path  # the folder with a folder per row
     overrides: tuple[str, ...] = ()  # settings of all rows, as on the command line
     cove: str = ""  # the CoVe of the rows `cove`
+    tuned: str = ""  # the biLM of the rows `tuned`
 
     def config(self, row: str = "all") -> ConfigDict:
         """Returns the settings of a row. Raises `UserError` if the experiment or a setting is wrong."""
@@ -123,14 +134,18 @@ class Runs(NamedTuple):
     def settings(self, row: str) -> list[str]:
         """Returns the settings of a row that are not those of the experiment, as on the command line."""
         config = with_overrides(load_file(self.experiment), self.overrides)
-        found = [f"bilm={self.cove if row.startswith('cove') else self.bilm}", *settings_of(row, config.task)]
+        found = [f"bilm={self.bilm_of(row)}", *settings_of(row, config.task)]
         for share in (SHARES[part] for part in row.split("+") if part in SHARES):
             found.append(f"data.train_fraction={config.data.train_fraction * share}")
             found.append(f"train.epochs={round(config.train.epochs / share**0.5)}")
         return [*self.overrides, *(f"--config.{setting}" for setting in found)]
 
+    def bilm_of(self, row: str) -> str:
+        """Returns the biLM, or the CoVe, of a row with ELMo."""
+        return {"cove": self.cove, "tuned": self.tuned}.get(row.split("+")[0], self.bilm)
+
     def check(self, rows: Sequence[str]) -> None:
-        """Raises `UserError` for a setting of all rows that one of the rows sets too."""
+        """Raises `UserError` for a setting of all rows that one of the rows sets too, or is another in `gains.json`."""
         given = {override.split("=")[0].removeprefix("--config.") for override in self.overrides}
         for key in (key for key in GIVEN if key in given):
             raise UserError(f"--config.{key}: the script sets it; {GIVEN[key]}")
@@ -140,29 +155,74 @@ class Runs(NamedTuple):
         for row in rows:
             if row.startswith("cove") and (not self.cove or open_cove(self.cove) is None):
                 raise UserError(f"--cove: the row {row} needs the workdir of cove/train.py, got {self.cove!r}")
+            if row.startswith("tuned") and not self.tuned:
+                raise UserError(f"--tuned: the row {row} needs the run of supplement.py")
             for key in (setting.split("=")[0] for setting in settings_of(row, task)):
                 if key in given:
                     raise UserError(f"--config.{key}: the row {row} sets it; leave out the row or the setting")
             self.config(row)
+        for row, known in self.numbers().items():
+            if self.bilm_of(row) and not (self.workdir / row).exists():
+                self._check_known(row, known)
 
     def train(self, row: str) -> int:
-        """Trains a row, or resumes it, and writes `gains.json`; returns the exit status of `elmo-jax`."""
-        command = ["task", "train", "--config", str(self.experiment), "--workdir", str(self.workdir / row)]
+        """Trains a row, or resumes it, and adds it to `gains.json`; returns the exit status of `elmo-jax`.
+
+        A row of `gains.json` without a folder is not trained again.
+        """
+        folder = self.workdir / row
+        if row in self.numbers() and not folder.exists():
+            return 0
+        command = ["task", "train", "--config", str(self.experiment), "--workdir", str(folder)]
         cache = f"--config.elmo.cache={self.workdir / 'layers'}"
         status = elmo_jax([*command, cache, *self.settings(row)])
         if not status:
-            write_json(self.workdir / "gains.json", self.numbers())
+            rows = {**self.numbers(), row: self._result(row)}
+            lines = (f"{json.dumps(name)}: {json.dumps(numbers)}" for name, numbers in rows.items())
+            write_text(self.workdir / "gains.json", "{\n" + ",\n".join(lines) + "\n}\n")
         return status
 
     def numbers(self) -> dict[str, dict[str, Any]]:
-        """Returns what `gains.json` has of each finished row: the biLM, and the numbers of its seeds and ensemble."""
-        found = {}
-        for path in sorted(self.workdir.glob("*/result.json")):
-            row, result = path.parent.name, read_result(epath.Path(path.parent)) or {}
-            if is_row(row):
-                seeds = [{key: seed[key] for key in KEPT_OF_SEEDS if key in seed} for seed in result["seeds"]]
-                found[row] = {**{key: result[key] for key in KEPT if key in result}, "seeds": seeds}
+        """Returns the contents of `gains.json`: the settings, the biLM and the numbers of each finished row."""
+        path = self.workdir / "gains.json"
+        found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return found
+
+    def _result(self, row: str) -> dict[str, Any]:
+        folder = epath.Path(self.workdir / row)
+        result = read_result(folder) or {}
+        metric, seeds = result["metric"], []
+        for seed in result["seeds"]:
+            kept = {key: seed[key] for key in KEPT_OF_SEEDS if key in seed}
+            for part in {"dev", "test"} & kept.keys():  # without the scores of single roles and types
+                kept[part] = {key: value for key, value in kept[part].items() if not key.startswith(f"{metric}_")}
+            records = read_records(folder / f"seed_{seed['seed']}" / "metrics.jsonl")
+            kept["curve"] = [[r["step"], r[f"dev/{metric}"]] for r in records if f"dev/{metric}" in r]
+            seeds.append(kept)
+        kept = {key: result[key] for key in KEPT if key in result}
+        return {**kept, "settings": self._recorded(row), "seeds": seeds}
+
+    def _recorded(self, row: str) -> list[str]:
+        given = (setting.removeprefix("--config.") for setting in self.settings(row))
+        return [setting for setting in given if not setting.startswith("bilm=")]
+
+    def _check_known(self, row: str, known: Mapping[str, Any]) -> None:
+        path = self.workdir / "gains.json"
+        before, now = (
+            [setting for setting in settings if not setting.startswith(PATHS)]
+            for settings in (known["settings"], self._recorded(row))
+        )
+        if before != now:
+            raise UserError(f"{path}: the row {row} has the settings {before}, not {now}; remove it, or give the same")
+        bilm = self.bilm_of(row)
+        if known["bilm"] is not None and known["bilm"] != fingerprint_of(bilm):
+            raise UserError(f"{path}: the row {row} is of the biLM {known['bilm'][:12]}, not of {bilm}; remove it")
+
+
+@functools.cache
+def fingerprint_of(bilm: str) -> str:
+    """Returns the fingerprint of a biLM, or of a CoVe."""
+    return (open_cove(bilm) or load_bilm(bilm)).fingerprint
 
 
 def report(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -180,6 +240,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment on a task")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
     parser.add_argument("--cove", default="", metavar="DIR", help="the workdir of cove/train.py, for the rows cove")
+    parser.add_argument("--tuned", default="", metavar="DIR", help="the run of supplement.py, for the row tuned")
     parser.add_argument("--workdir", type=Path, required=True, metavar="DIR", help="the folder of the runs")
     parser.add_argument(
         "--rows", default="none,top,all", metavar="R,R", help=f"some of {', '.join(TITLES)} (%(default)s)"
@@ -192,7 +253,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
             parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
         if rows.count(row) > 1:
             parser.error(f"--rows: {row} is given twice")
-    runs = Runs(options.config, options.bilm, options.workdir, tuple(overrides), options.cove)
+    runs = Runs(options.config, options.bilm, options.workdir, tuple(overrides), options.cove, options.tuned)
     try:
         runs.check(rows)
     except UserError as error:

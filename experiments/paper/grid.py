@@ -8,8 +8,9 @@ The names are those of `TABLES` and of `ANALYSES`, or `all`. The tasks are the e
 up in the folders of --data; what is missing there is skipped and listed at the end, and then the exit status is 1.
 `--config.KEY=VALUE` sets a setting in all runs; with --tasks, each task can have its own. Rows with equal settings are
 trained once for all tables, and the table shows the tasks of earlier commands in the same workdir too. If the command
-is stopped, run it again to resume. `WORKDIR/TASK/gains.json`, which is written after each row, has the numbers of every
-seed, the fingerprint of the biLM and the seconds (`gains.py` explains the rows).
+is stopped, run it again to resume. `WORKDIR/TASK/gains.json`, which is written after each row, has the settings, the
+numbers and the seconds of every seed and the fingerprint of the biLM; with a copy of it, the grid continues on another
+machine (`gains.py` explains the rows). `page.py` makes the tables of docs/results.md of such files.
 
 A value is the mean ± the standard deviation over seeds; `claims.py` explains differences and verdicts. Figure 1 trains
 on the shares of `gains.py`. The table `cove`, for which --cove is needed, has CoVe in the place of ELMo.
@@ -30,7 +31,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from claims import ENSEMBLES, TABLES, TASKS, Numbers, claims, on_steps, part_of, row_in, trained
+from claims import ENSEMBLES, TABLES, TASKS, Numbers, claims, part_of, row_in, trained
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed
 from elmo_jax.tasks.core.task_report import shown
@@ -68,11 +69,7 @@ def report(name: str, task: str, found: Mapping[str, Numbers], runs: Runs) -> li
             lines.append(
                 [f"{label}, models together", where, published, f"{row['ensemble'][part][metric]:.2f}", "", ""]
             )
-    found_claims = claims(name, task, found)
-    if name == "figure1" and {"baseline, 100%", "ELMo, 100%"} <= found.keys():
-        elmo = runs.workdir / row_in(runs.numbers(), "all", runs)
-        found_claims.append(on_steps(task, found["baseline, 100%"], elmo))
-    lines += [[claim.text, "", claim.paper, claim.ours, claim.verdict, ""] for claim in found_claims]
+    lines += [[claim.text, "", claim.paper, claim.ours, claim.verdict, ""] for claim in claims(name, task, found)]
     return [*lines, [""] * len(lines[0])]
 
 

@@ -1,8 +1,8 @@
 """Every command and every snippet of README.md and docs/ runs as it is written there.
 
 What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, and the
-biLM of `make pretrain` and the models that answer questions are small runs. So is `english`, except in the README's
-snippet, whose output is compared. The targets of make that train or test are looked up, not run.
+biLM of `make pretrain` is a small run. So is `english`, except in the README's snippet, whose output is compared. The
+targets of make that train or test are looked up, not run.
 """
 
 import itertools
@@ -21,7 +21,6 @@ import yaml
 from elmo_jax.cli.main import _options
 from tests.end_to_end.commands import Commands
 from tests.environment import xla_flags
-from tests.tasks.problems import PROBLEMS
 from tests.tasks.tagging import write_sentences
 
 ROOT = Path(__file__).parents[2]
@@ -39,13 +38,6 @@ TAGGER = [
     "--config.seeds=(0,)", "--config.train.epochs=2", "--config.word_vectors.dim=4", "--config.model.layers=(4,)",
     "--config.characters.filters=((2,3),)",
 ]  # fmt: skip
-
-QUESTIONS = "questions.json"
-# trains the models that docs/results.md takes from a table
-ANSWERING = f"""task train --config experiments/task_squad.py --workdir runs/gains_squad/both --config.seeds=(0,1)
-    --config.data.train={QUESTIONS} --config.data.dev={QUESTIONS} --config.data.test= --config.word_vectors.path=
-    --config.word_vectors.dim=4
-    --config.characters.filters=((2,3),) --config.model.units=4 --config.train.epochs=1""".split()
 
 # One process runs all commands as the console script would, and stops at the first one that fails.
 RUN_COMMANDS = """
@@ -103,7 +95,6 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
     (folder / TREEBANK).mkdir()
     for seed, part in enumerate(("train", "dev", "test")):
         write_sentences(folder / TREEBANK / f"en_ewt-ud-{part}.conllu", 12, seed)
-    (folder / QUESTIONS).write_text(PROBLEMS["squad"]().text)
     shutil.copy(ORACLE / "options.json", folder)
     shutil.copy(ORACLE / "weights.hdf5", folder)
     return folder
@@ -156,9 +147,7 @@ def commands_ran(folder: Path) -> Path:
     ours = [line for line in ours if line not in serving]
     assert serving and all(_options(line).models for line in serving)
     assert len(ours) + len(serving) + others == len(lines), "something else"
-    trained = next(line for line in ours if line[:2] == ["task", "predict"] and "--ensemble" in line)
-    assert trained[2] == ANSWERING[ANSWERING.index("--workdir") + 1]
-    given = [ANSWERING] + [
+    given = [
         [small(word) for word in line] + (TAGGER if line[:2] == ["task", "train"] else MORE.get(line[0], []))
         for line in ours
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 
 import gains
 import grid
-from claims import TABLES, TASKS, claims, interval, judged, markdown, on_steps
+import page
+from claims import TABLES, TASKS, claims, interval, judged
 from figures import draw_shares, draw_weights
 from tests.experiments import quick_paper
 
-ROOT = Path(__file__).parents[2]
 CARRIED = {"input": {"weights": [0.2, 0.7, 0.1], "scale": 1.0}, "output": {"weights": [0.36, 0.34, 0.3], "scale": 1.0}}
 
 
@@ -23,6 +24,7 @@ def row(*values: float, bilm: str | None = "d8", metric: str = "f1") -> dict[str
     """A row of `gains.json` with one value per seed, on dev and test."""
     seeds = [
         {"seed": seed, "step": 40, "seconds": 30.0, "dev": {metric: value}, "test": {metric: value}, "elmo": CARRIED}
+        | {"curve": [[0, 0.0], [40, value]]}
         for seed, value in enumerate(values)
     ]
     part = {"mean": sum(values) / len(values), "sd": 1.0, "n": len(values)}
@@ -70,14 +72,17 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
     assert by_text["ELMo - baseline, 100%"][1:3] == ("+3.3", "not measured")
 
 
-def test_steps_until_the_baseline_is_passed(tmp_path: Path) -> None:
-    for seed, scores in enumerate(([40.0, 51.0, 60.0], [40.0, 50.0, 61.0])):
-        (tmp_path / f"seed_{seed}").mkdir()
-        lines = [json.dumps({"step": 10 * step, "dev/f1": score}) for step, score in enumerate(scores)]
-        (tmp_path / f"seed_{seed}" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    passed = on_steps("srl", row(50, 60), tmp_path)
-    assert passed[1:] == ("10 of 486 epochs", "15 of 40", "seen")
-    assert on_steps("srl", row(50, 70), tmp_path)[2:] == ("not passed with 1 of 2 seeds", "not seen")
+def test_steps_until_the_baseline_is_passed() -> None:
+    def claim(*best: float) -> tuple[str, ...]:
+        elmo = row(60, 61)
+        elmo["seeds"][0]["curve"] = [[0, 40.0], [10, 51.0], [20, 60.0]]
+        elmo["seeds"][1]["curve"] = [[0, 40.0], [10, 50.0], [20, 61.0]]
+        found = claims("figure1", "srl", {"baseline, 100%": row(*best), "ELMo, 100%": elmo})
+        (steps,) = (claim for claim in found if "best score is passed" in claim.text)
+        return steps[1:]
+
+    assert claim(50, 60) == ("10 of 486 epochs", "15 of 40", "seen")
+    assert claim(50, 70)[1:] == ("not passed with 1 of 2 seeds", "not seen")
 
 
 def test_the_figures_are_drawn(tmp_path: Path) -> None:
@@ -87,9 +92,10 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("1.png", "2.png"))
 
 
-def test_results_have_the_paper_s_claims() -> None:
-    """The table is what `python experiments/paper/claims.py` makes of the numbers in the JSON files."""
-    assert markdown() in (ROOT / "docs" / "results.md").read_text()
+def test_results_have_the_paper_s_tables_and_claims() -> None:
+    """They are what `python experiments/paper/page.py` makes of the numbers in the JSON files."""
+    text = page.PAGE.read_text()
+    assert page.filled(text) == text
 
 
 def test_rows_are_shared_resumed_and_written_one_by_one(
@@ -115,6 +121,20 @@ def test_rows_are_shared_resumed_and_written_one_by_one(
     assert trained[3:] == ["none", "input", "both", "output", "none", "input"]  # the row `all` of Table 1 is `input`
     assert re.search(r"^input only +input +84\.7 +\d+\.\d\d ± \d+\.\d\d \(n = 2\) +\d+\.\d$", printed, re.MULTILINE)
     assert re.search(r"^output only - baseline +-0\.7 +[+-]\d+\.\d\d \[.*\] +(not )?seen$", printed, re.MULTILINE)
+
+    # The numbers are enough to continue on another machine.
+    for name in ("none", "input", "both", "output"):
+        shutil.rmtree(tmp_path / "runs" / "srl" / name)
+    monkeypatch.delattr(gains, "elmo_jax")
+    assert grid.main(command) == 0
+    assert capsys.readouterr().out in printed
+    for more, message in (
+        (["--config.train.epochs=3"], "the row none has the settings [], not ['train.epochs=3']; remove it"),
+        (["--bilm", "english"], "the row input is of the biLM "),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            grid.main([*command, *more])
+        assert f"gains.json: {message}" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_named_with_its_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

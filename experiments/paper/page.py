@@ -1,0 +1,129 @@
+"""Writes the paper's tables and claims with our numbers next to them into docs/results.md, and draws Figures 1 and 2.
+
+    python experiments/paper/page.py
+
+The numbers are those of `gains_TASK.json` in this folder, which `gains.py` and `grid.py` write. A table replaces what
+is between `<!-- NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from claims import ENSEMBLES, SYSTEMS, TABLES, Claim, Numbers, Table, claims, part_of, trained, weights_of
+from figures import draw_shares, draw_weights
+from gains import Runs
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs" / "results.md"
+Found = Mapping[str, Mapping[str, Numbers]]  # by task, and by the paper's name of the row
+
+
+def measured(table: Table) -> Found:
+    """Returns the numbers of the rows of a table in the files of this folder; a task without any is left out."""
+    found = {}
+    for task in table.tasks:
+        path = FOLDER / table.file.format(task=task)
+        numbers = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER)
+        found[task] = trained(table, task, numbers, runs)
+    return {task: rows for task, rows in found.items() if rows}
+
+
+def value(row: Numbers | None, part: str) -> str:
+    """Returns the mean, the standard deviation and the number of seeds of a row; "open" if it is not measured."""
+    return f"{row[part]['mean']:.2f} ± {row[part]['sd']:.2f} ({row[part]['n']})" if row else "open"
+
+
+def _lines(cells: list[list[str]]) -> str:
+    rows = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+    return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |").replace("|  |", "| |") for row in rows)
+
+
+def rows_of(name: str, found: Found) -> str:
+    """Returns a table of the paper with our numbers next to it."""
+    table = TABLES[name]
+    cells = [["", *(head for task in found for head in (f"{task}, paper", "here"))]]
+    for label in table.rows:
+        cells.append([label])
+        for task, rows in found.items():
+            cells[-1] += [str(table.paper(task).get(label, "")), value(rows.get(label), part_of(table, rows))]
+    if name == "table1":
+        for label in table.rows:
+            cells.append([f"{label}, models together"])
+            for task, rows in found.items():
+                row = rows.get(label, {})
+                together = f"{row['ensemble']['test'][row['metric']]:.2f}" if "ensemble" in row else "–"
+                cells[-1] += [str(ENSEMBLES.get(task, "–")) if label == "ELMo" else "–", together]
+    return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{_lines(cells)}"
+
+
+def shares(found: Found) -> str:
+    """Returns the numbers of Figure 1, and the plot if there is more than one share."""
+    cells = [["", *found]]
+    cells += [[label, *(value(rows.get(label), "dev") for rows in found.values())] for label in TABLES["figure1"].rows]
+    text = f"**{TABLES['figure1'].title}** (F1 or accuracy on dev)\n\n{_lines(cells)}"
+    plot = "\n\n![Figure 1: dev scores over the share of the training examples](plots/figure1.png)"
+    return text + plot * any(len(rows) > len(SYSTEMS) for rows in found.values())
+
+
+def weights(found: Found) -> str:
+    """Returns the weights of Figure 2, the mean over the seeds."""
+    cells = [["", "input: token", "first", "second", "output: token", "first", "second"]]
+    for task, rows in found.items():
+        cells.append([task])
+        for place in ("input", "output"):
+            mixes = weights_of(rows, place)
+            cells[-1] += [f"{weight:.2f}" for weight in np.mean(mixes, axis=0)] if mixes else ["open"] * 3
+    plot = "![Figure 2: the weights of the layers](plots/figure2.png)"
+    return f"**{TABLES['figure2'].title}** (means over the seeds)\n\n{_lines(cells)}\n\n{plot}"
+
+
+def verdicts() -> str:
+    """Returns a line for each claim; those that are not measured are joined."""
+    cells = [["", "paper", "here", "verdict", "command", "minutes"]]
+    for name, table in TABLES.items():
+        title, others = table.title.split(":")[0], {}
+        found = measured(table)
+        for task in table.tasks:
+            rows = found.get(task, {})
+            trainings = {id(row): row for row in rows.values()}.values()  # a row may have two names in a table
+            minutes = sum(seed["seconds"] for row in trainings for seed in row["seeds"]) / 60
+            for claim in claims(name, task, rows):
+                if claim.ours == "not measured":
+                    others.setdefault(claim.text, []).append((task, claim.paper))
+                    continue
+                command = f"`grid.py {name} --tasks {task}`"
+                cells.append([f"{title}, {task}: {claim.text}", *claim[1:], command, f"{minutes:.0f}"])
+        for text, of_tasks in others.items():
+            tasks, papers = zip(*of_tasks, strict=True)
+            paper = ", ".join(papers if len(set(papers)) > 1 else papers[:1])
+            command = f"`grid.py {name} --tasks {','.join(tasks)}`"
+            cells.append([f"{title}, {', '.join(tasks)}: {text}", paper, *Claim("", "")[2:], command, "–"])
+    return _lines(cells).replace(" - ", " − ")
+
+
+def filled(text: str) -> str:
+    """Returns a page with its tables made again."""
+    tables = {name: found for name, table in TABLES.items() if (found := measured(table))}
+    parts = {"claims": verdicts()}
+    for name, found in tables.items():
+        parts[name] = {"figure1": shares, "figure2": weights}[name](found) if "figure" in name else rows_of(name, found)
+
+    def one(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{parts.get(found[2], 'Not measured yet.')}\n\n{found[3]}"
+
+    return re.sub(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", one, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    text = filled(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(text, encoding="utf-8")
+    if "figure1.png" in text:
+        draw_shares(PAGE.parent / "plots" / "figure1.png", measured(TABLES["figure1"]))
+    draw_weights(PAGE.parent / "plots" / "figure2.png", measured(TABLES["figure2"]))
