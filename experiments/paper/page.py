@@ -46,9 +46,9 @@ def _lines(cells: list[list[str]]) -> str:
 
 
 def rows_of(name: str, found: Found) -> str:
-    """Returns a table of the paper with our numbers next to it."""
+    """Returns a table of the paper with our numbers below it."""
     table = TABLES[name]
-    cells = [["", *(head for task in found for head in (f"{task}, paper", "here"))]]
+    cells = [["", *(head for task in found for head in (f"{task}, paper", f"{task}, here"))]]
     for label in table.rows:
         cells.append([label])
         for task, rows in found.items():
@@ -60,7 +60,8 @@ def rows_of(name: str, found: Found) -> str:
                 row = rows.get(label, {})
                 together = f"{row['ensemble']['test'][row['metric']]:.2f}" if "ensemble" in row else "–"
                 cells[-1] += [str(ENSEMBLES.get(task, "–")) if label == "ELMo" else "–", together]
-    return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{_lines(cells)}"
+    lines = _lines([list(column) for column in zip(*cells, strict=True)])
+    return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{lines}"
 
 
 def shares(found: Found) -> str:
