@@ -15,8 +15,8 @@ time      4 minutes per biLM of the packaged size, of which 163 s embed SemCor's
           next to another job
 expected  a first-sense baseline of 65.9 on the pooled sets (66.8, 66.2, 63.0 and 67.8 on each), which does not
           depend on the biLM; the second layer above the first, and both above the token layer
-measured  with the packaged biLM: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.4, first layer
-          62.5, second layer 63.7, which is 1.25 (95% interval 0.62 to 1.88) above the first. The paper has 67.4 and
+measured  with the packaged biLM: first sense 65.86 (66.78, 66.22, 62.96 and 67.81); token layer 50.8, first layer
+          62.6, second layer 64.9, which is 2.35 (95% interval 1.69 to 3.00) above the first. The paper has 67.4 and
           69.0
 """
 
