@@ -21,7 +21,7 @@ missing is not trained again, so the file is enough to continue on another machi
 `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
-time      see the table of the task in docs/results.md; `gains.json` has the seconds of each seed
+time      docs/results.md has the minutes of each command; `gains.json` has the seconds of each seed
 """
 
 from __future__ import annotations

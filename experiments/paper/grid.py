@@ -16,7 +16,7 @@ A value is the mean ± the standard deviation over seeds; `claims.py` explains d
 on the shares of `gains.py`. The table `cove`, for which --cove is needed, has CoVe in the place of ELMo.
 
 hardware  2 CPU cores
-time      printed for each row; docs/results.md has that of the experiments on seven tasks
+time      printed for each row; docs/results.md has that of the experiments on six tasks
 """
 
 from __future__ import annotations
