@@ -174,14 +174,16 @@ def lstm_levers(batch: Batch, turns: int) -> None:
         backward: bool = True,
         precision: Precision = Precision.FLOAT32,
         bits: bool = True,
+        transposed: bool = False,
     ) -> Form:
-        settings = lstm.LSTMSettings.of(config, precision, products, bits)
+        settings = lstm.LSTMSettings.of(config, precision, input_products=products, bits=bits, transposed=transposed)
+        matrices = jax.tree.map(jnp.transpose, params) if transposed else params
 
         def loss(params: Any, inputs: jax.Array) -> Any:
             return squares(lstm.projected_lstm(params, inputs, state, settings)[0])
 
         run = jax.jit(jax.grad(loss, (0, 1)) if backward else loss)
-        return lambda: run(params, inputs)
+        return lambda: run(matrices, inputs)
 
     @jax.jit
     def autodiff(params: Any, inputs: jax.Array) -> Any:
@@ -205,6 +207,12 @@ def lstm_levers(batch: Batch, turns: int) -> None:
         "LSTM: input products, inference",
         ("before the scan", form(before, backward=False)),
         ("in the step", form(inside, backward=False)),
+        2 * turns,
+    )
+    compare(
+        "LSTM: weights, inference",
+        ("right operand", form(inside, backward=False)),
+        ("left operand", form(inside, backward=False, transposed=True)),
         2 * turns,
     )
     rounded = form(inside, precision=Precision.BFLOAT16)

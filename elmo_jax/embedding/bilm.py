@@ -70,19 +70,26 @@ class EmbeddingBiLM(PretrainedBiLM):
     @functools.cached_property
     def words(self) -> WordVectors:
         """The context-free vectors of words, with a cache for the 65,536 words used last."""
-        return WordVectors(self.model, self._device_params)
+        return WordVectors(self.model, self._placed("token_encoder"))
 
     @functools.cached_property
     def _device_params(self) -> Tree:
         """The parameters without softmax on the first device."""
-        params = {name: tree for name, tree in self.params.items() if name != "softmax"}
-        return jax.device_put(params, self.devices[0] if self.devices else None)
+        return self._placed("token_encoder", *self.config.directions)
+
+    def _placed(self, *names: str) -> Tree:
+        """Returns some parts of the parameters on the first device."""
+        return jax.device_put({name: self.params[name] for name in names}, self.devices[0] if self.devices else None)
 
     @functools.cached_property
     def _on_devices(self) -> OnDevices:
-        mesh = make_mesh(self.devices or list(jax.tree.leaves(self._device_params)[0].devices()))
-        lstms = {name: tree for name, tree in self._device_params.items() if name != "token_encoder"}
-        return OnDevices(self.model, jax.device_put(lstms, NamedSharding(mesh, REPLICATED)), self.words, mesh)
+        mesh = make_mesh(self.devices or list(jax.device_put(0).devices()))
+        lstms, form = {name: self.params[name] for name in self.config.directions}, self.model.form
+        if mesh.devices.flat[0].platform == "cpu":
+            lstms = jax.tree.map(lambda leaf: np.ascontiguousarray(leaf.T), lstms)
+            form = dataclasses.replace(form, transposed=True)
+        lstms = jax.device_put(lstms, NamedSharding(mesh, REPLICATED))
+        return OnDevices(self.model.clone(form=form), lstms, self.words, mesh)
 
     @usual_numerics()
     def embed(

@@ -7,13 +7,12 @@ that its step t predicts the preceding word of the text.
 
 import dataclasses
 import enum
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.config import ModelConfig
+from elmo_jax.config import LSTMConfig, ModelConfig
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.lstm import InputProducts, LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
@@ -36,6 +35,7 @@ class LSTMForm:
     input_products: InputProducts = InputProducts.IN_STEP
     # XLA's programs for CPUs convert a whole array of type bfloat16 whenever a loop writes a part of it.
     bits: bool = True
+    transposed: bool = False  # whether the matrices of the parameters are transposed; for inference on CPUs
 
     @classmethod
     def of(cls, platform: str) -> "LSTMForm":
@@ -70,12 +70,13 @@ class Softmax(nn.Module):
 class LSTMStack(nn.Module):
     """The parameters of one direction's layers."""
 
-    config: Any  # LSTMConfig
+    config: LSTMConfig
+    transposed: bool
 
     @nn.compact
     def __call__(self) -> list[Tree]:
         """Returns one parameter tree per layer."""
-        return [ProjectedLSTM(self.config, name=f"layer_{j}")() for j in range(self.config.layers)]
+        return [ProjectedLSTM(self.config, self.transposed, name=f"layer_{j}")() for j in range(self.config.layers)]
 
 
 class BiLM(nn.Module):
@@ -102,7 +103,7 @@ class BiLM(nn.Module):
         """Makes the submodules, named as in the parameter tree."""
         lstm = self.config.lstm
         self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
-        self.stacks = [LSTMStack(lstm, name=direction) for direction in self.config.directions]
+        self.stacks = [LSTMStack(lstm, self.form.transposed, name=direction) for direction in self.config.directions]
         if self.vocabulary_size:
             self.softmax = Softmax(self.vocabulary_size, lstm.projection)
         self.dropout = Dropout(self.config.dropout)
@@ -185,8 +186,15 @@ class BiLM(nn.Module):
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """Runs one layer of both directions: [2, T, B, P] -> [2, T, B, P]."""
-        settings = LSTMSettings.of(self.config.lstm, self.precision, self.form.input_products, self.form.bits)
-        if self.form.directions is Directions.TOGETHER:
+        form = self.form
+        settings = LSTMSettings.of(
+            self.config.lstm,
+            self.precision,
+            input_products=form.input_products,
+            bits=form.bits,
+            transposed=form.transposed,
+        )
+        if form.directions is Directions.TOGETHER:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
             in_axes = (0, 0, 0, None if mask is None else 0)
             run = jax.vmap(lambda p, x, s, m: projected_lstm(p, x, s, settings, m, restart), in_axes=in_axes)

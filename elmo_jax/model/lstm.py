@@ -10,6 +10,7 @@ stored as operands of products; in bfloat16 this halves their memory and the tim
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,18 +50,13 @@ class LSTMSettings:
     precision: Precision
     input_products: InputProducts = InputProducts.IN_STEP
     bits: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
+    transposed: bool = False  # whether the matrices are given transposed and multiplied from the left, in inference
 
     @classmethod
-    def of(
-        cls,
-        config: LSTMConfig,
-        precision: Precision,
-        input_products: InputProducts = InputProducts.IN_STEP,
-        bits: bool = False,
-    ) -> "LSTMSettings":
+    def of(cls, config: LSTMConfig, precision: Precision, **form: Any) -> "LSTMSettings":
         """Makes the settings from a config; without a projection matrix, the projection is not clipped."""
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
-        return cls(config.cell_clip, projection_clip, precision, input_products, bits)
+        return cls(config.cell_clip, projection_clip, precision, **form)
 
 
 def projected_lstm(
@@ -75,7 +71,7 @@ def projected_lstm(
 
     Args:
       params: `kernel` [D + P, 4C], whose first rows are for the input and the others for the hidden state; `bias`
-        [4C]; `projection` [C, P], absent if C = P.
+        [4C]; `projection` [C, P], absent if C = P. With `settings.transposed`, the matrices are [4C, D + P] and [P, C].
       inputs: [T, B, D] the inputs.
       state: the initial state of each row.
       settings: the static settings.
@@ -88,6 +84,8 @@ def projected_lstm(
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
     keep = None if restart is None else 1 - restart[..., None].astype(jnp.float32)
+    if settings.transposed:
+        return _run_transposed(params, inputs, state, mask, keep, settings)
     return _run(params, inputs, state, mask, keep, settings)
 
 
@@ -128,6 +126,49 @@ def _scaled(state: State, factor: jax.Array | None) -> State:
     return state if factor is None else State(state.cell * factor, state.hidden * factor)
 
 
+def _cell(z: jax.Array, cell: jax.Array, clip: float, axis: int) -> tuple[Sequence[jax.Array], jax.Array, jax.Array]:
+    """Returns the gates, the new cell, and the hidden state before the projection; `axis` has the four gates."""
+    i, j, f, o = jnp.split(z, 4, axis)
+    i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + FORGET_BIAS), jax.nn.sigmoid(o)
+    cell = _clip(f * cell + i * j, clip)
+    return (i, j, f, o), cell, o * jnp.tanh(cell)
+
+
+def _where_real(real: jax.Array | None, new: State, old: State) -> State:
+    return new if real is None else State(*(jnp.where(real > 0, n, o) for n, o in zip(new, old, strict=True)))
+
+
+def _run_transposed(
+    params: Tree,
+    inputs: jax.Array,
+    state: State,
+    mask: jax.Array | None,
+    keep: jax.Array | None,
+    settings: LSTMSettings,
+) -> tuple[jax.Array, State]:
+    """Runs the layer on arrays whose last axis is B. XLA's products on CPUs are faster with the weights on the left."""
+    product, operand = settings.precision.product, settings.precision.operand
+    kernel, bias = operand(params["kernel"]), params["bias"][:, None]
+    projection = operand(params["projection"]) if "projection" in params else None
+
+    def step(state: State, at: tuple[jax.Array, jax.Array | None, jax.Array | None]) -> tuple[State, jax.Array]:
+        x, real, kept = at
+        state = _scaled(state, kept)
+        z = product(kernel, jnp.concatenate([x, state.hidden])) + bias  # [4C, B]
+        _, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=0)  # [C, B]
+        if projection is not None:
+            hidden = _clip(product(projection, hidden), settings.projection_clip)  # [P, B]
+        new = _where_real(real, State(cell, hidden), state)
+        return new, new.hidden
+
+    def turned(arrays: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.swapaxes(x, -1, -2), arrays)
+
+    last, hidden = lax.scan(step, turned(State(*state)), turned((inputs, mask, keep)))
+    outputs = turned(hidden)
+    return outputs if mask is None else outputs * mask, turned(last)
+
+
 def _run_forward(
     params: Tree,
     inputs: jax.Array,
@@ -152,16 +193,11 @@ def _run_forward(
             z = x + product(state.hidden, kernel)
         else:
             z = product(jnp.concatenate([x, state.hidden], axis=-1), kernel) + params["bias"]
-        i, j, f, o = jnp.split(z, 4, axis=-1)  # [B, C] each
-        i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + FORGET_BIAS), jax.nn.sigmoid(o)
-        cell = _clip(f * state.cell + i * j, settings.cell_clip)
-        hidden = o * jnp.tanh(cell)  # [B, C]
+        gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
         if projection is not None:
             hidden = _clip(product(hidden, projection), settings.projection_clip)  # [B, P]
-        new = State(cell, hidden)
-        if real is not None:
-            new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
-        return new, (new.hidden, _written(settings, i, j, f, o), new.cell)
+        new = _where_real(real, State(cell, hidden), state)
+        return new, (new.hidden, _written(settings, *gates), new.cell)
 
     last, (hidden, gates, cells) = lax.scan(step, state, (read, mask, keep))
     outputs = hidden if mask is None else hidden * mask
@@ -261,16 +297,18 @@ class ProjectedLSTM(nn.Module):
     """The parameters of one layer, as `projected_lstm` expects them, and their initial values."""
 
     config: LSTMConfig
+    transposed: bool = False
 
     @nn.compact
     def __call__(self) -> Tree:
         """Returns the parameters for an input of dimension P, the same as that of the hidden state."""
         config = self.config
         glorot = nn.initializers.glorot_uniform()
+        turn = -1 if self.transposed else 1
         params: Tree = {
-            "kernel": self.param("kernel", glorot, (2 * config.projection, 4 * config.cells)),
+            "kernel": self.param("kernel", glorot, (2 * config.projection, 4 * config.cells)[::turn]),
             "bias": self.param("bias", nn.initializers.zeros_init(), (4 * config.cells,)),
         }
         if config.cells != config.projection:
-            params["projection"] = self.param("projection", glorot, (config.cells, config.projection))
+            params["projection"] = self.param("projection", glorot, (config.cells, config.projection)[::turn])
         return params

@@ -1,5 +1,6 @@
 """The projected LSTM against the plain form: a step as the paper writes it, and autodiff through the scan."""
 
+import dataclasses
 import functools
 
 import jax
@@ -75,6 +76,19 @@ def test_equals_the_plain_form_gradients_included(
     if cell_clip == 0.5:  # the test is meaningful only if values were clipped
         outputs, last = found
         assert np.any(np.abs(last.cell) == 0.5) and np.any(np.abs(outputs) == np.float32(0.4))
+
+
+@pytest.mark.parametrize("projection", [4, 0])
+def test_transposed_matrices_give_the_same(projection):
+    params, inputs, state, _ = problem(projection)
+    mask = jnp.asarray(np.arange(STEPS)[:, None] < np.array([6, 2, 4]))
+    restart = jnp.zeros((STEPS, ROWS), bool).at[3, 0].set(True)
+    settings = LSTMSettings(3.0, 3.0 if projection else 0.0, Precision.FLOAT32)
+    for masks in [(None, None), (mask, restart)]:
+        expected = projected_lstm(params, inputs, state, settings, *masks)
+        turned, transposed = jax.tree.map(jnp.transpose, params), dataclasses.replace(settings, transposed=True)
+        found = projected_lstm(turned, inputs, state, transposed, *masks)
+        jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), found, expected)
 
 
 def test_two_halves_equal_the_whole():
