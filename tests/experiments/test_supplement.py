@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,13 @@ def test_a_bilm_is_fine_tuned_and_used(tmp_path: Path, capsys: pytest.CaptureFix
     )
     data = [f"--config.data.{part}={source}" for part in ("train", "dev", "test")]
     given = ["--config", config, "--bilm", str(tmp_path / "bilm"), *data]
-    assert supplement.main([*given, "--workdir", str(tmp_path / "tuned")]) == 0
-    assert re.search(r"^sst: perplexity on dev \d+\.\d -> \d+\.\d$", capsys.readouterr().out, re.MULTILINE)
-    assert (tmp_path / "tuned_text" / "train.txt").read_text().count("\n") > 200
-    tuned = ["--tuned", str(tmp_path / "tuned"), "--workdir", str(tmp_path / "gains"), "--rows", "tuned"]
+    assert supplement.main([*given, "--workdir", str(tmp_path / "tuned"), "--rates", "0.01,1e-09"]) == 0
+    found = json.loads((tmp_path / "tuned" / "supplement.json").read_text())
+    # The text has five words. With the second rate only the softmax is trained.
+    assert found["after"]["0.01"] < found["after"]["1e-09"] < found["before"] and found["best"] == "0.01"
+    assert f"perplexity on dev {found['before']:.1f} -> {found['after']['0.01']:.1f}" in capsys.readouterr().out
+    assert (tmp_path / "tuned" / "train.txt").read_text().count("\n") > 200
+    tuned = ["--tuned", str(tmp_path / "tuned" / "0.01"), "--workdir", str(tmp_path / "gains"), "--rows", "tuned"]
     assert gains.main([*given, *tuned]) == 0
     row = json.loads((tmp_path / "gains" / "gains.json").read_text())["tuned"]
-    assert row["bilm"] == gains.fingerprint_of(str(tmp_path / "tuned"))
+    assert row["bilm"] == gains.fingerprint_of(str(tmp_path / "tuned" / "0.01"))
