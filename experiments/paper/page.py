@@ -2,7 +2,8 @@
 
     python experiments/paper/page.py
 
-The numbers are those of `gains_TASK.json` in this folder, which `gains.py` and `grid.py` write. A table replaces what
+The numbers are those of `gains_TASK.json` in this folder, which `gains.py` and `grid.py` write, and those of
+`supplement_TASK.json`, which `supplement.py` writes. A table replaces what
 is between `<!-- NAME -->` and `<!-- end -->`.
 """
 
@@ -12,24 +13,50 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from claims import ENSEMBLES, SYSTEMS, TABLES, Claim, Numbers, Table, claims, part_of, trained, weights_of
+from claims import (
+    ENSEMBLES,
+    SYSTEMS,
+    TABLES,
+    Claim,
+    Numbers,
+    Table,
+    claims,
+    interval,
+    paired,
+    part_of,
+    trained,
+    weights_of,
+)
 from figures import draw_shares, draw_weights
 from gains import Runs
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "results.md"
+# The paper's perplexity before and after fine-tuning, and what that gained on dev (section A.1 of its supplement).
+FINE_TUNED = {
+    "squad": (99.1, 43.5, ""),  # of the paragraphs
+    "snli": (72.1, 16.8, "+0.6"),
+    "ner": (103.2, 46.3, ""),
+    "sst": (131.5, 78.6, "about 0"),
+}
 Found = Mapping[str, Mapping[str, Numbers]]  # by task, and by the paper's name of the row
+
+
+def read(name: str) -> dict[str, Any]:
+    """Returns the contents of a JSON file of this folder; nothing if there is none."""
+    path = FOLDER / name
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def measured(table: Table) -> Found:
     """Returns the numbers of the rows of a table in the files of this folder; a task without any is left out."""
     found = {}
     for task in table.tasks:
-        path = FOLDER / table.file.format(task=task)
-        numbers = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        numbers = read(table.file.format(task=task))
         runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER)
         found[task] = trained(table, task, numbers, runs)
     return {task: rows for task, rows in found.items() if rows}
@@ -85,6 +112,20 @@ def weights(found: Found) -> str:
     return f"**{TABLES['figure2'].title}** (means over the seeds)\n\n{_lines(cells)}\n\n{plot}"
 
 
+def fine_tuned() -> str:
+    """Returns the table of the biLM that is fine-tuned on the text of each task."""
+    cells = [["", "perplexity, paper", "here", "ELMo", "ELMo, biLM fine-tuned", "difference, paper", "here"]]
+    for task, (before, after, gain) in FINE_TUNED.items():
+        found, rows = read(f"supplement_{task}.json"), read(f"gains_{task}.json")
+        here = f"{found['before']:.1f} → {found['after'][found['best']]:.1f}" if found else "open"
+        values = paired(rows, "dev", ["tuned"], ["all"])
+        difference = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*interval(values)) if values else "open"
+        scores = [value(rows.get(row), "dev") for row in ("all", "tuned")]
+        cells.append([task, f"{before} → {after}", here, *scores, gain, difference])
+    title = "Section A.1: the biLM fine-tuned on the text of the task"
+    return f"**{title}** (perplexity, F1 and accuracy on dev)\n\n{_lines(cells)}"
+
+
 def verdicts() -> str:
     """Returns a line for each claim; those that are not measured are joined."""
     cells = [["", "paper", "here", "verdict", "command", "minutes"]]
@@ -112,7 +153,7 @@ def verdicts() -> str:
 def filled(text: str) -> str:
     """Returns a page with its tables made again."""
     tables = {name: found for name, table in TABLES.items() if (found := measured(table))}
-    parts = {"claims": verdicts()}
+    parts = {"claims": verdicts(), "supplement": fine_tuned()}
     for name, found in tables.items():
         parts[name] = {"figure1": shares, "figure2": weights}[name](found) if "figure" in name else rows_of(name, found)
 
