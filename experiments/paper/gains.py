@@ -13,12 +13,13 @@ which `cove/train.py` trains. A row may be changed after a `+`, as in `none+tent
 layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`, without word vectors; `tenth`,
 `hundredth` or `thousandth`, this share of the training examples. The shares are the first examples of one random order,
 which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
-square root of the share, since an epoch has fewer steps. Everything else is as in the experiment's file, except for
-`WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train` in its own
-folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and `gains.json`,
-which is written after each row, has the settings, scores and seconds of every seed. A row of this file whose folder is
-missing is not trained again, so the file is enough to continue on another machine. Those of docs/results.md are
-`experiments/paper/gains_TASK.json`.
+square root of the share, since an epoch has fewer steps. There are about as many evaluations as on all examples, and
+`train.patience` is 0, since the first of them may all score zero. Everything else is as in the experiment's file,
+except for `WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train`
+in its own folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and
+`gains.json`, which is written after each row, has the settings, scores and seconds of every seed. A row of this file
+whose folder is missing is not trained again, so the file is enough to continue on another machine. Those of
+docs/results.md are `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
 time      docs/results.md has the minutes of each command; `gains.json` has the seconds of each seed
@@ -47,6 +48,8 @@ from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.setup import OTHER_MODELS
 from elmo_jax.tasks.core.task_report import shown
+from elmo_jax.tasks.formats.sources import read_part
+from elmo_jax.tasks.registry import task_config, task_of
 from results import table
 
 TITLES = {
@@ -137,7 +140,7 @@ class Runs(NamedTuple):
         found = [f"bilm={self.bilm_of(row)}", *settings_of(row, config.task)]
         for share in (SHARES[part] for part in row.split("+") if part in SHARES):
             found.append(f"data.train_fraction={config.data.train_fraction * share}")
-            found.append(f"train.epochs={round(config.train.epochs / share**0.5)}")
+            found += [f"train.epochs={round(config.train.epochs / share**0.5)}", "train.patience=0"]
         return [*self.overrides, *(f"--config.{setting}" for setting in found)]
 
     def bilm_of(self, row: str) -> str:
@@ -174,13 +177,22 @@ class Runs(NamedTuple):
         if row in self.numbers() and not folder.exists():
             return 0
         command = ["task", "train", "--config", str(self.experiment), "--workdir", str(folder)]
-        cache = f"--config.elmo.cache={self.workdir / 'layers'}"
-        status = elmo_jax([*command, cache, *self.settings(row)])
+        command += [f"--config.elmo.cache={self.workdir / 'layers'}", *self.settings(row)]
+        if any(part in SHARES for part in row.split("+")):
+            command.append(f"--config.train.evaluate_every={self._steps_between_evaluations(row)}")
+        status = elmo_jax(command)
         if not status:
             rows = {**self.numbers(), row: self._result(row)}
             lines = (f"{json.dumps(name)}: {json.dumps(numbers)}" for name, numbers in rows.items())
             write_text(self.workdir / "gains.json", "{\n" + ",\n".join(lines) + "\n}\n")
         return status
+
+    def _steps_between_evaluations(self, row: str) -> int:
+        """Returns the steps between the evaluations of a share, each of which would take longer than an epoch."""
+        config = task_config(self.config(row))
+        examples = config.data.train_fraction * len(read_part(task_of(config.task), config, "train"))
+        steps = max(1, round(examples / config.train.batch_size)) * config.train.epochs
+        return max(1, round(steps / self.config("none").train.epochs))
 
     def numbers(self) -> dict[str, dict[str, Any]]:
         """Returns the contents of `gains.json`: the settings, the biLM and the numbers of each finished row."""
