@@ -203,18 +203,10 @@ def lstm_levers(batch: Batch, turns: int) -> None:
         max(1, turns // 2),
     )
     compare("LSTM: input products, training", ("before the scan", form(before)), ("in the step", own), turns)
-    compare(
-        "LSTM: input products, inference",
-        ("before the scan", form(before, backward=False)),
-        ("in the step", form(inside, backward=False)),
-        2 * turns,
-    )
-    compare(
-        "LSTM: weights, inference",
-        ("right operand", form(inside, backward=False)),
-        ("left operand", form(inside, backward=False, transposed=True)),
-        2 * turns,
-    )
+    at_first, right = form(before, backward=False), form(inside, backward=False)
+    left = form(inside, backward=False, transposed=True)
+    compare("LSTM: input products, inference", ("before the scan", at_first), ("in the step", right), 2 * turns)
+    compare("LSTM: matrices, inference", ("right operand", right), ("left operand", left), 2 * turns)
     rounded = form(inside, precision=Precision.BFLOAT16)
     over_one = form(inside, precision=Precision.BFLOAT16)
     with mock.patch.object(Precision, "summed_product", _summed_over_one_axis):
