@@ -222,6 +222,7 @@ def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
     assert "--config.train.precision=bfloat16 makes the temporaries smaller" in shown
 
 
+@pytest.mark.slow
 def test_the_compilers_word_on_memory_is_understood(small, capsys, tmp_path):
     """A real refusal: softmax rows alone that no v5e holds."""
     out = tmp_path / "numbers.json"

@@ -70,6 +70,7 @@ def test_full_disk_of_one_ends_all(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints" / "1").exists()
 
 
+@pytest.mark.slow
 def test_failed_barrier_asks_for_another_launch(tmp_path: Path) -> None:
     """A process whose barrier fails lacks the part of the other one: a launcher must not take that for a mistake."""
     first, _ = save(tmp_path / "checkpoints", full=True, heartbeat=120, barrier_ms=2000)

@@ -117,7 +117,7 @@ def test_vectors_of_another_program_are_read_with_a_warning(word_list, caplog):
         CachedWords.read(*word_list)
 
 
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("stop", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stopped_command_resumes(bilm, tmp_path, stop):
     vocabulary, out, whole = (tmp_path / name for name in ("vocab.txt", "words.hdf5", "whole.hdf5"))
     vocabulary.write_text("".join(f"word{i}\n" for i in range(60_000)))

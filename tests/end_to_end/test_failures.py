@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.commands import (
     EXPERIMENT,
     STEPS,
@@ -37,6 +39,7 @@ def test_full_disk(commands: Commands, half: Path, whole: Path) -> None:
     assert losses(half).keys() >= losses(whole).keys()
 
 
+@pytest.mark.slow
 def test_full_disk_at_the_first_checkpoint(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     failed = commands.pretrain(tmp_path / "run", largest_file=LARGEST_FILE)
     assert "step 10 could not be saved" in failed.complaint and "no earlier checkpoint" in failed.complaint

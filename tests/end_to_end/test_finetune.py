@@ -146,6 +146,7 @@ def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
     assert not any("token_encoder" in path for path in last if path.startswith("dense_optimizer/"))
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(domain: Commands, restless: Path, tmp_path: Path) -> None:
     """Killed after an evaluation and while a checkpoint is written; it ends where the other ended, bit for bit."""
     again = tmp_path / "again"
@@ -216,6 +217,7 @@ def test_history_is_a_chain(domain: Commands, untrained: Ended, run: Path, whole
     assert ended.status == 0 and bilm_of(domain.folder / "exported")[1] == tuned
 
 
+@pytest.mark.slow
 def test_a_model_that_was_exported_again_is_the_same(domain: Commands, run: Path, tmp_path: Path) -> None:
     """A run continues with it, even if what is recorded about the model differs."""
     first = shutil.copytree(run, tmp_path / "first")

@@ -84,6 +84,7 @@ def test_the_mixture_changes_what_is_read(mixed: Commands, run: Path, tmp_path: 
     assert losses(tmp_path / "plain") != losses(run) == losses(tmp_path / "same")
 
 
+@pytest.mark.slow
 def test_a_run_of_a_version_without_mixtures_is_the_same_run(mixed: Commands, tmp_path: Path) -> None:
     run = epath.Path(tmp_path / "run")
     assert mixed.pretrain(tmp_path / "run", "--config.train.steps=2").status == 0
@@ -95,6 +96,7 @@ def test_a_run_of_a_version_without_mixtures_is_the_same_run(mixed: Commands, tm
     assert again.status == 0 and "this run is complete" in again.stdout
 
 
+@pytest.mark.slow
 def test_epochs_are_those_of_the_mixture(mixed: Commands, tmp_path: Path) -> None:
     corpus = Corpus.open(mixed.folder / "corpus")
     early, later = (source["tokens"] for source in corpus.sources("train"))

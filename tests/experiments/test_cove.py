@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_training_learns_to_translate_and_resumes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = json.loads((folder / "cove" / "result.json").read_text())
     assert result["history"] == sorted(result["history"], reverse=True) and result["german_words"] == len(ENGLISH)
@@ -76,6 +77,7 @@ def test_training_learns_to_translate_and_resumes(folder: Path, monkeypatch: pyt
     assert json.loads((folder / "resumed" / "result.json").read_text()) == result
 
 
+@pytest.mark.slow
 def test_a_saved_encoder_gives_the_same_vectors(folder: Path) -> None:
     model, glove = open_cove(str(folder / "cove")), cove.read_vectors(str(folder / "glove.txt"))
     assert model is not None and model.config.lstm.projection == SIZE and open_cove(str(folder)) is None
@@ -106,6 +108,7 @@ def test_attention_ignores_padding() -> None:
     assert not changed[:, :3].any() and changed[:, 3:].all()
 
 
+@pytest.mark.slow
 def test_the_scripts_of_the_tables_take_it_like_a_bilm(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "ewt").mkdir()
     for seed, (part, number) in enumerate({"train": 70, "dev": 9, "test": 8}.items()):
@@ -120,6 +123,7 @@ def test_the_scripts_of_the_tables_take_it_like_a_bilm(folder: Path, capsys: pyt
     assert len({entry["job"]["view"] for entry in entries}) == 5 and "without its input" not in printed
 
 
+@pytest.mark.slow
 def test_a_row_of_the_tasks(folder: Path, tmp_path: Path) -> None:
     write_problem(tmp_path)
     given = ["--config", str(TASK), "--bilm", "english", "--workdir", str(tmp_path / "gains"), "--rows", "cove+last"]
@@ -129,6 +133,7 @@ def test_a_row_of_the_tasks(folder: Path, tmp_path: Path) -> None:
     assert row["bilm"] == open_cove(str(folder / "cove")).fingerprint
 
 
+@pytest.mark.slow
 def test_mistakes_are_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def message(*more: str, workdir: str = "new", data: Path = folder) -> str:
         assert cove.main([*command(folder, workdir), *more, "--data", str(data)]) == 2

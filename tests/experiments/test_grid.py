@@ -98,6 +98,7 @@ def test_results_have_the_paper_s_tables_and_claims() -> None:
     assert page.filled(text) == text
 
 
+@pytest.mark.slow
 def test_rows_are_shared_resumed_and_written_one_by_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

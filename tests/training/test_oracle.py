@@ -57,8 +57,9 @@ def states(carry):
     return [carry[f"layer_{j}"][part][d] for d in range(2) for j in range(2) for part in range(2)]
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])  # the platform whose form of the LSTMs is tested
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("gpu", marks=pytest.mark.slow), "tpu"])
 def test_forty_steps_of_the_original_trainer(platform):
+    """`platform` is the one whose form of the LSTMs is tested."""
     oracle = dict(np.load(ORACLE / "trajectory.npz"))
     model = read_options(ORACLE / "options.json")
     model = model.__class__(model.char_cnn, model.lstm, dropout=0.0)

@@ -136,6 +136,7 @@ def test_a_language_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "language is 'German'; expected its ISO 639-1 code of two letters, such as de" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_bilm_trains_on_korean(tmp_path: Path) -> None:
     """The command trains on Korean text, and its biLM gives vectors for Korean words."""
     import elmo_jax

@@ -93,11 +93,11 @@ def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> Fork
     ("stop", "workers", "pause_after"),
     [
         (signal.SIGKILL, 2, 4),
-        (signal.SIGKILL, 1, 30),
-        (signal.SIGTERM, 2, 2),
+        pytest.param(signal.SIGKILL, 1, 30, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 2, 2, marks=pytest.mark.slow),
         (signal.SIGTERM, 1, 50),
         (signal.SIGINT, 2, 6),  # the workers wait for more
-        (signal.SIGINT, 1, 8),
+        pytest.param(signal.SIGINT, 1, 8, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_process_keeps_its_pieces_and_the_next_one_continues(
