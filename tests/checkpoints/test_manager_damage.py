@@ -44,7 +44,7 @@ def test_any_damage_of_the_newest_is_found(two_steps: Path, tmp_path: Path, capl
         if (two_steps / "20" / name).is_dir():
             continue
         size = (two_steps / "20" / name).stat().st_size
-        cuts = [functools.partial(cut, size=n) for n in {0, 1, size // 2, size - 2} if 0 <= n < size]
+        cuts = [functools.partial(cut, size=n) for n in {0, size // 2} if n < size]
         for harm in (Path.unlink, flip, *cuts):
             shutil.copytree(two_steps, folder)
             harm(folder / "20" / name)

@@ -82,6 +82,7 @@ def test_processes_that_differ_end_with_a_message(commands: Commands) -> None:
     assert [first.status, second.status] == [2, 2] and "absent.txt: cannot be read" in second.stderr
 
 
+@pytest.mark.slow
 def test_folders_that_are_not_shared(commands: Commands) -> None:
     """Process 1 sees parts of an earlier launch, and not those of process 0; later, it alone sees the output."""
     elsewhere = commands.folder / "elsewhere"

@@ -140,6 +140,7 @@ def test_evaluate_reports_the_sources(mixed: Commands, run: Path) -> None:
     assert "--json: " in refused.complaint and "would be overwritten" in refused.complaint
 
 
+@pytest.mark.slow
 def test_fine_tuning_reports_the_sources(mixed: Commands, run: Path) -> None:
     arguments = ("finetune", "--from", run, "--workdir", mixed.folder / "tuned", "--data", *SOURCES, "--processes", "1")
     ended = mixed.run(*arguments, "--config.train.steps=4", "--config.data.mixture=(('later',0.0),)", "--workers", "1")

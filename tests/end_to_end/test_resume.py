@@ -77,11 +77,11 @@ def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
 def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
     """The run is saved by time alone, which here is at every step."""
     run = tmp_path / "run"
-    by_time = ("--config.checkpoint.every=1000", "--config.checkpoint.minutes=1e-9", "--config.checkpoint.keep_every=7")
+    by_time = ("--config.checkpoint.every=1000", "--config.checkpoint.minutes=1e-9", "--config.checkpoint.keep_every=3")
     for _ in range(ATTEMPTS):
         shutil.rmtree(run, ignore_errors=True)
         process = commands.start(*pretrain_arguments(run, *by_time))
-        stopped_when(process, lambda: steps_trained(run) >= 15, signal.SIGINT, delay=0.01)
+        stopped_when(process, lambda: steps_trained(run) >= 8, signal.SIGINT, delay=0.01)
         ended = wait(process)
         if not (run / "result.json").exists():
             break
@@ -89,7 +89,7 @@ def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
     stopped_at = checkpoint_steps(run)[-1]
     assert f"SIGINT at step {stopped_at}" in ended.stdout and "run the same command to resume" in ended.stdout
     assert checkpoint_steps(run)[-3:] == [stopped_at - 2, stopped_at - 1, stopped_at]
-    assert {7, 14} <= set(checkpoint_steps(run))
+    assert {3, 6} <= set(checkpoint_steps(run))
     resume(commands, run, whole)
     found, expected = losses(run), losses(whole)
     assert [step for step in found if step <= stopped_at] == list(range(1, stopped_at + 1))

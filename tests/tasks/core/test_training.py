@@ -237,6 +237,7 @@ def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypat
     assert again["accuracy"] == pytest.approx(accuracies[10])
 
 
+@pytest.mark.slow
 def test_stopped_between_evaluations_none_is_lost(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
