@@ -141,6 +141,19 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_killed_in_bfloat16(commands: Commands, corpus: Path, tmp_path: Path) -> None:
+    bfloat16 = "--config.train.precision=bfloat16"
+    assert commands.pretrain(tmp_path / "whole", bfloat16).status == 0
+    run = tmp_path / "run"
+    process = commands.start(*pretrain_arguments(run, bfloat16))
+    assert stopped_when(process, lambda: checkpoint_steps(run) != [] and steps_trained(run) >= 15, signal.SIGKILL)
+    assert wait(process).status == -signal.SIGKILL
+    ended = commands.pretrain(run, bfloat16)
+    assert ended.status == 0 and "resuming from the checkpoint" in ended.stdout
+    assert_same_end(run, tmp_path / "whole")
+
+
+@pytest.mark.slow
 def test_stopped_in_an_evaluation_and_killed_after_the_last_checkpoint(
     commands: Commands, whole: Path, tmp_path: Path
 ) -> None:

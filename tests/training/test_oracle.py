@@ -16,6 +16,7 @@ from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, LSTMForm
+from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
@@ -57,22 +58,26 @@ def states(carry):
     return [carry[f"layer_{j}"][part][d] for d in range(2) for j in range(2) for part in range(2)]
 
 
-@pytest.mark.parametrize("platform", ["cpu", pytest.param("gpu", marks=pytest.mark.slow), "tpu"])
-def test_forty_steps_of_the_original_trainer(platform):
-    """`platform` is the one whose form of the LSTMs is tested."""
-    oracle = dict(np.load(ORACLE / "trajectory.npz"))
+def started(oracle, platform, precision=Precision.FLOAT32):
+    """Returns the step, the state from which the original trainer starts, and the number of words."""
     model = read_options(ORACLE / "options.json")
     model = model.__class__(model.char_cnn, model.lstm, dropout=0.0)
     train = TrainConfig(
         batch_size=ROWS, unroll_steps=UNROLL, negatives=0, steps=STEPS, optimizer=OptimizerConfig(clip_norm=1.0)
     )
-    mesh = make_mesh(jax.devices()[:1])
-    bilm = BiLM(model, encoder_chunk=16, form=LSTMForm.of(platform))
+    bilm = BiLM(model, encoder_chunk=16, form=LSTMForm.of(platform), precision=precision)
     start = jax.tree.map(jnp.asarray, tree_from_published(part(oracle, "init")))
     vocabulary_size = len(start["softmax"]["bias"])
     step = TrainStep(bilm, train, STEPS, vocabulary_size)
     state = initial_state(Config(model=model, train=train), bilm, step.optimizer, start)
-    program = map_step(step, state, mesh)
+    return map_step(step, state, make_mesh(jax.devices()[:1])), state, vocabulary_size
+
+
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("gpu", marks=pytest.mark.slow), "tpu"])
+def test_forty_steps_of_the_original_trainer(platform):
+    """`platform` is the one whose form of the LSTMs is tested."""
+    oracle = dict(np.load(ORACLE / "trajectory.npz"))
+    program, state, vocabulary_size = started(oracle, platform)
     clipped = 0
     for n in range(STEPS):
         batch, spellings = batch_and_spellings(oracle, n)
@@ -96,3 +101,15 @@ def test_forty_steps_of_the_original_trainer(platform):
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), mine, dense)
     mine = from_lanes({"softmax": state.softmax_accumulator}, vocabulary_size)["softmax"]
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), mine, sums["softmax"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_forty_steps_in_bfloat16(platform):
+    oracle = dict(np.load(ORACLE / "trajectory.npz"))
+    program, state, _ = started(oracle, platform, Precision.BFLOAT16)
+    distances = []
+    for n in range(STEPS):
+        state, metrics = program(state, *batch_and_spellings(oracle, n))
+        distances.append(np.abs(metrics.loss / oracle["loss_forward_backward"][n] - 1).max())
+    assert 1e-6 < max(distances) < 0.005, distances
