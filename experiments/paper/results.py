@@ -1,7 +1,9 @@
 """Helpers for the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a plot."""
 
+import argparse
 import contextlib
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +32,17 @@ class Model(NamedTuple):
 
     name: str
     bilm: EmbeddingBiLM | CoVe
+
+
+def run_script(name: str, experiment: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> int:
+    """Runs the script of a table and returns the exit status, which is as that of `elmo-jax`."""
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        experiment(options)
+    except (UserError, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def open_models(arguments: Sequence[str]) -> list[Model]:

@@ -25,7 +25,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elmo_jax import UserError
 from elmo_jax.analysis.neighbours import Neighbour, Occurrence, nearest, occurrence_in
 from elmo_jax.analysis.vectors import Words, embed
 from elmo_jax.cli.values import whole
@@ -33,7 +32,7 @@ from elmo_jax.files import write_json
 from elmo_jax.tasks.core.word_vectors import read_vectors
 from elmo_jax.words import split_words
 from framework import read_senses
-from results import BILM_HELP, Model, nearest_types, open_models
+from results import BILM_HELP, Model, nearest_types, open_models, run_script
 from semcor import Sentence
 
 LAYER = 2
@@ -182,15 +181,8 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
-    options = parse(arguments)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        experiment(options)
-    except (UserError, OSError) as error:
-        print(f"table4: {error}", file=sys.stderr)
-        return 2
-    return 0
+    """Runs the experiment and returns the exit status."""
+    return run_script("table4", experiment, parse(arguments))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ import numpy as np
 from elmo_jax import UserError
 from elmo_jax.analysis.vectors import embed
 from framework import read_framework, read_senses
-from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
+from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, run_script, table
 from semcor import SenseCorpus, Sentence
 from wordnet import SenseIndex, read_index
 from wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
@@ -182,15 +182,8 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
-    options = parse(arguments)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        experiment(options)
-    except (UserError, OSError) as error:
-        print(f"table5: {error}", file=sys.stderr)
-        return 2
-    return 0
+    """Runs the experiment and returns the exit status."""
+    return run_script("table5", experiment, parse(arguments))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task_report import shown, statistics
 from elmo_jax.tasks.pos.reader import read_conllu, read_penn
 from probe import Recipe, Words, classes, train
-from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, table
+from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, run_script, table
 
 PARTS = ("train", "dev", "test")
 SECTIONS = {"train": range(0, 19), "dev": range(19, 22), "test": range(22, 25)}
@@ -253,15 +253,8 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit status, which is as that of `elmo-jax`."""
-    options = parse(arguments)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        experiment(options)
-    except (UserError, OSError) as error:
-        print(f"table6: {error}", file=sys.stderr)
-        return 2
-    return 0
+    """Runs the experiment and returns the exit status."""
+    return run_script("table6", experiment, parse(arguments))
 
 
 if __name__ == "__main__":
