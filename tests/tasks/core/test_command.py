@@ -61,7 +61,7 @@ def evaluations(run: Path, seed: int) -> int:
     return metrics.read_text().count("dev/accuracy") if metrics.exists() else 0
 
 
-def test_killed_stopped_and_gone_on(tagger: Commands, trained: Path) -> None:
+def test_killed_stopped_and_resumed(tagger: Commands, trained: Path) -> None:
     """Killed in the first training and stopped in the second, it ends with the same numbers and parameters."""
     run = tagger.folder / "killed"
     process = tagger.start(*arguments(tagger, "killed"))
