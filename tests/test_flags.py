@@ -36,6 +36,11 @@ def compared(flag: str, compute: Any) -> None:
     assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: x.dtype, usual)
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "jax_disable_jit" else name for name in FLAGS],
+    indirect=True,
+)
 def test_vectors(flag: str) -> None:
     compared(flag, lambda: bilm_of().embed(SENTENCES, state="warm_up")[0])
 
