@@ -78,9 +78,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Returns the number of workers: one per core, as far as there is memory for them."""
+    """Returns the number of workers, as far as there is memory for them: one more than cores, since many tests wait."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(available_cores(), int(memory / MEMORY_PER_WORKER)))
+    return max(1, min(available_cores() + 1, int(memory / MEMORY_PER_WORKER)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -98,6 +98,7 @@ def launched(folder, *command):
     return ended.returncode, [path.name for path in folder.glob("home/elmo_jax/compiled-jax*/*-cache")]
 
 
+@pytest.mark.slow
 def test_inference_keeps_its_programs(tmp_path):
     (tmp_path / "text.txt").write_text("Peace has come .\n")
     embed = ("embed", "english", tmp_path / "text.txt")

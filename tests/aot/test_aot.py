@@ -274,8 +274,8 @@ def test_a_slice_has_a_device_a_chip(chip):
     "code",
     [
         "import elmo_jax, jax; elmo_jax.load_bilm; jax.devices()",
-        "import jax, elmo_jax; jax.devices()",
-        "from elmo_jax.aot.step import find_target; find_target('v5e:2x2')",
+        pytest.param("import jax, elmo_jax; jax.devices()", marks=pytest.mark.slow),
+        pytest.param("from elmo_jax.aot.step import find_target; find_target('v5e:2x2')", marks=pytest.mark.slow),
     ],
 )
 def test_libtpu_is_quiet_where_there_is_no_tpu(code, tmp_path):

@@ -21,7 +21,7 @@ from tests.end_to_end.commands import (
 from tests.end_to_end.forked import COMMAND
 
 HEARTBEAT_SECONDS = "10"
-STEPS = 50  # the number of steps of every run that is not stopped
+STEPS = 36  # the number of steps of every run that is not stopped
 # Another order of sums changes the last bits, which training amplifies, the less the lower the learning rate is.
 SETTINGS = ("--config.train.optimizer.learning_rate=0.05", "--config.data.mixture=(('early',2.0),)")
 SOURCES = ("early=text/1790*.txt", "later=text/179[1-6]*.txt")  # of the corpus

@@ -81,6 +81,7 @@ def test_failed_barrier_asks_for_another_launch(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints" / "1").exists()
 
 
+@pytest.mark.slow
 def test_both_write(tmp_path: Path) -> None:
     """Both processes write their part if no disk is full."""
     ended = save(tmp_path / "checkpoints")

@@ -126,6 +126,7 @@ def test_plain_lines_where_there_is_no_terminal(finished: Ended, whole: Path) ->
     assert f"elmo-jax evaluate {whole}" in table
 
 
+@pytest.mark.slow
 def test_live_line_on_a_terminal(commands: Commands, corpus: Path, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, 120))

@@ -17,6 +17,7 @@ def numbers(log: str) -> dict[str, int]:
     return {"characters": len(log)}
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_step_that_fails_or_takes_too_long_is_recorded_and_the_others_continue(tmp_path: Path) -> None:
     steps = {

@@ -105,7 +105,7 @@ def test_one_two_and_four_devices_give_the_same(negatives):
 @pytest.mark.parametrize(
     ("devices", "accumulate", "placement", "settings"),
     [
-        (1, 4, Placement.REPLICATED, {"negatives": 16, "carry": "block"}),
+        pytest.param(1, 4, Placement.REPLICATED, {"negatives": 16, "carry": "block"}, marks=pytest.mark.slow),
         (2, 2, Placement.SHARDED, {"negatives": 16, "carry": "block"}),
         (2, 2, Placement.REPLICATED, {"negatives": 0}),
     ],

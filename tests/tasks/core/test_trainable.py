@@ -28,6 +28,7 @@ def trained(run: Path, step: int) -> dict[str, Any]:
     return flatten(params["inputs"]["bilm"])
 
 
+@pytest.mark.slow
 def test_a_trained_bilm_is_in_the_run_and_predicts(tmp_path: Path) -> None:
     write_problem(tmp_path)
     given = (f"bilm={tmp_path / 'bilm'}", *TRAINABLE, "elmo.learning_rate=0.01")

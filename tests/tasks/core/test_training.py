@@ -211,12 +211,14 @@ def test_the_defaults_are_of_the_task() -> None:
     assert default_config("pos").task == "pos"
 
 
-def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("every", "steps"), [pytest.param(1000, [0, 20], marks=pytest.mark.slow), (6, [0, 6, 12, 18, 20])]
+)
+def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path, every: int, steps: list[int]) -> None:
     """Also if `evaluate_every` does not divide the steps, or is more than all of them: here 4 epochs have 20 steps."""
-    for every, steps in ((1000, [0, 20]), (6, [0, 6, 12, 18, 20])):
-        found = train(folder, tmp_path / str(every), f"train.evaluate_every={every}")
-        assert curve(tmp_path / str(every), "step") == steps
-        assert found["seeds"][0]["epochs"] == 4
+    found = train(folder, tmp_path / "run", f"train.evaluate_every={every}")
+    assert curve(tmp_path / "run", "step") == steps
+    assert found["seeds"][0]["epochs"] == 4
     assert found["dev"]["mean"] > 80  # an untrained model has less
 
 
