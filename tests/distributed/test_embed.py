@@ -51,6 +51,7 @@ def vectors(path: Path) -> list[np.ndarray]:
         return [file[str(number)][()] for number in range(LINES)]
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_file_of_one(commands: Commands) -> None:
     parts = commands.folder / "two.hdf5.parts"
     first, second = launch(commands)

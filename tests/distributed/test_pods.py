@@ -156,6 +156,7 @@ def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
     assert "Traceback" not in first.stderr + second.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_one_process_does_not_find(commands: Commands, two: tuple[Path, list[Ended]]) -> None:
     coordinator = f"127.0.0.1:{free_port()}"
     (two[0].parent / "newest").mkdir()  # a run without export, whose newest checkpoint is looked for

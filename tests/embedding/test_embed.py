@@ -55,7 +55,7 @@ def test_a_forward_only_language_model_is_the_forward_half(bilm: EmbeddingBiLM, 
         write_hdf5(tmp_path / "options.json", tmp_path / "weights.hdf5", config, params)
 
 
-@pytest.mark.parametrize("name", ["skip", "no_skip"])
+@pytest.mark.parametrize("name", ["skip", pytest.param("no_skip", marks=pytest.mark.slow)])
 def test_the_originals_calls_with_the_state_carried(name):
     """Six calls. Some of these sentences are chaotic (tests/model/test_bilm.py): there no float32 is within 2e-6 of
     another. So they are also compared with exact arithmetic, to which our numbers must be nearer than bilm-tf's, except

@@ -28,6 +28,7 @@ def gains() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_each_row_is_a_run_with_its_own_setting(gains, tmp_path, capsys):
     write_problem(tmp_path)
     given = overrides(

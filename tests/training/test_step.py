@@ -90,7 +90,7 @@ def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5), mine, sums["softmax"])
 
 
-@pytest.mark.parametrize("negatives", [16, 0])
+@pytest.mark.parametrize("negatives", [16, pytest.param(0, marks=pytest.mark.slow)])
 def test_one_two_and_four_devices_give_the_same(negatives):
     one, metrics = shared(small_config(negatives=negatives), 1).run(8)
     for devices in (2, 4):
@@ -234,7 +234,9 @@ def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
     assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-6)
 
 
-@pytest.mark.parametrize(("devices", "placement"), [(1, Placement.REPLICATED), (2, Placement.SHARDED)])
+@pytest.mark.parametrize(
+    ("devices", "placement"), [pytest.param(1, Placement.REPLICATED, marks=pytest.mark.slow), (2, Placement.SHARDED)]
+)
 def test_bfloat16_follows_float32(devices, placement):
     _, exact = shared(small_config(), devices, placement=placement).run(6)
     state, rounded = shared(small_config(precision="bfloat16"), devices, placement=placement).run(6)

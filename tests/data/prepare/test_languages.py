@@ -158,7 +158,7 @@ def test_a_bilm_trains_on_korean(tmp_path: Path) -> None:
     assert np.isfinite(layers).all() and mask.sum() == 3 and not np.allclose(layers[0, 0, 0], layers[1, 0, 0])
 
 
-@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("place", ["first", pytest.param("last", marks=pytest.mark.slow)])
 def test_where_the_document_without_spaces_lies_makes_no_difference(tmp_path: Path, place: str) -> None:
     record = '{"text": "It rained all day in the town. We stayed at home and read books."}\n'
     english = record * (1_200_000 // len(record))  # more than a chunk

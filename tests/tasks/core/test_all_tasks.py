@@ -37,7 +37,9 @@ def bilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bilm"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(  # test_training.py trains `pos`
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "pos" else name for name in NAMES]
+)
 def test_a_task(
     name: str,
     bilm: Path,
