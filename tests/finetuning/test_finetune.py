@@ -6,7 +6,7 @@ import jax
 import pytest
 from etils import epath
 
-from elmo_jax.config import Config, DataConfig, EvaluationConfig, FinetuneConfig
+from elmo_jax.config import Config, DataConfig, EvaluationConfig, FinetuneConfig, TrainConfig
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
@@ -28,6 +28,19 @@ def test_text_is_not_prepared_into_a_bucket_or_by_many_processes(monkeypatch, tm
         Text(["text.txt"]).prepare(epath.Path(folder))
     assert "--data CORPUS" in str(error.value) and "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(("epochs", "warned"), [(3.0, False), (4.0, True)])
+def test_more_epochs_than_a_small_text_allows_are_warned_of(tmp_path, capsys, epochs, warned):
+    (tmp_path / "text.txt").write_text("a house\n" * 2000)
+    corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(progress=False, workers=1))
+    bilm = SimpleNamespace(vocabulary=corpus.vocabulary(), fingerprint="0123456789abc")
+    train = TrainConfig(steps=0, epochs=epochs, batch_size=1, unroll_steps=10)
+    finetune._describe(SimpleNamespace(name="old", bilm=bilm), Config(train=train), corpus)
+    said = " ".join("".join(capsys.readouterr()).split())
+    tokens = corpus.tokens("train")
+    assert f"fine-tuning old (0123456789ab): all trained; {tokens:,} training tokens" in said
+    assert (f"warning: {epochs:.1f} epochs of {tokens:,} tokens; under 10,000,000 tokens" in said) == warned
 
 
 @pytest.mark.parametrize(
