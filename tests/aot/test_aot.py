@@ -164,6 +164,9 @@ def test_a_mesh_of_cpus(small, tmp_path, capsys, monkeypatch):
     assert {exchange["kind"] for exchange in numbers["collectives"]} >= {"all-reduce"}
     assert not any(exchange["loops"] and exchange["times"] for exchange in numbers["collectives"])
     assert numbers["sent_bytes"] == sum(e["sent_bytes"] * e["times"] for e in numbers["collectives"])
+    columns = re.findall(r"^  \S+ +([\d.]+) +([\d.]+)  (?:out|in)side", shown, re.MULTILINE)
+    sizes = [(e["payload_bytes"] / 1e6, e["sent_bytes"] * e["times"] / 1e6) for e in numbers["collectives"]]
+    np.testing.assert_allclose(np.array(columns, float), sizes, rtol=0, atol=0.0051)
     assert numbers["word_types"] == 500 and numbers["assumed"]["distinct"] <= 2 * 5 * 3
 
 
