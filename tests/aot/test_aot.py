@@ -256,7 +256,8 @@ def test_a_topology_that_is_none_is_one_line(topology, told, small, capsys):
 
 def test_rows_that_the_chips_do_not_divide(small, capsys):
     assert main(["compile", "--config", str(small), "--topology", "v5e:4x4", "--config.train.batch_size=24"]) == 2
-    assert "config.train.batch_size: 24 rows cannot be divided over 16 devices; take a multiple of 16" in capsys.readouterr().err
+    refused = "config.train.batch_size: 24 rows cannot be divided over 16 devices; take a multiple of 16"
+    assert refused in capsys.readouterr().err
 
 
 def test_without_libtpu_is_one_line(small, capsys, monkeypatch):
