@@ -41,6 +41,7 @@ from ml_collections import ConfigDict
 from cove.vectors import open_cove
 from elmo_jax.cli.main import main as elmo_jax
 from elmo_jax.config_file import load_file, with_overrides
+from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.embedding.bilm import load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
@@ -282,6 +283,7 @@ def check_overrides(parser: argparse.ArgumentParser, overrides: Sequence[str]) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Trains what is not trained, prints the table, and returns the exit status, which is that of `elmo-jax`."""
+    keep_freed_memory()  # `elmo-jax` does so too late, since threads begin when the biLM is opened here
     runs, rows = parse(arguments)
     for row in rows:
         status = runs.train(row)

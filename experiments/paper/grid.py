@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from claims import ENSEMBLES, TABLES, TASKS, Numbers, claims, part_of, row_in, trained
+from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed
 from elmo_jax.tasks.core.task_report import shown
@@ -174,6 +175,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Repeats the tables and figures, and returns the exit status: 1 if something was skipped, or as `elmo-jax`."""
+    keep_freed_memory()  # as in `gains.py`
     options = parse(arguments)
     for name in options.names:
         status = repeat(name, options) if name in TABLES else analyze(name, options)

@@ -13,6 +13,7 @@ from etils import epath
 
 from cove.vectors import CoVe, open_cove
 from elmo_jax.checkpoints.open import BiLMSource
+from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, one_at_a_time, read_sealed_json, write_sealed_json
@@ -36,6 +37,7 @@ class Model(NamedTuple):
 
 def run_script(name: str, experiment: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> int:
     """Runs the script of a table and returns the exit status, which is as that of `elmo-jax`."""
+    keep_freed_memory()
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         experiment(options)

@@ -38,6 +38,7 @@ import optax
 from cove.model import Translator
 from cove.vectors import NAME, look_up, read, write
 from elmo_jax.checkpoints.layout import flatten, unflatten
+from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import UserError
 from elmo_jax.files import digest_of, write_json
 from elmo_jax.runs.progress import Progress
@@ -170,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=100, metavar="H", help="units per direction (%(default)s)")
     parser.add_argument("--epochs", type=int, default=7, metavar="N", help="(%(default)s)")
     options = parser.parse_args(arguments)
+    keep_freed_memory()
     try:
         if options.epochs < 1:
             raise UserError(f"--epochs: expected at least 1, got {options.epochs}")
