@@ -193,13 +193,11 @@ class BiLM(nn.Module):
             input_products=form.input_products,
             bits=form.bits,
             transposed=form.transposed,
+            together=form.directions is Directions.TOGETHER,
         )
-        if form.directions is Directions.TOGETHER:
+        if settings.together:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-            in_axes = (0, 0, 0, None if mask is None else 0)
-            run = jax.vmap(lambda p, x, s, m: projected_lstm(p, x, s, settings, m, restart), in_axes=in_axes)
-            outputs, state = run(stacked, inputs, State(*state), mask)
-            return outputs, state
+            return projected_lstm(stacked, inputs, State(*state), settings, mask, restart)
         masks = [None, None] if mask is None else list(mask)
         results = [
             projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, masks[d], restart)

@@ -18,7 +18,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
 
 from elmo_jax.config import LSTMConfig
 from elmo_jax.model.precision import Precision
@@ -51,12 +50,32 @@ class LSTMSettings:
     input_products: InputProducts = InputProducts.IN_STEP
     bits: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
     transposed: bool = False  # whether the matrices are given transposed and multiplied from the left, in inference
+    together: bool = False  # whether the directions are computed together, in one loop
 
     @classmethod
     def of(cls, config: LSTMConfig, precision: Precision, **form: Any) -> "LSTMSettings":
         """Makes the settings from a config; without a projection matrix, the projection is not clipped."""
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
         return cls(config.cell_clip, projection_clip, precision, **form)
+
+    def of_each(self, function: Any, in_axes: Any = 0) -> Any:
+        """Returns a function of one direction as that of each direction, if there are both."""
+        return jax.vmap(function, in_axes) if self.together else function
+
+    def steps_first(self, arrays: Any) -> Any:
+        """Moves the axis of steps before that of directions, [2, T, ...] to [T, 2, ...], or back."""
+        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), arrays) if self.together else arrays
+
+    def divided(self, arrays: Any) -> list[Any]:
+        """Returns the arrays of each direction. A TPU would copy the two parts of an array that a loop has filled."""
+        if not self.together:
+            return [arrays]
+        leaves, tree = jax.tree.flatten(arrays)
+        return [jax.tree.unflatten(tree, parts) for parts in zip(*leaves, strict=True)]
+
+    def joined(self, arrays: list[Any]) -> Any:
+        """Makes the inverse of `divided`."""
+        return jax.tree.map(lambda *x: jnp.stack(x), *arrays) if self.together else arrays[0]
 
 
 def projected_lstm(
@@ -79,13 +98,16 @@ def projected_lstm(
         tokens unless given.
       restart: [T, B] true for tokens before which the state is reset to zero; none unless given.
 
+    With `settings.together`, all arguments but `restart` and both results have a first axis of directions.
+
     Returns:
       The outputs [T, B, P], float32, and the state after the last step.
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
     keep = None if restart is None else 1 - restart[..., None].astype(jnp.float32)
     if settings.transposed:
-        return _run_transposed(params, inputs, state, mask, keep, settings)
+        run = settings.of_each(lambda p, x, s, m: _run_transposed(p, x, s, m, keep, settings))
+        return run(params, inputs, state, mask)
     return _run(params, inputs, state, mask, keep, settings)
 
 
@@ -177,30 +199,32 @@ def _run_forward(
     keep: jax.Array | None,
     settings: LSTMSettings,
 ) -> Any:
-    product, operand = settings.precision.product, settings.precision.operand
-    projection = operand(params["projection"]) if "projection" in params else None
-    if settings.input_products is InputProducts.BEFORE_SCAN:
-        size = inputs.shape[-1]
-        read = product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
-        kernel = operand(params["kernel"][size:])  # [P, 4C]
-    else:
-        read, kernel = inputs, operand(params["kernel"])  # [D + P, 4C]
+    product = settings.precision.product
+    before_scan = settings.input_products is InputProducts.BEFORE_SCAN
+    size = inputs.shape[-1]
+    weights = _operands(params, size if before_scan else 0, settings.precision)
 
-    def step(state: State, at: tuple[jax.Array, jax.Array | None, jax.Array | None]) -> tuple[State, Any]:
-        x, real, kept = at
+    def of_inputs(params: Tree, inputs: jax.Array) -> jax.Array:
+        return product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
+
+    def step(weights: Tree, state: State, x: jax.Array, real: jax.Array | None, kept: jax.Array | None) -> Any:
         state = _scaled(state, kept)
-        if settings.input_products is InputProducts.BEFORE_SCAN:
-            z = x + product(state.hidden, kernel)
+        if before_scan:
+            z = x + product(state.hidden, weights["kernel"])
         else:
-            z = product(jnp.concatenate([x, state.hidden], axis=-1), kernel) + params["bias"]
+            z = product(jnp.concatenate([x, state.hidden], axis=-1), weights["kernel"]) + weights["bias"]
         gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
-        if projection is not None:
-            hidden = _clip(product(hidden, projection), settings.projection_clip)  # [B, P]
+        if "projection" in weights:
+            hidden = _clip(product(hidden, weights["projection"]), settings.projection_clip)  # [B, P]
         new = _where_real(real, State(cell, hidden), state)
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
-    last, (hidden, gates, cells) = lax.scan(step, state, (read, mask, keep))
-    outputs = hidden if mask is None else hidden * mask
+    step_of_each = settings.of_each(step, (0, 0, 0, 0, None))
+    read = settings.of_each(of_inputs)(params, inputs) if before_scan else inputs
+    at = (*settings.steps_first((read, mask)), keep)
+    last, (hidden, gates, cells) = _scan(lambda state, at: step_of_each(weights, state, *at), state, at)
+    outputs = settings.steps_first(hidden)
+    outputs = outputs if mask is None else outputs * mask
     return (outputs, last), (params, inputs, state, mask, keep, hidden, gates, cells)
 
 
@@ -209,24 +233,30 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
     d_outputs, d_last = gradients
     product, operand = settings.precision.product, settings.precision.operand
     size = inputs.shape[-1]
-    kernel = operand(params["kernel"][size:])
-    projection = operand(params["projection"]) if "projection" in params else None
+    weights = _operands(params, size, settings.precision)
 
-    def step(totals: Any, at: Any) -> tuple[Any, Any]:
+    # Eight parameters: the weights, the totals, what the forward pass stored, and the masks of one step.
+    def step(
+        weights: Tree,
+        totals: tuple[State, jax.Array, jax.Array],
+        d_output: jax.Array,
+        gates: Any,
+        hidden: jax.Array,
+        before: jax.Array,
+        real: jax.Array | None,
+        kept: jax.Array | None,
+    ) -> Any:
         d_state, cell, d_bias = totals
-        t, d_output, gates, hidden, real, kept = at
         d_hidden, d_cell = d_state.hidden, d_state.cell
         i, j, f, o = (gate.astype(jnp.float32) for gate in _read(gates))
-        # The previous cell is read from `cells`, since a shifted copy of all cells would cost another write and read.
-        before = jnp.where(t > 0, lax.dynamic_index_in_dim(cells, jnp.maximum(t - 1, 0), keepdims=False), state.cell)
         started = before if kept is None else before * kept
         if real is not None:
             stay = State(d_cell * (1 - real), d_hidden * (1 - real))
             d_output, d_hidden, d_cell = d_output * real, d_hidden * real, d_cell * real
         d_hidden = d_hidden + d_output
-        if projection is not None:
+        if "projection" in weights:
             d_hidden = d_hidden * _inside(hidden, settings.projection_clip)
-            d_inner = product(d_hidden, projection, (1, 1))  # [B, C]
+            d_inner = product(d_hidden, weights["projection"], (1, 1))  # [B, C]
         else:
             d_inner = d_hidden
         squashed = jnp.tanh(cell)
@@ -240,57 +270,64 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             ],
             axis=-1,
         )  # [B, 4C]
-        d_before = State(d_cell * f, product(d_z, kernel, (1, 1)))
+        d_before = State(d_cell * f, product(d_z, weights["kernel"], (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
-        inner = None if projection is None else o * squashed  # [B, C], the input of the projection
+        inner = o * squashed if "projection" in weights else None  # [B, C], the input of the projection
         return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), _written(
             settings, operand(d_z), operand(d_hidden), inner
         )
 
-    at = (jnp.arange(len(cells)), d_outputs, gates, hidden, mask, keep)
+    step_of_each = settings.of_each(step, (0, 0, 0, 0, 0, 0, 0, None))
+
+    def at_step(totals: Any, at: Any) -> tuple[Any, list[Any]]:
+        t, (d_output, real), gates, hidden, kept = at
+        # The previous cell is read from `cells`, since a shifted copy of all cells would cost another write and read.
+        before = jnp.where(t > 0, lax.dynamic_index_in_dim(cells, jnp.maximum(t - 1, 0), keepdims=False), state.cell)
+        totals, written = step_of_each(weights, totals, d_output, gates, hidden, before, real, kept)
+        return totals, settings.divided(written)
+
+    at = (jnp.arange(len(cells)), settings.steps_first((d_outputs, mask)), gates, hidden, keep)
     start = (State(*d_last), cells[-1], jnp.zeros_like(params["bias"]))
-    (d_state, _, d_bias), written = lax.scan(step, start, at, reverse=True)
-    d_z, d_hidden, inner = _read(written)
+    (d_state, _, d_bias), written = _scan(at_step, start, at, reverse=True)
 
-    read = jnp.concatenate([state.hidden[None], hidden[:-1]])
-    read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]
+    def of_direction(given: Any, written: Any) -> tuple[Tree, jax.Array]:
+        params, inputs, first, hidden = given
+        d_z, d_hidden, inner = _read(written)
+        read = jnp.concatenate([first[None], hidden[:-1]])
+        read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]
+        d_params = {"kernel": settings.precision.summed_product(read, d_z)}
+        if inner is not None:
+            d_params["projection"] = settings.precision.summed_product(inner, d_hidden)
+        return d_params, product(d_z, params["kernel"][:size], (2, 1))
 
-    d_params = {"kernel": _summed_products(settings.precision, read, d_z), "bias": d_bias}
-    if projection is not None:
-        d_params["projection"] = _summed_products(settings.precision, inner, d_hidden)
-    return d_params, product(d_z, params["kernel"][:size], (2, 1)), d_state, None, None
+    given = settings.divided((params, inputs, state.hidden, settings.steps_first(hidden)))
+    d_params, d_inputs = settings.joined(list(map(of_direction, given, written)))
+    return {**d_params, "bias": d_bias}, d_inputs, d_state, None, None
 
 
 _run.defvjp(_run_forward, _run_backward)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _summed_products(precision: Precision, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Returns the sum over all steps and rows of the outer products of [T, B, M] and [T, B, N], [M, N].
-
-    Where both directions are computed together there is one product for each, since the gradients of their weights are
-    taken apart again: a TPU would copy the two parts of one product.
-    """
-
-    @custom_vmap
-    def product(x: jax.Array, y: jax.Array) -> jax.Array:
-        return precision.summed_product(x, y)
-
-    @product.def_vmap
-    def product_of_each(size: int, is_batched: list[bool], x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
-        xs, ys = (list(a) if batched else [a] * size for a, batched in zip((x, y), is_batched, strict=True))
-        return jnp.stack([product(*pair) for pair in zip(xs, ys, strict=True)]), True
-
-    return product(x, y)
+def _operands(params: Tree, first: int, precision: Precision) -> Tree:
+    """Rounds the matrices once, before the loop; those of the kernel's rows from `first` on."""
+    rounded = jax.tree.map(precision.operand, params)
+    return rounded | {"kernel": rounded["kernel"][..., first:, :], "bias": params["bias"]}
 
 
-@_summed_products.defjvp
-def _tangent_of_summed_products(precision: Precision, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    # The rule is written out, since `custom_vmap` has none for reverse mode, which second derivatives need.
-    (x, y), (dx, dy) = primals, tangents
-    tangent = precision.summed_product(dx, y) + precision.summed_product(x, dy)
-    return _summed_products(precision, x, y), tangent
+def _scan(step: Any, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """Makes `lax.scan`, which would first write zeros into the arrays of the results on GPUs and TPUs."""
+    results = jax.eval_shape(step, carry, jax.tree.map(lambda x: x[0], xs))[1]
+    steps = len(jax.tree.leaves(xs)[0])
+    filled = jax.tree.map(lambda y: lax.empty((steps, *y.shape), y.dtype), results)
+
+    def body(state: Any, at: Any) -> tuple[Any, None]:
+        (carry, filled), (t, x) = state, at
+        carry, results = step(carry, x)
+        filled = jax.tree.map(lambda y, part: lax.dynamic_update_index_in_dim(y, part, t, 0), filled, results)
+        return (carry, filled), None
+
+    return lax.scan(body, (carry, filled), (jnp.arange(steps), xs), reverse=reverse)[0]
 
 
 class ProjectedLSTM(nn.Module):

@@ -55,7 +55,7 @@ def preferred_encoder_chunk(mesh: Mesh) -> int:
     device, it has few words, and a large last chunk would be mostly padding.
     """
     if mesh.devices.flat[0].platform != "cpu":
-        return 1024
+        return 2048
     return 256 if mesh.size == 1 else 64
 
 

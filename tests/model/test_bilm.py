@@ -1,5 +1,6 @@
 """The whole biLM: the original's vectors, the two ways to run the directions, dropout, sizes."""
 
+import dataclasses
 import json
 from functools import cache, partial
 from pathlib import Path
@@ -99,8 +100,11 @@ def problem(config=SMALL, vocabulary=0):
 
 @pytest.mark.parametrize("input_products", InputProducts)
 @pytest.mark.parametrize("masked", [False, True])
-def test_directions_together_equal_apart(masked, input_products):
-    bilm, params, characters, inputs, carry = problem()
+@pytest.mark.parametrize("directions", [("forward", "backward"), ("forward",)])
+def test_directions_together_equal_apart(directions, masked, input_products):
+    bilm, params, characters, inputs, carry = problem(dataclasses.replace(SMALL, directions=directions))
+    inputs = inputs[: len(directions)]
+    restart = np.array([[True, False, False], [False, False, True], [False, False, True], [False, True, False]])
     params = {name: tree for name, tree in params.items() if name != "softmax"}
     mask = np.arange(4)[None, :, None] < np.array([4, 2, 3]) if masked else None
     mask = None if mask is None else np.broadcast_to(mask, inputs.shape)
@@ -108,7 +112,7 @@ def test_directions_together_equal_apart(masked, input_products):
     @partial(jax.jit, static_argnums=1)
     @jax.value_and_grad
     def loss(params, form):
-        layers, last = bilm.clone(form=form).apply({"params": params}, characters, inputs, carry, mask=mask)
+        layers, last = bilm.clone(form=form).apply({"params": params}, characters, inputs, carry, mask=mask, restart=restart)
         return sum(jnp.sum(layer**2) for layer in layers) + sum(jnp.sum(x) for x in jax.tree.leaves(last))
 
     apart = loss(params, LSTMForm(Directions.APART))
