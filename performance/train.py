@@ -157,7 +157,7 @@ def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState
     def start() -> TrainState:
         return initial_state(config, model.clone(vocabulary_size=size.vocabulary_size), step.optimizer)
 
-    shardings = named_shardings(state_specs(jax.eval_shape(start), placement), mesh)
+    shardings = named_shardings(state_specs(jax.eval_shape(start), mesh, placement), mesh)
     state: TrainState = jax.jit(start, out_shardings=shardings)()
     return step, state
 

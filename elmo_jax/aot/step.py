@@ -148,7 +148,7 @@ def _parts(
     state: TrainState, batch: TrainingBatch, spellings: jax.ShapeDtypeStruct, mesh: Mesh, placement: Placement
 ) -> dict[str, int]:
     """Returns the bytes of the step's arguments on one device by part, without the padding that a device may add."""
-    specs = state_specs(state, placement)
+    specs = state_specs(state, mesh, placement)
 
     def bytes_of(shapes: Any, specs: Any) -> int:
         shardings = named_shardings(specs, mesh)

@@ -202,15 +202,16 @@ def _run_forward(
     product = settings.precision.product
     before_scan = settings.input_products is InputProducts.BEFORE_SCAN
     size = inputs.shape[-1]
-    weights = _operands(params, size if before_scan else 0, settings.precision)
+    # The matrices are rounded once, before the loop.
+    weights = {name: p if name == "bias" else settings.precision.operand(p) for name, p in params.items()}
 
-    def of_inputs(params: Tree, inputs: jax.Array) -> jax.Array:
-        return product(inputs, params["kernel"][:size]) + params["bias"]  # [T, B, 4C]
+    def of_inputs(weights: Tree, inputs: jax.Array) -> jax.Array:
+        return product(inputs, weights["kernel"][:size]) + weights["bias"]  # [T, B, 4C]
 
     def step(weights: Tree, state: State, x: jax.Array, real: jax.Array | None, kept: jax.Array | None) -> Any:
         state = _scaled(state, kept)
         if before_scan:
-            z = x + product(state.hidden, weights["kernel"])
+            z = x + product(state.hidden, weights["kernel"][size:])
         else:
             z = product(jnp.concatenate([x, state.hidden], axis=-1), weights["kernel"]) + weights["bias"]
         gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
@@ -220,20 +221,19 @@ def _run_forward(
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
     step_of_each = settings.of_each(step, (0, 0, 0, 0, None))
-    read = settings.of_each(of_inputs)(params, inputs) if before_scan else inputs
+    read = settings.of_each(of_inputs)(weights, inputs) if before_scan else inputs
     at = (*settings.steps_first((read, mask)), keep)
     last, (hidden, gates, cells) = _scan(lambda state, at: step_of_each(weights, state, *at), state, at)
     outputs = settings.steps_first(hidden)
     outputs = outputs if mask is None else outputs * mask
-    return (outputs, last), (params, inputs, state, mask, keep, hidden, gates, cells)
+    return (outputs, last), (weights, inputs, state, mask, keep, hidden, gates, cells)
 
 
 def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None, None]:
-    params, inputs, state, mask, keep, hidden, gates, cells = residuals
+    weights, inputs, state, mask, keep, hidden, gates, cells = residuals
     d_outputs, d_last = gradients
     product, operand = settings.precision.product, settings.precision.operand
     size = inputs.shape[-1]
-    weights = _operands(params, size, settings.precision)
 
     # Eight parameters: the weights, the totals, what the forward pass stored, and the masks of one step.
     def step(
@@ -270,7 +270,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             ],
             axis=-1,
         )  # [B, 4C]
-        d_before = State(d_cell * f, product(d_z, weights["kernel"], (1, 1)))
+        d_before = State(d_cell * f, product(d_z, weights["kernel"][size:], (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
         inner = o * squashed if "projection" in weights else None  # [B, C], the input of the projection
@@ -288,31 +288,25 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
         return totals, settings.divided(written)
 
     at = (jnp.arange(len(cells)), settings.steps_first((d_outputs, mask)), gates, hidden, keep)
-    start = (State(*d_last), cells[-1], jnp.zeros_like(params["bias"]))
+    start = (State(*d_last), cells[-1], jnp.zeros_like(weights["bias"]))
     (d_state, _, d_bias), written = _scan(at_step, start, at, reverse=True)
 
     def of_direction(given: Any, written: Any) -> tuple[Tree, jax.Array]:
-        params, inputs, first, hidden = given
+        weights, inputs, first, hidden = given
         d_z, d_hidden, inner = _read(written)
         read = jnp.concatenate([first[None], hidden[:-1]])
         read = jnp.concatenate([inputs, read if keep is None else read * keep], axis=-1)  # [T, B, D + P]
         d_params = {"kernel": settings.precision.summed_product(read, d_z)}
         if inner is not None:
             d_params["projection"] = settings.precision.summed_product(inner, d_hidden)
-        return d_params, product(d_z, params["kernel"][:size], (2, 1))
+        return d_params, product(d_z, weights["kernel"][:size], (2, 1))
 
-    given = settings.divided((params, inputs, state.hidden, settings.steps_first(hidden)))
+    given = settings.divided((weights, inputs, state.hidden, settings.steps_first(hidden)))
     d_params, d_inputs = settings.joined(list(map(of_direction, given, written)))
     return {**d_params, "bias": d_bias}, d_inputs, d_state, None, None
 
 
 _run.defvjp(_run_forward, _run_backward)
-
-
-def _operands(params: Tree, first: int, precision: Precision) -> Tree:
-    """Rounds the matrices once, before the loop; those of the kernel's rows from `first` on."""
-    rounded = jax.tree.map(precision.operand, params)
-    return rounded | {"kernel": rounded["kernel"][..., first:, :], "bias": params["bias"]}
 
 
 def _scan(step: Any, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:

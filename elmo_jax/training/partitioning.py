@@ -1,7 +1,7 @@
 """Places the arrays of a training on the mesh, and maps the training step over it.
 
-The rows of the batch are divided over the axis `data`. Parameters, optimizer state and lexicon are replicated, except
-for the softmax's rows, which may be divided as well (`Placement`).
+The rows of the batch are divided over the axis `data`. Parameters and lexicon are replicated, except for the softmax's
+rows, which may be divided as well (`Placement`); so is the optimizer's state of large matrices (`dense_sharding`).
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from elmo_jax.distributed.cpu import LARGEST_BLOCK, is_small, multiplies_bfloat1
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
+from elmo_jax.training.dense_sharding import optimizer_specs
 from elmo_jax.training.softmax_sharding import Placement, choose_placement
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import TrainStep
@@ -89,10 +90,11 @@ def params_specs(params: Any, placement: Placement) -> Any:
     return jax.tree.map(lambda _: REPLICATED, params) | {"softmax": rows}
 
 
-def state_specs(state: Any, placement: Placement = Placement.REPLICATED) -> Any:
+def state_specs(state: Any, mesh: Mesh, placement: Placement = Placement.REPLICATED) -> Any:
     """Returns a `PartitionSpec` for every array of a `TrainState` or of its shapes."""
     specs = jax.tree.map(lambda _: REPLICATED, state)
     specs.params = params_specs(state.params, placement)
+    specs.dense_optimizer = optimizer_specs(state.dense_optimizer, mesh.size)
     specs.softmax_accumulator = specs.params["softmax"]
     specs.carry = jax.tree.map(lambda _: PartitionSpec(None, AXIS), state.carry)
     specs.position = ROWS
@@ -104,7 +106,7 @@ def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapp
 
     The memory of the state that is passed in is reused for the new state.
     """
-    specs = state_specs(state, step.placement)
+    specs = state_specs(state, mesh, step.placement)
     # The replication check is off, since the program of each device contains all reductions explicitly.
     mapped = jax.shard_map(
         step, mesh=mesh, in_specs=(specs, BATCH_SPECS, REPLICATED), out_specs=(specs, REPLICATED), check_vma=False

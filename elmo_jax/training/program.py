@@ -85,7 +85,7 @@ class Program:
             return initial_state(config, with_softmax, self.step.optimizer, params, frozen)
 
         self._shapes = jax.eval_shape(lambda: start(None))
-        self._shardings = named_shardings(state_specs(self._shapes, placement), mesh)
+        self._shardings = named_shardings(state_specs(self._shapes, mesh, placement), mesh)
         self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
 
     def _start_options(self) -> dict[str, int] | None:

@@ -26,6 +26,7 @@ from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
+from elmo_jax.training import dense_sharding
 from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, rate_shape, square_sum
 from elmo_jax.training.softmax_sharding import Part, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.state import TrainState, without, without_softmax
@@ -79,18 +80,20 @@ class TrainStep:
         wanted, exchange = self._wanted(groups, batch), self._exchange()
         rows, fetched = exchange.fetch(softmax, wanted)
         gradients, losses, carry = self._gradients(trained, rows, groups, self._loss(state, batch, spellings))
-        dense_gradient, losses = lax.pmean((gradients[0], losses), AXIS)
+        dense_gradient, losses = dense_sharding.average(gradients[0], losses)
         row_gradients = exchange.collect(softmax, wanted, fetched, gradients[1])
 
         squares = row_gradients.fold(lambda part, total: total + square_sum(part[1]), jnp.zeros(()))
-        norm = jnp.sqrt(square_sum(dense_gradient) + exchange.total(squares))
+        norm = jnp.sqrt(dense_sharding.total_square_sum(dense_gradient, trained) + exchange.total(squares))
         clip = self.config.optimizer.clip_norm
         scale = clip / jnp.maximum(norm, clip) if clip else jnp.ones(())
         dense_gradient = jax.tree.map(lambda g: g * scale, dense_gradient)
 
         optimizer = self.config.optimizer
         shape = rate_shape(optimizer, self.total_steps)(state.step)
-        updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, trained)
+        own = dense_sharding.own_rows(trained)
+        updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, own)
+        updates = dense_sharding.all_rows(updates, trained)
         rate = (optimizer.softmax_learning_rate or optimizer.learning_rate) * shape
 
         def update(part: Part, rows: dict[str, tuple[jax.Array, jax.Array]]) -> dict[str, tuple[jax.Array, jax.Array]]:

@@ -112,7 +112,9 @@ def test_directions_together_equal_apart(directions, masked, input_products):
     @partial(jax.jit, static_argnums=1)
     @jax.value_and_grad
     def loss(params, form):
-        layers, last = bilm.clone(form=form).apply({"params": params}, characters, inputs, carry, mask=mask, restart=restart)
+        layers, last = bilm.clone(form=form).apply(
+            {"params": params}, characters, inputs, carry, mask=mask, restart=restart
+        )
         return sum(jnp.sum(layer**2) for layer in layers) + sum(jnp.sum(x) for x in jax.tree.leaves(last))
 
     apart = loss(params, LSTMForm(Directions.APART))

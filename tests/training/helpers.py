@@ -57,7 +57,8 @@ class SmallTraining:
     def placed(self, state):
         """Returns a copy on the devices, which a step may overwrite."""
         return jax.device_put(
-            jax.tree.map(jnp.copy, state), named_shardings(state_specs(state, self.step.placement), self.mesh)
+            jax.tree.map(jnp.copy, state),
+            named_shardings(state_specs(state, self.mesh, self.step.placement), self.mesh),
         )
 
     def run(self, steps):

@@ -162,7 +162,7 @@ def save(folder, state):
 
 
 def restore(folder, like, placement, mesh):
-    shardings = named_shardings(state_specs(like, placement), mesh)
+    shardings = named_shardings(state_specs(like, mesh, placement), mesh)
     target = jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), like, shardings)
     found, step = Checkpoints(folder).restore(target)
     assert step == 2

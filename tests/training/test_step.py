@@ -16,7 +16,7 @@ from elmo_jax.config import LSTMConfig, OptimizerConfig
 from elmo_jax.distributed.cpu import LARGEST_BLOCK
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
-from elmo_jax.training import partitioning
+from elmo_jax.training import dense_sharding, partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
 from elmo_jax.training.partitioning import BATCH_SPECS, state_specs, step_options
 from elmo_jax.training.softmax_sharding import Placement
@@ -102,6 +102,27 @@ def test_one_two_and_four_devices_give_the_same(negatives):
         jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), one.carry, many.carry)
 
 
+# Adam divides by the root of a sum of squares, so that the rounding of a small gradient becomes visible.
+@pytest.mark.parametrize(("optimizer", "tolerance"), [("adagrad", 1e-6), ("adam", 1e-4)])
+def test_divided_updates_equal_whole_ones(optimizer, tolerance, monkeypatch):
+    config = small_config()
+    settings = dataclasses.replace(config.train.optimizer, name=optimizer, clip_norm=0.5)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, optimizer=settings))
+    whole, metrics = SmallTraining(config, 2).run(4)
+    monkeypatch.setattr(dense_sharding, "LEAST", 64)
+    training = SmallTraining(config, 2)
+    divided, others = training.run(4)
+    arrays = jax.tree.leaves(training.placed(training.state).dense_optimizer)
+    shapes = {array.shape: array.addressable_shards[0].data.shape for array in arrays}
+    rows, columns = training.state.params["forward"]["layer_0"]["kernel"].shape
+    assert shapes[rows, columns] == (rows // 2, columns)
+    for a, b in zip(metrics, others, strict=True):
+        assert b.gradient_norm > 0.5  # which is clipped
+        assert_allclose(b.loss, a.loss, atol=1e-6)
+        assert_allclose(b.gradient_norm, a.gradient_norm, rtol=1e-6)
+    jax.tree.map(lambda a, b: assert_allclose(b, a, atol=tolerance), whole, divided)
+
+
 @pytest.mark.parametrize(
     ("devices", "accumulate", "placement", "settings"),
     [
@@ -162,7 +183,7 @@ def test_the_same_function_under_pmap_gives_the_same():
         return jax.tree.map(one, tree, specs)
 
     program = jax.pmap(training.step, axis_name=AXIS, devices=jax.devices()[:devices])
-    mapped = spread(training.state, state_specs(training.state))
+    mapped = spread(training.state, state_specs(training.state, training.mesh))
     spellings = spread(training.spellings, REPLICATED)
     batches = training.host_batches()
     for n in range(3):
