@@ -109,7 +109,7 @@ def test_divided_updates_equal_whole_ones(optimizer, tolerance, monkeypatch):
     settings = dataclasses.replace(config.train.optimizer, name=optimizer, clip_norm=0.5)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, optimizer=settings))
     whole, metrics = SmallTraining(config, 2).run(4)
-    monkeypatch.setattr(dense_sharding, "LEAST", 32)
+    monkeypatch.setattr(dense_sharding, "LEAST", 64)
     training = SmallTraining(config, 2)
     divided, others = training.run(4)
     arrays = jax.tree.leaves(training.placed(training.state).dense_optimizer)
