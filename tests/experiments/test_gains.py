@@ -69,7 +69,10 @@ def test_the_numbers_are_of_the_packaged_biLM_and_of_every_seed(gains, path):
     assert elmo_jax.load_bilm("english").fingerprint.startswith(named)
     for name, row in json.loads(path.read_text()).items():
         assert gains.is_row(name) and isinstance(row["settings"], list)
-        assert row["bilm"] is None if name.startswith("none") else row["bilm"].startswith(named)
+        if name.startswith("none"):
+            assert row["bilm"] is None
+        else:  # the rows of CoVe and of a fine-tuned biLM have fingerprints of their own
+            assert row["bilm"].startswith(named) != name.startswith(("cove", "tuned"))
         for part in ("test", "dev"):
             assert row[part] == statistics([seed[part][row["metric"]] for seed in row["seeds"]])
         for seed in row["seeds"]:
