@@ -21,6 +21,7 @@ from jax import lax
 
 from elmo_jax.config import LSTMConfig
 from elmo_jax.model.precision import Precision
+from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
 FORGET_BIAS = 1.0  # original; added at run time and not stored in parameter files
@@ -312,8 +313,8 @@ _run.defvjp(_run_forward, _run_backward)
 def _scan(step: Any, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
     """Makes `lax.scan`, which would first write zeros into the arrays of the results on GPUs and TPUs."""
     results = jax.eval_shape(step, carry, jax.tree.map(lambda x: x[0], xs))[1]
-    steps = len(jax.tree.leaves(xs)[0])
-    filled = jax.tree.map(lambda y: lax.empty((steps, *y.shape), y.dtype), results)
+    steps = jax.tree.leaves(xs)[0].shape[0]  # not an int in `jax.export`
+    filled = varying_like(jax.tree.map(lambda y: lax.empty((steps, *y.shape), y.dtype), results), (carry, xs))
 
     def body(state: Any, at: Any) -> tuple[Any, None]:
         (carry, filled), (t, x) = state, at
