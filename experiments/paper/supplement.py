@@ -8,9 +8,9 @@ r"""Fine-tunes a biLM on the text of a task, as in section A.1 of the paper's su
 The first command reads the sentences of the training examples once, each distinct one, without their labels, with each
 of the learning rates of --rates; the perplexity is that of the dev examples' sentences. `supplement.json` in the
 workdir has all perplexities and the best run. The second command trains the task with the layers of both biLMs.
-`--config.KEY=VALUE` sets a setting of the task, such as its files. A biLM without a softmax, such as the packaged one,
-first gets one that is fitted to the same sentences with the biLM frozen, with which the perplexity before fine-tuning
-is measured. If the command is stopped, run it again to resume.
+`--config.KEY=VALUE` sets a setting of the task, such as its files. If the biLM has no softmax, like the packaged one,
+the first run fits one to the same sentences with the biLM frozen. The perplexity before fine-tuning is measured with
+it, and the other runs start from it. If the command is stopped, run it again to resume.
 
 hardware  2 CPU cores
 time      two minutes per learning rate for WNUT-17, next to other jobs
@@ -75,14 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.workdir.mkdir(parents=True, exist_ok=True)
     for part, text in texts.items():
         write_text(options.workdir / f"{part}.txt", text)
-    command = ["finetune", "--from", options.bilm, "--data", str(options.workdir / "train.txt"), "--format", "lines"]
+    command = ["--data", str(options.workdir / "train.txt"), "--format", "lines"]
     command += ["--heldout", str(options.workdir / "dev.txt"), *(f"--config.{k}={v}" for k, v in SETTINGS.items())]
-    before, after = 0.0, {}
+    before, after, source = 0.0, {}, options.bilm
     for rate in options.rates.split(","):
         run = options.workdir / rate
-        status = elmo_jax([*command, "--workdir", str(run), f"--config.train.optimizer.learning_rate={rate}"])
+        where = ["--from", source, "--workdir", str(run)]
+        status = elmo_jax(["finetune", *where, *command, f"--config.train.optimizer.learning_rate={rate}"])
         if status:
             return status
+        if (run / "softmax").is_dir():
+            source = str(run / "softmax")  # the same biLM with the softmax that the first run has fitted
         result = json.loads((run / "result.json").read_text(encoding="utf-8"))
         before, after[rate] = (result[when]["domain"]["average"] for when in ("before", "after"))
         print(f"\n{config.task}, learning rate {rate}: perplexity on dev {before:.1f} -> {after[rate]:.1f}")
