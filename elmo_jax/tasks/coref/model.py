@@ -6,7 +6,7 @@ number of kept spans, K antecedents per span.
 """
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -18,17 +18,10 @@ from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.coref.lstm import BiLSTM
 from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
-from elmo_jax.tasks.coref.ranking import (
-    PairFeatures,
-    Rates,
-    Spans,
-    antecedent_loss,
-    antecedent_places,
-    antecedent_scores,
-)
+from elmo_jax.tasks.coref.ranking import PairFeatures, Spans, antecedent_loss, antecedent_places, antecedent_scores
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
-from elmo_jax.tasks.coref.spans import Crossing, Kept, WordPlaces, candidates, document_of, keep_spans
+from elmo_jax.tasks.coref.spans import Kept, WordPlaces, candidates, document_of, keep_spans
 from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.types import Tree
 
@@ -42,29 +35,18 @@ class CorefModel:
     As in the authors' release of 2018, which has ELMo, the words of heads have a separate dropout mask.
     """
 
-    variant: Literal["original", "allennlp"] = setting(
-        "original",
-        "The model: e2e-coref's or AllenNLP's, which has one row per document and a standard LSTM, finds heads"
-        " from the words alone, lets kept spans cross, and knows neither speaker nor genre.",
-    )
     units: int = setting(200, "The number of units per direction of the LSTM.", least=1)
     hidden: int = setting(150, "The number of units per hidden layer of the two scorers.", least=1)
     depth: int = setting(2, "The number of hidden layers of the two scorers.", least=1)
     feature_dim: int = setting(20, "The dimension of the vectors of widths, distances, speakers and genres.", least=1)
     widest: int = setting(10, "The number of words of the widest span.", least=1)
     spans_per_word: float = setting(0.4, "The number of spans kept per word of the document.", above=0, most=100)
-    antecedents: int = setting(250, "The number of antecedents considered per span; AllenNLP has 100.", least=1)
-    head: Literal["words", "input"] = setting(
-        "words", "The vectors whose mean is a span's head: those of the words without ELMo, or the whole input."
-    )
+    antecedents: int = setting(250, "The number of antecedents considered per span.", least=1)
     lexical_dropout: float = fraction(0.5, "The fraction of the input's units, including ELMo's, dropped in training.")
     lstm_dropout: float = fraction(
-        0.2,
-        "The fraction of the LSTM's units dropped in training, as they are fed back and at its output; AllenNLP has 0.",
+        0.2, "The fraction of the LSTM's units dropped in training, as they are fed back and at its output."
     )
-    dropout: float = fraction(
-        0.2, "The fraction of the scorers' hidden units and, in e2e-coref, of the features dropped in training."
-    )
+    dropout: float = fraction(0.2, "The fraction of the scorers' hidden units and features dropped in training.")
 
 
 class Ranking(NamedTuple):
@@ -92,7 +74,6 @@ class SpanRanker(nn.Module):
           arrays: the arrays of one document, so their first size is 1. `clusters` int32 [1, N, W], the number of the
             gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N],
             the speaker of each word; `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
-            AllenNLP's model uses `clusters` only.
 
         Returns:
           The loss, and int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive; `antecedents`
@@ -111,73 +92,51 @@ class SpanRanker(nn.Module):
     @nn.compact
     def rank(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> Ranking:
         """Scores candidates, keeps the best, and scores their antecedents; see `__call__`."""
-        config, original = self.config, self.config.variant == "original"
+        config = self.config
         document = document_of(sentences.mask, arrays["clusters"].shape[1])
         words = self._words(sentences, document, deterministic)
         keys = (None, None) if deterministic else jax.random.split(self.make_rng("dropout"))
         mentions = mention_scores(self._scorer("mention", sum(words.sizes)), words, config.dropout, keys[0])  # [N, W]
         valid = candidates(document, config.widest)
         number = document.real.sum()
-        crossing: Crossing = "forbidden" if original else "allowed"
-        kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.spans_per_word, crossing)
-        speakers = arrays["speakers"][0][kept.starts] if original else None
+        kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.spans_per_word)
+        speakers = arrays["speakers"][0][kept.starts]
         spans = Spans(span_vectors(words, kept), mentions[kept.starts, kept.widths], speakers)
         features = self._pair_features(arrays)
-        size = 3 * sum(words.sizes) + config.feature_dim * sum(part is not None for part in features)
-        rates = Rates(config.dropout if original else 0.0, config.dropout)
+        scorer = self._scorer("antecedent", 3 * (sum(words.sizes) + config.feature_dim))
         antecedents = min(config.antecedents, len(kept.real))
-        scores = antecedent_scores(self._scorer("antecedent", size), features, spans, antecedents, rates, keys[1])
+        scores = antecedent_scores(scorer, features, spans, antecedents, config.dropout, keys[1])
         exists = (antecedent_places(len(kept.real), antecedents) >= 0) & kept.real[:, None]
         scores = jnp.pad(jnp.where(exists, scores, -jnp.inf), ((0, 0), (1, 0)))  # [k, K + 1], the dummy has 0
         return Ranking(mentions, valid, kept, scores)
 
     def _words(self, sentences: Embedded, document: WordPlaces, deterministic: bool) -> Words:
         """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
-        config, original = self.config, self.config.variant == "original"
+        config = self.config
         drop = Dropout(config.lexical_dropout)
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
-        heads = inputs
-        if config.head == "words" and sentences.words is not None:
-            heads = drop(sentences.words, deterministic=deterministic)
+        heads = inputs if sentences.words is None else drop(sentences.words, deterministic=deterministic)
         heads = document.flat(heads)  # [N, V]
-        lstm = BiLSTM(config.units, "coupled" if original else "standard", config.lstm_dropout, name="lstm")
-        drop = Dropout(config.lstm_dropout)
-        if original:
-            hidden = lstm(inputs, sentences.mask, deterministic=deterministic)  # [S, T, H]
-            hidden = document.flat(drop(hidden, deterministic=deterministic))  # [N, H]
-        else:
-            row = document.flat(inputs)[None]
-            hidden = lstm(row, document.real[None], deterministic=deterministic)
-            hidden = drop(hidden, deterministic=deterministic)[0]
+        lstm = BiLSTM(config.units, config.lstm_dropout, name="lstm")
+        hidden = lstm(inputs, sentences.mask, deterministic=deterministic)  # [S, T, H]
+        hidden = Dropout(config.lstm_dropout)(hidden, deterministic=deterministic)
+        hidden = document.flat(hidden)  # [N, H]
         if sentences.output is not None:
             hidden = jnp.concatenate([hidden, document.flat(sentences.output)], axis=-1)
-        weights, biases = self._initial
-        score = nn.Dense(1, kernel_init=weights, bias_init=biases, precision=lax.Precision.HIGHEST, name="head_score")
-        scores = score(hidden if original else heads)[:, 0]  # [N]
-        table = self.param("width", weights, (config.widest, config.feature_dim))
+        initial, precision = glorot_uniform, lax.Precision.HIGHEST
+        score = nn.Dense(1, kernel_init=initial, bias_init=initial, precision=precision, name="head_score")
+        scores = score(hidden)[:, 0]  # [N]
+        table = self.param("width", initial, (config.widest, config.feature_dim))
         widths = jnp.broadcast_to(table, (len(scores), *table.shape))  # [N, W, F]
-        if original:
-            widths = Dropout(config.dropout)(widths, deterministic=deterministic)
+        widths = Dropout(config.dropout)(widths, deterministic=deterministic)
         return Words(hidden, heads, head_weights(scores, config.widest), widths)
 
     def _pair_features(self, arrays: dict[str, jax.Array]) -> PairFeatures:
-        config, weights = self.config, self._initial[0]
-        distance = self.param("distance", weights, (DISTANCES, config.feature_dim))
-        if config.variant == "allennlp":
-            return PairFeatures(None, None, distance)
-        speaker = self.param("speaker", weights, (2, config.feature_dim))
-        genres = self.param("genre", weights, (len(GENRES), config.feature_dim))
+        numbers = {"distance": DISTANCES, "speaker": 2, "genre": len(GENRES)}
+        distance, speaker, genres = (
+            self.param(name, glorot_uniform, (number, self.config.feature_dim)) for name, number in numbers.items()
+        )
         return PairFeatures(speaker, genres[arrays["genre"][0]], distance)
 
     def _scorer(self, name: str, features: int) -> Tree:
-        return Scorer(features, self.config.hidden, self.config.depth, *self._initial, name=name)()
-
-    @property
-    def _initial(self) -> tuple[nn.initializers.Initializer, nn.initializers.Initializer]:
-        """Returns the initializers of weights and embeddings and of biases.
-
-        The original has TensorFlow's default for both; AllenNLP has that of its config and zero.
-        """
-        if self.config.variant == "original":
-            return glorot_uniform, glorot_uniform
-        return nn.initializers.glorot_normal(), nn.initializers.zeros_init()
+        return Scorer(features, self.config.hidden, self.config.depth, name=name)()

@@ -24,7 +24,7 @@ from elmo_jax.types import Tree
 CHUNK = 32  # the number of kept spans per chunk, for which g_i * kernel takes 25 MB at the paper's sizes
 PRODUCTS = "products"  # the name of what the backward pass does not compute again
 
-# The smallest distances of buckets 1, 2, ... (original); the buckets are 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
+# The smallest distances of buckets 1, 2, ...; the buckets are 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64+.
 BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 
 
@@ -33,23 +33,15 @@ class Spans(NamedTuple):
 
     vectors: jax.Array  # [k, G], the vectors of the spans
     scores: jax.Array  # [k], the mention scores
-    speakers: jax.Array | None  # int32 [k], the speakers of the first words; None for a model without speakers
+    speakers: jax.Array  # int32 [k], the speakers of the first words
 
 
 class PairFeatures(NamedTuple):
     """The vectors of the features of a pair other than its spans."""
 
-    # [2, F], the vectors of different speakers and of the same speaker; None for a model without speakers
-    speaker: jax.Array | None
-    genre: jax.Array | None  # [F], the vector of the document's genre; None for a model without genres
+    speaker: jax.Array  # [2, F], the vectors of different speakers and of the same speaker
+    genre: jax.Array  # [F], the vector of the document's genre
     distance: jax.Array  # [10, F], the vectors of the buckets of distances
-
-
-class Rates(NamedTuple):
-    """The fractions of units that are dropped in training."""
-
-    features: float  # the fraction of the features of a pair
-    hidden: float  # the fraction of the hidden units
 
 
 def distance_bucket(distance: jax.Array) -> jax.Array:
@@ -58,12 +50,12 @@ def distance_bucket(distance: jax.Array) -> jax.Array:
 
 
 def antecedent_scores(
-    params: Tree, features: PairFeatures, spans: Spans, antecedents: int, rates: Rates, key: jax.Array | None
+    params: Tree, features: PairFeatures, spans: Spans, antecedents: int, rate: float, key: jax.Array | None
 ) -> jax.Array:
     """Returns the scores s_m(i) + s_m(j) + s_a(i, j), [k, K], of each span's antecedents, the nearest first.
 
     Where there is no antecedent, the value is arbitrary. The `params` are those of a `Scorer` over [g_i; g_j; g_i *
-    g_j; features]; without a key, nothing is dropped.
+    g_j; features]. The fraction `rate` of the features and of the hidden units is dropped, none without a key.
     """
     number, size = spans.vectors.shape
     chunk = min(CHUNK, number)
@@ -78,7 +70,7 @@ def antecedent_scores(
     at_span = padded(product(spans.vectors, of_span) + first["bias"])  # [K + k, H]
     at_antecedent = padded(product(spans.vectors, of_antecedent))
     vectors = padded(spans.vectors)
-    speakers = None if spans.speakers is None else padded(spans.speakers)
+    speakers = padded(spans.speakers)
 
     def own(x: jax.Array, start: jax.Array) -> jax.Array:
         return lax.dynamic_slice_in_dim(x, start + antecedents, chunk)
@@ -97,11 +89,9 @@ def antecedent_scores(
         )
         both = checkpoint_name(both, PRODUCTS).swapaxes(1, 2)  # [C, L, H]
         hidden = nearest_first(both + window(at_antecedent, start)) + own(at_span, start)[:, None]  # [C, K, H]
-        same = None
-        if speakers is not None:
-            same = nearest_first(own(speakers, start)[:, None] == window(speakers, start))  # [C, K]
-        known = dropped(_pair_vectors(features, same, chunk, antecedents), rates.features, keys[0])
-        return finish(params, hidden + product(known, of_features), rates.hidden, keys[1])
+        same = nearest_first(own(speakers, start)[:, None] == window(speakers, start))  # [C, K]
+        known = dropped(_pair_vectors(features, same), rate, keys[0])
+        return finish(params, hidden + product(known, of_features), rate, keys[1])
 
     starts = jnp.arange(chunks) * chunk
     pairs = lax.map(run, (starts, None if key is None else jax.random.split(key, chunks)))
@@ -127,13 +117,11 @@ def nearest_first(window: jax.Array) -> jax.Array:
     return flat.reshape(chunk, size + 1, *window.shape[2:])[:, : size - chunk + 1][:, ::-1]
 
 
-def _pair_vectors(features: PairFeatures, same: jax.Array | None, chunk: int, antecedents: int) -> jax.Array:
-    """Returns the features of the pairs of a chunk, [C, K, F or 3 F]: speaker, genre and distance."""
-    distance = features.distance[distance_bucket(1 + jnp.arange(antecedents))]  # [K, F]
-    parts = [] if same is None or features.speaker is None else [features.speaker[same.astype(jnp.int32)]]
-    shape = (chunk, antecedents, distance.shape[-1])
-    parts += [jnp.broadcast_to(part, shape) for part in (features.genre, distance) if part is not None]
-    return jnp.concatenate(parts, axis=-1)
+def _pair_vectors(features: PairFeatures, same: jax.Array) -> jax.Array:
+    """Returns the features of the pairs of a chunk, [C, K, 3 F]: speaker, genre and distance; `same` is [C, K]."""
+    speaker = features.speaker[same.astype(jnp.int32)]
+    distance = features.distance[distance_bucket(1 + jnp.arange(same.shape[1]))]  # [K, F]
+    return jnp.concatenate(jnp.broadcast_arrays(speaker, features.genre, distance), axis=-1)
 
 
 def antecedent_loss(scores: jax.Array, clusters: jax.Array, real: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.model.dropout import dropped
+from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.types import Tree
 
 
@@ -23,8 +24,6 @@ class Scorer(nn.Module):
     features: int  # F
     hidden: int  # H
     depth: int  # the number of hidden layers
-    weights: nn.initializers.Initializer  # the initializer of the matrices
-    biases: nn.initializers.Initializer  # the initializer of the biases
 
     @nn.compact
     def __call__(self) -> Tree:
@@ -33,8 +32,8 @@ class Scorer(nn.Module):
         names = [*(f"hidden_{number}" for number in range(self.depth)), "output"]
         return {
             name: {
-                "kernel": self.param(f"{name}_kernel", self.weights, (sizes[number], sizes[number + 1])),
-                "bias": self.param(f"{name}_bias", self.biases, (sizes[number + 1],)),
+                "kernel": self.param(f"{name}_kernel", glorot_uniform, (sizes[number], sizes[number + 1])),
+                "bias": self.param(f"{name}_bias", glorot_uniform, (sizes[number + 1],)),
             }
             for number, name in enumerate(names)
         }

@@ -7,14 +7,12 @@ A candidate is a pair of a first word and a width, so candidates form an array [
 (start, end). Neither time nor memory grows with the square of the number of words.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-Crossing = Literal["forbidden", "allowed"]
 
 
 class WordPlaces(NamedTuple):
@@ -52,25 +50,20 @@ class Kept(NamedTuple):
     real: jax.Array  # bool [k], false for empty places
 
 
-def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: float, crossing: Crossing) -> Kept:
-    """Keeps the best `ratio` * `words` candidates.
+def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: float) -> Kept:
+    """Keeps the best `ratio` * `words` candidates, without those that cross a kept one with a higher score.
 
     Args:
       scores: [N, W], the score of each candidate.
       valid: bool [N, W], true for candidates.
       words: [], the number of words of the document.
       ratio: the number of kept spans per word.
-      crossing: whether a candidate that crosses a kept one with a higher score is skipped ("forbidden", original) or
-        kept ("allowed", AllenNLP).
     """
     size, widest = scores.shape
-    most = min(max(int(np.float32(size) * np.float32(ratio)), 1), size * widest)  # k, in float32 as in the originals
+    most = min(max(int(np.float32(size) * np.float32(ratio)), 1), size * widest)  # k, in float32 as in the original
     number = jnp.minimum(jnp.floor(words.astype(jnp.float32) * np.float32(ratio)).astype(jnp.int32), valid.sum())
     order = jnp.argsort(jnp.where(valid, scores, -jnp.inf).ravel(), descending=True, stable=True)
-    if crossing == "allowed":
-        chosen = jnp.zeros(size * widest, bool).at[order[:most]].set(jnp.arange(most) < number)
-    else:
-        chosen = _without_crossing(order, valid, number)
+    chosen = _without_crossing(order, valid, number)
     (found,) = jnp.nonzero(chosen, size=most, fill_value=0)
     real = jnp.arange(most) < chosen.sum()
     return Kept(found // widest, found % widest, real)

@@ -1,4 +1,4 @@
-"""Converts the parameters of e2e-coref and of AllenNLP's resolver to those of this package."""
+"""Converts the parameters of e2e-coref to those of this package."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,30 +55,3 @@ def e2e_words(params, given):
     elmo = given["lm_emb"] @ (weights / weights.sum()) * params["lm_aggregation/lm_scaling"]
     vectors = jnp.concatenate([given["context_word_emb"], characters, elmo], -1)
     return vectors, jnp.concatenate([given["head_word_emb"], characters], -1)
-
-
-def from_allennlp(params):
-    """Converts AllenNLP's resolver without its words."""
-    lstm = "_context_layer._module."
-    kernels, biases = [], []
-    for side in ("", "_reverse"):
-        kernels.append(np.concatenate([params[f"{lstm}weight_{kind}_l0{side}"].T for kind in ("ih", "hh")]))
-        biases.append(params[f"{lstm}bias_ih_l0{side}"] + params[f"{lstm}bias_hh_l0{side}"])
-
-    def scorer(hidden, output):
-        layers = {f"hidden_{number}": f"{hidden}._module._linear_layers.{number}" for number in (0, 1)}
-        layers["output"] = f"{output}._module"
-        found = {}
-        for name, scope in layers.items():
-            found[f"{name}_kernel"], found[f"{name}_bias"] = params[f"{scope}.weight"].T, params[f"{scope}.bias"]
-        return found
-
-    attention = "_attentive_span_extractor._global_attention._module."
-    return {
-        "lstm": {"kernel": np.stack(kernels), "bias": np.stack(biases)},
-        "head_score": {"kernel": params[attention + "weight"].T, "bias": params[attention + "bias"]},
-        "width": params["_endpoint_span_extractor._span_width_embedding.weight"],
-        "mention": scorer("_mention_pruner._scorer.0", "_mention_pruner._scorer.1"),
-        "antecedent": scorer("_antecedent_feedforward", "_antecedent_scorer"),
-        "distance": params["_distance_embedding.weight"],
-    }
