@@ -112,22 +112,6 @@ def to_bioul(tags: Sequence[str], scheme: Scheme) -> list[str]:
     return converted
 
 
-def bio_to_iob1(tags: Sequence[str]) -> list[str]:
-    """Converts BIO tags to IOB1: a B becomes an I unless the word before belongs to a span of the same type.
-
-    Raises:
-      TagError: a tag is none of O, B-x and I-x; or an I opens a span.
-    """
-    _refuse_open_inside(tags)
-    converted = []
-    before = ""  # the type of the previous word's span; empty if it is in no span
-    for position, tag in enumerate(tags):
-        mark, label = _split(tag, position, "BI")
-        converted.append(f"I-{label}" if mark == "B" and label != before else tag)
-        before = label
-    return converted
-
-
 def bioul_to_bio(tags: Sequence[str]) -> list[str]:
     """Converts BIOUL tags to BIO one by one, U to B and L to I, so that ill-formed sequences stay ill-formed.
 

@@ -16,9 +16,7 @@ from jax import lax
 
 from elmo_jax.errors import UserError
 
-Encoding = Literal["BIOUL", "BIO", "IOB1"]
-Boundaries = Literal["none", "learned"]
-"""Whether a CRF has scores for a row's first and last tags."""
+Encoding = Literal["BIOUL", "BIO"]
 ViterbiScores = Literal["log_probabilities", "probabilities"]
 """The scores that a decoder without a CRF adds up; AllenNLP's semantic role labeller has "probabilities"."""
 StartRule = Literal["enforced", "ignored"]
@@ -31,17 +29,12 @@ _Rules = dict[tuple[str, ...], tuple[str, ...]]  # letters before, letters after
 _ANY_TYPE: dict[Encoding, _Rules] = {
     "BIOUL": {("O", "L", "U", "START"): ("O", "B", "U"), ("O", "L", "U"): ("END",)},
     "BIO": {("O", "B", "I", "START"): ("O", "B"), ("O", "B", "I"): ("END",)},
-    "IOB1": {("O", "B", "I", "START"): ("O", "I"), ("O", "B", "I"): ("END",)},
 }
-_SAME_TYPE: dict[Encoding, _Rules] = {
-    "BIOUL": {("B", "I"): ("I", "L")},
-    "BIO": {("B", "I"): ("I",)},
-    "IOB1": {("B", "I"): ("B",)},
-}
+_SAME_TYPE: dict[Encoding, _Rules] = {"BIOUL": {("B", "I"): ("I", "L")}, "BIO": {("B", "I"): ("I",)}}
 
 
 class Transitions(NamedTuple):
-    """The scores of a chain other than those of its tags."""
+    """The scores of a chain for decoding, other than those of its tags."""
 
     between: jax.Array  # [N, N], the score of tag j after tag i
     start: jax.Array | None = None  # [N], the score of a row's first tag; None for zeros
@@ -55,43 +48,36 @@ class Decoded(NamedTuple):
     scores: jax.Array  # [B], the scores of the sequences; zero for a row without words
 
 
-def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
     """Returns the log-probabilities [B] of the given sequences among all; zero for a row without words.
 
     Args:
       logits: [B, T, N].
       tags: int [B, T], arbitrary past a row's end.
       mask: [B, T].
-      transitions: the scores of the chain.
+      transitions: [N, N], the score of tag j after tag i.
     """
     rows = path_scores(logits, tags, mask, transitions) - log_partition(logits, mask, transitions)
     return jnp.where(mask.any(1), rows, 0.0)
 
 
-def path_scores(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+def path_scores(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
     """Returns the scores [B] of the given sequences; the arguments are those of `log_likelihood`."""
     tags = jnp.where(mask, tags, 0)
     scores = jnp.where(mask, jnp.take_along_axis(logits, tags[..., None], 2)[..., 0], 0.0).sum(1)
-    scores += jnp.where(mask[:, 1:], transitions.between[tags[:, :-1], tags[:, 1:]], 0.0).sum(1)
-    if transitions.start is not None:
-        scores += transitions.start[tags[:, 0]]
-    if transitions.end is not None:
-        last = jnp.maximum(mask.sum(1) - 1, 0)
-        scores += transitions.end[jnp.take_along_axis(tags, last[:, None], 1)[:, 0]]
-    return scores
+    return scores + jnp.where(mask[:, 1:], transitions[tags[:, :-1], tags[:, 1:]], 0.0).sum(1)
 
 
-def log_partition(logits: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+def log_partition(logits: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
     """Returns the logarithms [B] of the sums of exp(score) over all sequences; see `log_likelihood`."""
-    start = logits[:, 0] if transitions.start is None else logits[:, 0] + transitions.start  # [B, N]
 
     def step(total: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         logit, real = at
-        reached = jax.nn.logsumexp(total[:, :, None] + transitions.between, axis=1) + logit  # [B, N]
+        reached = jax.nn.logsumexp(total[:, :, None] + transitions, axis=1) + logit  # [B, N]
         return jnp.where(real[:, None], reached, total), None
 
-    total, _ = lax.scan(step, start, (logits.swapaxes(0, 1)[1:], mask.T[1:]))
-    return jax.nn.logsumexp(total if transitions.end is None else total + transitions.end, axis=1)
+    total, _ = lax.scan(step, logits[:, 0], (logits.swapaxes(0, 1)[1:], mask.T[1:]))
+    return jax.nn.logsumexp(total, axis=1)
 
 
 def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
@@ -143,21 +129,18 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
     return allowed
 
 
-def constrained(transitions: Transitions, allowed: np.ndarray) -> Transitions:
+def constrained(transitions: jax.Array, allowed: np.ndarray) -> Transitions:
     """Returns the scores for decoding, in which forbidden transitions have -10000.
 
     Args:
-      transitions: the scores of the chain.
+      transitions: [N, N], the score of tag j after tag i.
       allowed: [N + 2, N + 2]; see `allowed_transitions`.
     """
     number = len(allowed) - 2
-    zeros = jnp.zeros((number,), transitions.between.dtype)
-    start = zeros if transitions.start is None else transitions.start
-    end = zeros if transitions.end is None else transitions.end
     return Transitions(
-        jnp.where(allowed[:number, :number], transitions.between, FORBIDDEN),
-        jnp.where(allowed[number, :number], start, FORBIDDEN),
-        jnp.where(allowed[:number, number + 1], end, FORBIDDEN),
+        jnp.where(allowed[:number, :number], transitions, FORBIDDEN),
+        jnp.where(allowed[number, :number], 0.0, FORBIDDEN),
+        jnp.where(allowed[:number, number + 1], 0.0, FORBIDDEN),
     )
 
 
@@ -212,18 +195,11 @@ def _decode_as_allennlp(scores: jax.Array, mask: jax.Array, transitions: Transit
 
 
 class CRF(nn.Module):
-    """The parameters of a CRF: `transitions` [N, N] and, with learned boundaries, `start` and `end` [N] each."""
+    """The parameters of a CRF."""
 
-    labels: Sequence[str]  # the N tags in the order of their numbers
-    encoding: Encoding = "BIOUL"  # the notation of spans as tags
-    boundaries: Boundaries = "none"  # whether the first and the last tag of a row have their own scores
+    tags: int  # N
 
     @nn.compact
-    def __call__(self) -> Transitions:
-        """Returns the scores of the chain, for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
-        number = len(self.labels)
-        between = self.param("transitions", nn.initializers.xavier_normal(), (number, number))
-        if self.boundaries == "none":
-            return Transitions(between)
-        normal = nn.initializers.normal(1.0)
-        return Transitions(between, self.param("start", normal, (number,)), self.param("end", normal, (number,)))
+    def __call__(self) -> jax.Array:
+        """Returns `transitions` [N, N], for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
+        return self.param("transitions", nn.initializers.xavier_normal(), (self.tags, self.tags))

@@ -6,7 +6,6 @@ E numbers of the ELMo mix at the output, N tags.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -16,7 +15,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.crf import CRF, allowed_transitions, constrained, log_likelihood, viterbi_decode
+from elmo_jax.tasks.layers.crf import CRF, Encoding, allowed_transitions, constrained, log_likelihood, viterbi_decode
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.lstm import BiLSTMStack
 
@@ -31,16 +30,7 @@ class NERModel:
     dropout: float = fraction(
         0.5, "The fraction of the units dropped at the input of every LSTM layer; the paper does not state it."
     )
-    dropout_kind: Literal["variational", "plain"] = setting(
-        "variational", "Whether all words of a row share one dropout mask, or each has its own as in AllenNLP."
-    )
-    output_dropout: float = fraction(
-        0.0, "The fraction of the units dropped at the output of the top layer; AllenNLP has 0.5."
-    )
-    encoding: Literal["BIOUL", "BIO", "IOB1"] = setting("BIOUL", "The notation of spans as tags.")
-    boundaries: Literal["none", "learned"] = setting(
-        "none", "Whether the CRF has scores for the first and the last tag of a sentence."
-    )
+    encoding: Encoding = setting("BIOUL", "The notation of spans as tags.")
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a model that cannot be built."""
@@ -64,17 +54,16 @@ class Tagger(nn.Module):
         `arrays` has `tags` int [B, T], the gold tags, arbitrary past a row's end. Predicted are `tags` int32 [B, T],
         the best that the encoding allows, -1 past a row's end.
         """
-        config, kind = self.config, self.config.dropout_kind
-        inputs = Dropout(config.dropout, kind)(text.vectors, deterministic=deterministic)  # [B, T, D]
-        stack = BiLSTMStack(config.layers, config.dropout, kind, name="encoder")
+        config = self.config
+        inputs = Dropout(config.dropout, "variational")(text.vectors, deterministic=deterministic)  # [B, T, D]
+        stack = BiLSTMStack(config.layers, config.dropout, "variational", name="encoder")
         encoded = stack(inputs, text.mask, text.after_first, deterministic=deterministic)  # [B, T, H]
-        encoded = Dropout(config.output_dropout, kind)(encoded, deterministic=deterministic)
         self.sow("intermediates", "encoded", encoded)
         if text.output is not None:
             encoded = jnp.concatenate([encoded, text.output], axis=-1)  # [B, T, H + E]
         logits = Dense(len(self.labels), name="tag")(encoded)  # [B, T, N]
         self.sow("intermediates", "logits", logits)
-        transitions = CRF(self.labels, config.encoding, config.boundaries, name="crf")()
+        transitions = CRF(len(self.labels), name="crf")()
         loss = -log_likelihood(logits, arrays["tags"], text.mask, transitions).sum()
         allowed = allowed_transitions(self.labels, config.encoding)
         decoded = viterbi_decode(logits, text.mask, constrained(transitions, allowed))

@@ -13,7 +13,7 @@ from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
-from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bio_to_iob1, bioul_to_bio, spans, to_bio, to_bioul
+from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.model import NERModel, Tagger
 from elmo_jax.tasks.ner.reader import EmptyWords, known_scheme, read
 
@@ -76,8 +76,9 @@ class NER(TaggingTask[TaggedSentence]):
 
     def arrays(self, examples: Sequence[TaggedSentence], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `tags` int32 [B, T], in the model's encoding."""
-        encoded = [TaggedSentence(e.tokens, _encoded(e.tags, labels["encoding"])) for e in examples]
-        return super().arrays(encoded, number, shape, labels)
+        if labels["encoding"] == "BIOUL":
+            examples = [TaggedSentence(e.tokens, to_bioul(e.tags, "bio")) for e in examples]
+        return super().arrays(examples, number, shape, labels)
 
     def module(self, config: NERConfig, labels: Labels) -> nn.Module:
         """Returns the tagger."""
@@ -88,7 +89,7 @@ class NER(TaggingTask[TaggedSentence]):
     ) -> list[Tags]:
         """Returns the best tags, in BIO."""
         found = super().decode(predictions, examples, labels, config)
-        return [_decoded(tags, labels["encoding"]) for tags in found]
+        return [bioul_to_bio(tags) for tags in found] if labels["encoding"] == "BIOUL" else found
 
     def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns `f1`, `precision` and `recall` of all types, `accuracy`, and `f1_x` of each type x, in percent."""
@@ -103,18 +104,6 @@ class NER(TaggingTask[TaggedSentence]):
     def show(self, example: TaggedSentence, prediction: Tags) -> str:
         """Returns the sentence with its entities in brackets, as in `[PER Ada Lovelace] wrote …`."""
         return in_brackets(example.tokens, spans(prediction))
-
-
-def _encoded(tags: Sequence[str], encoding: str) -> list[str]:
-    if encoding == "BIOUL":
-        return to_bioul(tags, "bio")
-    return bio_to_iob1(tags) if encoding == "IOB1" else list(tags)
-
-
-def _decoded(tags: Sequence[str], encoding: str) -> list[str]:
-    if encoding == "BIOUL":
-        return bioul_to_bio(tags)
-    return to_bio(tags, "iob1") if encoding == "IOB1" else list(tags)
 
 
 TASK = NER()

@@ -3,7 +3,6 @@ import pytest
 from elmo_jax.tasks.formats.tags import (
     Span,
     TagError,
-    bio_to_iob1,
     bioul_spans,
     bioul_to_bio,
     brackets,
@@ -50,16 +49,8 @@ def test_brackets_as_given_to_srl_eval(case):
 def test_there_and_back(case):
     bio = to_bio(case["tags"], "iob1")
     assert bioul_to_bio(to_bioul(case["tags"], "iob1")) == bio
-    assert to_bio(bio_to_iob1(bio), "iob1") == bio
     assert brackets_to_bio(case["brackets"]) == bio
     assert spans(bio) == spans(case["tags"])
-
-
-def test_iob1_opens_a_span_with_b_only_behind_one_of_the_same_type():
-    bio = ["B-A", "B-A", "I-A", "B-B", "O", "B-B", "B-A", "B-A", "B-A"]
-    assert bio_to_iob1(bio) == ["I-A", "B-A", "I-A", "I-B", "O", "I-B", "I-A", "B-A", "B-A"]
-    with pytest.raises(TagError, match="opens a span"):
-        bio_to_iob1(["O", "I-A"])
 
 
 def test_types_may_hold_hyphens():

@@ -26,50 +26,55 @@ CASES = [name for name in case_names("crf.npz") if not name.startswith("srl_vite
 
 
 def problem(case):
-    params = case["param"]
-    names = ("transitions", "start_transitions", "end_transitions")
-    transitions = Transitions(*(jnp.asarray(params[name]) if name in params else None for name in names))
+    params = {name: jnp.asarray(array) for name, array in case["param"].items()}
     mask = case["input"]["mask"] > 0
-    return transitions, mask, allowed_transitions(list(case["input"]["labels"]), str(case["input"]["encoding"]))
+    return params, mask, allowed_transitions(list(case["input"]["labels"]), str(case["input"]["encoding"]))
 
 
-def likelihood(case, transitions, mask):
+def joined(logits, params, mask):
+    """Adds the scores that AllenNLP's CRF may have for the first and the last tag of a row to the logits there."""
+    steps = np.arange(mask.shape[1])
+    for name, at in (("start_transitions", 0), ("end_transitions", mask.sum(1, keepdims=True) - 1)):
+        if name in params:
+            logits = logits + jnp.where((steps == at)[..., None], params[name], 0.0)
+    return logits
+
+
+def likelihood(case, params, mask):
     """Returns the likelihoods of rows, the log-partitions, and the gradients of the sum over rows."""
 
     @jax.jit
-    def both(logits, transitions):
-        def total(logits, transitions):
-            rows = log_likelihood(logits, case["input"]["tags"], mask, transitions)
+    def both(logits, params):
+        def total(logits, params):
+            rows = log_likelihood(joined(logits, params, mask), case["input"]["tags"], mask, params["transitions"])
             return rows.sum(), rows
 
-        (whole, rows), grads = jax.value_and_grad(total, (0, 1), has_aux=True)(logits, transitions)
-        return whole, rows, log_partition(logits, mask, transitions), grads
+        (whole, rows), grads = jax.value_and_grad(total, (0, 1), has_aux=True)(logits, params)
+        return whole, rows, log_partition(joined(logits, params, mask), mask, params["transitions"]), grads
 
-    return both(jnp.asarray(case["input"]["logits"]), transitions)
+    return both(jnp.asarray(case["input"]["logits"]), params)
 
 
 @each_case("crf.npz", *CASES)
 def test_likelihood_gradients_and_viterbi_are_the_oracle(case):
     tolerance, expected = (1e-12 if case.name.endswith("float64") else 2e-5), case["output"]
     with jax.enable_x64(case.name.endswith("float64")):
-        transitions, mask, allowed = problem(case)
-        whole, rows, partition, (of_logits, of_transitions) = likelihood(case, transitions, mask)
+        params, mask, allowed = problem(case)
+        whole, rows, partition, (of_logits, of_params) = likelihood(case, params, mask)
     assert whole.dtype == expected["log_likelihood_sum"].dtype
     assert_allclose(whole, expected["log_likelihood_sum"], rtol=1e-6, atol=tolerance)
     assert_allclose(rows, expected["log_likelihood_rows"], rtol=1e-6, atol=tolerance)
     assert_allclose(partition, expected["log_partition_rows"], rtol=1e-6, atol=tolerance)
     assert_allclose(of_logits, case["grad_input"]["logits"], atol=tolerance)
-    names = ("transitions", "start_transitions", "end_transitions")
-    for grad, part in zip(of_transitions, names, strict=True):
-        if part in case["grad"]:
-            assert_allclose(grad, case["grad"][part], atol=tolerance)
-        else:
-            assert grad is None
+    assert of_params.keys() == case["grad"].keys()
+    for part, grad in of_params.items():
+        assert_allclose(grad, case["grad"][part], atol=tolerance)
     pairs = {tuple(pair) for pair in np.argwhere(allowed)}
     assert pairs == {tuple(pair) for pair in case["input"]["allowed"]}
     if "viterbi_tags" in expected:
-        for prefix, chain in (("", constrained(transitions, allowed)), ("unconstrained_", transitions)):
-            found = jax.jit(viterbi_decode)(case["input"]["logits"], mask, chain)
+        between, logits = params["transitions"], joined(case["input"]["logits"], params, mask)
+        for prefix, chain in (("", constrained(between, allowed)), ("unconstrained_", Transitions(between))):
+            found = jax.jit(viterbi_decode)(logits, mask, chain)
             np.testing.assert_array_equal(found.tags, expected[f"{prefix}viterbi_tags"])
             assert_allclose(found.scores, expected[f"{prefix}viterbi_scores"], rtol=1e-7, atol=2e-5)
 
@@ -120,20 +125,23 @@ def test_a_tag_of_another_scheme_is_refused():
 
 
 def test_all_sequences_one_by_one():
-    """The likelihood and the best sequence equal those by enumeration, for three lengths with learned boundaries."""
+    """The likelihood and the best sequence, which also has scores of both ends, equal those by enumeration."""
     random = np.random.default_rng(0)
     logits, lengths = random.normal(size=(3, 4, 3)).astype(np.float32), (4, 2, 1)
     between, start, end = (random.normal(size=shape).astype(np.float32) for shape in ((3, 3), 3, 3))
     tags, mask = random.integers(0, 3, (3, 4)), np.arange(4) < np.asarray(lengths)[:, None]
     chain = Transitions(*map(jnp.asarray, (between, start, end)))
-    rows, best = jax.jit(lambda: (log_likelihood(logits, tags, mask, chain), viterbi_decode(logits, mask, chain)))()
+    rows, best = jax.jit(
+        lambda: (log_likelihood(logits, tags, mask, chain.between), viterbi_decode(logits, mask, chain))
+    )()
     for row, length in enumerate(lengths):
         scores = {}
         for path in itertools.product(range(3), repeat=length):
-            scores[path] = start[path[0]] + end[path[-1]] + sum(logits[row, t, tag] for t, tag in enumerate(path))
+            scores[path] = sum(logits[row, t, tag] for t, tag in enumerate(path))
             scores[path] += sum(between[pair] for pair in itertools.pairwise(path))
         total = np.log(np.sum(np.exp(list(scores.values()))))
         assert_allclose(rows[row], scores[tuple(tags[row, :length])] - total, atol=1e-5)
+        scores = {path: score + start[path[0]] + end[path[-1]] for path, score in scores.items()}
         highest = max(scores, key=scores.get)
         assert tuple(best.tags[row, :length]) == highest and (best.tags[row, length:] == -1).all()
         assert_allclose(best.scores[row], scores[highest], atol=1e-5)
@@ -141,8 +149,8 @@ def test_all_sequences_one_by_one():
 
 def test_padding_and_empty_rows_change_nothing():
     case = read_case("crf.npz", "bioul_start_end")
-    transitions, mask, allowed = problem(case)
-    logits, tags = case["input"]["logits"], case["input"]["tags"]
+    params, mask, allowed = problem(case)
+    transitions, logits, tags = params["transitions"], case["input"]["logits"], case["input"]["tags"]
     chain = constrained(transitions, allowed)
 
     @jax.jit
@@ -162,10 +170,6 @@ def test_padding_and_empty_rows_change_nothing():
 
 
 def test_initial_values():
-    labels = [f"{letter}-{kind}" for letter in "BIOUL" for kind in range(20)]
-    plain, learned = jax.jit(
-        lambda: [CRF(labels, boundaries=b).init(jax.random.key(0))["params"] for b in ("none", "learned")]
-    )()
-    assert list(plain) == ["transitions"]
-    assert_allclose(np.std(plain["transitions"]), (2 / 200) ** 0.5, rtol=0.03)  # Xavier-normal
-    assert_allclose([np.std(learned["start"]), np.std(learned["end"])], 1, rtol=0.25)
+    params = jax.jit(CRF(100).init)(jax.random.key(0))["params"]
+    assert list(params) == ["transitions"]
+    assert_allclose(np.std(params["transitions"]), (2 / 200) ** 0.5, rtol=0.03)  # Xavier-normal

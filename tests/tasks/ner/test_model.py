@@ -21,7 +21,7 @@ from tests.tasks.oracle_cases import each_case
 LABELS = ("O", *(f"{letter}-{kind}" for kind in ("PER", "LOC") for letter in "BIUL"))
 CONLL = ("O", *(f"{letter}-{kind}" for kind in ("PER", "LOC", "ORG", "MISC") for letter in "BIUL"))
 SMALL = NERModel(layers=(5, 3))
-ALLENNLP = NERModel(layers=(200, 200), dropout_kind="plain", output_dropout=0.5)  # its configuration `ner_elmo`
+ALLENNLP = NERModel(layers=(200, 200))  # the sizes of its configuration `ner_elmo`
 
 
 def problem(output=0, lengths=(4, 6, 1, 3), steps=6):
@@ -79,12 +79,11 @@ def test_permuting_the_batch_permutes_its_outputs():
 
 
 def test_every_parameter_learns():
-    checks.every_parameter_learns(Tagger(NERModel(layers=(5, 3), boundaries="learned"), LABELS), problem(2))
+    checks.every_parameter_learns(Tagger(SMALL, LABELS), problem(2))
 
 
-@pytest.mark.parametrize("config", [SMALL, NERModel(layers=(5, 3), dropout=0.0, output_dropout=0.4)])
-def test_dropout_acts_in_training_only(config):
-    checks.dropout_acts_in_training_only(Tagger(config, LABELS), problem())
+def test_dropout_acts_in_training_only():
+    checks.dropout_acts_in_training_only(Tagger(SMALL, LABELS), problem())
 
 
 def legal_tags(allowed, mask):
@@ -159,5 +158,5 @@ def test_settings():
     assert from_dict(to_dict(ALLENNLP), NERModel) == ALLENNLP
     with pytest.raises(UserError, match=r"config\.layers: expected one or more sizes"):
         from_dict({"layers": []}, NERModel)
-    with pytest.raises(UserError, match="dropout_kind"):
-        from_dict({"dropout_kind": "both"}, NERModel)
+    with pytest.raises(UserError, match="encoding"):
+        from_dict({"encoding": "IOB1"}, NERModel)
