@@ -132,21 +132,16 @@ class CharactersConfig:
 class TaskOptimizerConfig:
     """The optimizer of the task's parameters."""
 
-    name: Literal["adam", "adadelta", "adagrad", "sgd"] = setting("adam", "The optimizer.")
+    name: Literal["adam", "adadelta"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(1e-3, "The learning rate.", above=0, most=1e3)
     b1: float = fraction(0.9, "Adam's decay rate for the mean of the gradients.")
     b2: float = fraction(0.999, "Adam's decay rate for the mean of the squared gradients.")
     rho: float = fraction(0.95, "Adadelta's decay rate.")
-    eps: float = setting(
-        1e-8, "The constant that Adam, Adadelta or Adagrad adds to a denominator.", least=1e-30, most=1
-    )
+    eps: float = setting(1e-8, "The constant that Adam or Adadelta adds to a denominator.", least=1e-30, most=1)
     clip_norm: float = setting(
         5.0, "The bound on the gradient's norm over all parameters; 0 means no bound.", least=0, most=1e9
     )
     clip_value: float = setting(0.0, "The bound on each element of the gradient; 0 means no bound.", least=0, most=1e9)
-    weight_decay: float = setting(
-        0.0, "The factor of the sum of the squares of all kernels in the loss.", least=0, most=1
-    )
     schedule: Literal["constant", "plateau", "staircase", "warmup_cosine"] = setting(
         "constant",
         "The learning rate schedule: constant, multiplied by `decay` when the dev metric does not improve, multiplied"

@@ -11,41 +11,23 @@ import optax
 from elmo_jax.tasks.core.config import ElmoConfig, TaskOptimizerConfig
 from elmo_jax.types import Tree
 
-KERNELS = ("kernel", "recurrent")  # the ends of the names of parameters that inputs or states are multiplied by
-
 
 def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
     """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`.
 
     As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
-    and Adagrad divide by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as in PyTorch (whose eps of Adagrad is 1e-10).
+    divides by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as in PyTorch.
     """
     clips: list[optax.GradientTransformation] = []
     if config.clip_value:
         clips.append(optax.clip(config.clip_value))
     if config.clip_norm:
         clips.append(optax.clip_by_global_norm(config.clip_norm))
-    match config.name:
-        case "adam":
-            rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
-        case "adadelta":
-            rule = optax.scale_by_adadelta(config.rho, config.eps)
-        case "adagrad":
-            rule = _scale_by_adagrad(config.eps)
-        case "sgd":
-            rule = optax.identity()
+    if config.name == "adam":
+        rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
+    else:
+        rule = optax.scale_by_adadelta(config.rho, config.eps)
     return optax.chain(*clips, rule, optax.scale(-1.0))
-
-
-def _scale_by_adagrad(eps: float) -> optax.GradientTransformation:
-    """Divides by `sqrt(sum of squares) + eps`; Optax's rule has eps inside the root, and an update of 0 at 0."""
-
-    def update(updates: Any, sums: Any, params: Any = None) -> tuple[Any, Any]:
-        del params
-        sums = jax.tree.map(lambda total, gradient: total + gradient**2, sums, updates)
-        return jax.tree.map(lambda gradient, total: gradient / (jnp.sqrt(total) + eps), updates, sums), sums
-
-    return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
 
 
 def with_bilm_scaled(tree: Tree, factor: Callable[[tuple[str, ...]], Any]) -> Tree:
@@ -104,16 +86,6 @@ def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> fl
         if bad > config.plateau_patience:
             factor, bad = factor * config.decay, 0
     return factor
-
-
-def weight_penalty(params: Tree, factor: float) -> jax.Array:
-    """Returns the factor times the sum of the squares of all kernels, not of biases, states and embeddings."""
-    total = jnp.zeros(())
-    if factor:
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-            if path[-1].key.endswith(KERNELS):
-                total += jnp.sum(leaf**2)
-    return factor * total
 
 
 def averaged(average: Any, params: Any, decay: float) -> Any:

@@ -21,7 +21,7 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, unfrozen, weight_penalty, with_bilm_scaled
+from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, unfrozen, with_bilm_scaled
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
@@ -164,13 +164,13 @@ class TaskProgram:
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
     ) -> TaskState:
-        """Makes one update; the loss that is recorded lacks the penalties of the mixes and of `weight_decay`."""
+        """Makes one update; the loss that is recorded lacks the penalties of the mixes."""
         settings, interval = self._settings, state.interval
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
             output, penalty = self._apply(params, batch, constants, key)
-            return output.loss + penalty + weight_penalty(params, settings.weight_decay), output.loss
+            return output.loss + penalty, output.loss
 
         gradient, found = jax.grad(loss, has_aux=True)(state.params)
         elmo, bilm = self._setup.config.elmo, self._setup.bilm
