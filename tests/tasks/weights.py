@@ -35,3 +35,9 @@ def bilstm(params, prefix, layer=0):
         "forward": lstm(params, prefix, f"l{layer}"),
         "backward": lstm(params, prefix, f"l{layer}_reverse"),
     }
+
+
+def with_windows_of_padding(vectors, ids, params):
+    """Returns the vectors of AllenNLP's character CNN, whose windows of padding alone take part with the bias."""
+    alone = (ids > 0).sum(-1, keepdims=True) <= ids.shape[-1] - len(params["filter_0_kernel"])
+    return np.where(alone, np.maximum(vectors, params["filter_0_bias"]), vectors)

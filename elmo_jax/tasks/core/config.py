@@ -123,9 +123,6 @@ class CharactersConfig:
         "xavier", "The initial embeddings: Xavier-uniform, or uniform within 0.05 as document-qa's."
     )
     dropout: float = fraction(0.0, "The fraction of the embeddings' numbers dropped in training, below the filters.")
-    variant: Literal["masked", "allennlp"] = setting(
-        "masked", "Whether windows of padding alone are left out, or take part as in AllenNLP."
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,20 +23,18 @@ class CharCNN(nn.Module):
     The parameters are `embedding` [C, E] and, for the i-th filter width, `filter_i_kernel` [width, E, F] and
     `filter_i_bias` [F].
 
-    In the variant "masked", the windows that take part in the maximum are those that start at one of the word's
-    characters and lie within the first `max_characters` places, so a word's vector depends on that word alone. In the
-    variant "allennlp", they are all windows of the array, including those of padding alone, so a word's vector also
-    depends on the longest word of its batch.
+    The windows that take part in the maximum are those that start at one of the word's characters and lie within the
+    first `max_characters` places. Unlike in AllenNLP, a word's vector thus depends on that word alone.
     """
 
     characters: int  # C, the number of ids including that of padding, 0
-    config: CharactersConfig  # E, the pairs (width, F), the variant and the other settings
+    config: CharactersConfig  # E, the pairs (width, F) and the other settings
 
     @nn.compact
     def __call__(self, ids: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Maps ids [..., W], 0 at padding after a word's characters, to vectors [..., sum of all F].
 
-        A word without characters has zeros or, in the variant "allennlp", the vector of padding.
+        A word without characters has zeros.
 
         Raises:
           ValueError: W is larger than both `max_characters` and the widest filter.
@@ -60,10 +58,7 @@ class CharCNN(nn.Module):
     def _convolve(self, i: int, vectors: jax.Array, length: jax.Array) -> jax.Array:
         """Maps [..., W, E] to the maxima [..., F] of the filters of one width."""
         width, number = self.config.filters[i]
-        if self.config.variant == "masked":  # windows that start at a character
-            size = min(vectors.shape[-2] + width - 1, self._most)
-        else:
-            size = max(vectors.shape[-2], width)
+        size = min(vectors.shape[-2] + width - 1, self._most)
         vectors = jnp.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, size - vectors.shape[-2]), (0, 0)])
         windows = size - width + 1  # P
         bound = uniform((width * self.config.embedding_dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
@@ -73,6 +68,5 @@ class CharCNN(nn.Module):
         flat = jnp.concatenate(parts, axis=-1)  # [..., P, width * E]
         value = jnp.matmul(flat, kernel.reshape(-1, number), precision=lax.Precision.HIGHEST) + bias
         value = jax.nn.relu(value)  # [..., P, F]
-        if self.config.variant == "masked":  # a zero never exceeds the maximum, since ReLU is not negative
-            value = jnp.where((jnp.arange(windows) < length[..., None])[..., None], value, 0.0)
-        return value.max(-2)
+        inside = (jnp.arange(windows) < length[..., None])[..., None]  # the windows that start at a character
+        return jnp.where(inside, value, 0.0).max(-2)  # a zero never exceeds the maximum, since ReLU is not negative

@@ -50,11 +50,11 @@ def imported(case):
 
 @each_case("ner.npz")
 def test_is_the_oracle(case):
-    variant = "allennlp" if case.name == "bias_positive" else "independent"
     tagger, char_cnn, table = imported(case)
     given = case["input"]
-    encoder = CharCNN(11, CharactersConfig(3, ((3, 4),), given["token_characters"].shape[-1], variant=variant))
-    characters = jax.jit(encoder.apply)({"params": char_cnn}, given["token_characters"])
+    ids = given["token_characters"]
+    characters = jax.jit(CharCNN(11, CharactersConfig(3, ((3, 4),), ids.shape[-1])).apply)({"params": char_cnn}, ids)
+    characters = weights.with_windows_of_padding(characters, ids, char_cnn)
     embedded = np.concatenate([characters, table[given["tokens"]]], -1)
     weights.close(embedded, case["output"]["embedded"])
     mask = given["mask"] > 0
