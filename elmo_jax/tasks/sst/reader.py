@@ -14,8 +14,9 @@ LABELS = ("very negative", "negative", "neutral", "positive", "very positive")  
 
 Phrases = Literal["all", "sentences"]  # whether every subtree is an example, or only whole trees
 
-_DIGITS = ("0", "1", "2", "3", "4")
-_PIECE = re.compile(r"[()]|[^ \t()]+")
+# A leaf such as `(2 It)`, the beginning of a larger tree such as `(3`, the end of one, or what is in no tree.
+_PIECE = re.compile(r"\([ \t]*([0-4])(?:[ \t]+([^ \t()]+)[ \t]*\)|(?=[ \t]*\())|\)|[^ \t]")
+_MALFORMED = "not a tree such as (3 (2 It) …)"
 
 
 def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[ClassifiedTexts]:
@@ -43,12 +44,11 @@ def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[Classif
 
 @dataclasses.dataclass
 class _Node:
-    """A tree that is being read; its words are the leaves from `start` to before `end`."""
+    """A tree whose words are the leaves from `start` to before `end`."""
 
+    label: int
     start: int
     end: int = 0
-    label: int = -1
-    is_leaf: bool = False
 
 
 def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[ClassifiedTexts]:
@@ -57,40 +57,17 @@ def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[ClassifiedTexts]
     nodes: list[_Node] = []
     inside: list[_Node] = []  # the trees that are not closed yet
     for match in _PIECE.finditer(line.text):
-        piece = match.group()
-        node = inside[-1] if inside else None
-        problem = _problem(node, piece, len(nodes), len(leaves))
-        if problem:
-            message = f"character {match.start() + 1}: expected {problem}, found {piece!r}"
-            raise error_at(path, line.number, message)
-        if node and node.label < 0:
-            node.label = int(piece)
-        elif piece == "(":
-            nodes.append(_Node(start=len(leaves)))
-            inside.append(nodes[-1])
-        elif piece == ")":
+        label, word = match.groups()
+        begins, ends = label and (inside or not nodes), inside and match[0] == ")"
+        if not (begins or ends):
+            raise error_at(path, line.number, _MALFORMED)
+        if label:
+            inside.append(_Node(int(label), len(leaves)))
+            nodes.append(inside[-1])
+        if word:
+            leaves.append(unescape(word) if escapes == "map" else word)
+        if word or not label:
             inside.pop().end = len(leaves)
-        else:
-            leaves.append(unescape(piece) if escapes == "map" else piece)
-            inside[-1].is_leaf = True
     if inside:
-        raise error_at(path, line.number, f"the line ends inside the tree; unclosed brackets: {len(inside)}")
+        raise error_at(path, line.number, _MALFORMED)
     return [ClassifiedTexts((leaves[node.start : node.end],), LABELS[node.label]) for node in nodes]
-
-
-def _problem(node: _Node | None, piece: str, nodes: int, leaves: int) -> str:
-    """Returns what was expected instead of a piece of the line; empty if the piece is allowed there.
-
-    The node is the innermost tree that is not closed yet; `nodes` trees were opened and `leaves` words read so far.
-    """
-    if node is None:
-        if nodes:
-            return "the end of the line after the tree"
-        return "" if piece == "(" else "'('"
-    if node.label < 0:
-        return "" if piece in _DIGITS else "a label from 0 to 4"
-    if node.is_leaf:
-        return "" if piece == ")" else "')' after the word"
-    if leaves == node.start:
-        return "a word or a subtree" if piece == ")" else ""
-    return "" if piece in ("(", ")") else "'(' or ')'"
