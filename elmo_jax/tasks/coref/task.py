@@ -1,7 +1,6 @@
 """Implements coreference resolution as a task of the trainer; an example is a document with one sentence per row."""
 
 import dataclasses
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -135,17 +134,9 @@ class Coref(Task[Document, Prediction]):
     def write(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> str:
         """Returns documents in the columns of CoNLL-2012 for the official scorer, the last with the predicted clusters.
 
-        Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross,
-        as the words 1 to 3 and 2 to 4 do: they are read back as 1 to 4 and 2 to 3. The number of documents with such
-        mentions is reported on stderr.
+        Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross, as
+        the words 1 to 3 and 2 to 4 do; the model predicts none.
         """
-        crossing = sum(any(map(_crosses, prediction)) for prediction in predictions)
-        if crossing:
-            print(
-                f"elmo-jax: {crossing} of {len(predictions)} documents have mentions of one entity that cross, which"
-                " the columns of CoNLL-2012 cannot express; programs that read the file find different mentions",
-                file=sys.stderr,
-            )
         parts = []
         for document, prediction in zip(examples, predictions, strict=True):
             cells = iter(_cells(sum(map(len, document.sentences)), prediction))
@@ -217,11 +208,6 @@ def _rounded(words: int) -> int:
     Windows of documents have any number of words, and compiling a program takes as long as dozens of training steps.
     """
     return max(_SMALLEST, 1 << (words - 1).bit_length())
-
-
-def _crosses(cluster: Sequence[Mention]) -> bool:
-    """Returns whether a mention begins inside another one of its entity and ends after it."""
-    return any(start < first < end < last for start, end in cluster for first, last in cluster)
 
 
 def _cells(words: int, found: Prediction) -> list[str]:
