@@ -10,22 +10,7 @@ from jax import lax
 
 from elmo_jax.tasks.layers.dense import Dense
 
-_EPSILON = 1e-13  # AllenNLP's addend to the sum of a softmax, with which a row without keys gives zeros
 _FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negative is for maxima
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the softmax of scores [..., M] among the keys whose mask is true; zeros if there is none.
-
-    AllenNLP computes the softmax of `scores * mask`, multiplies it by the mask and normalizes again. The result is the
-    same unless all scores of a row are far below zero: then padding, whose scores are zero, takes all the weight. Here
-    the highest score of an existing key is subtracted instead, so padding has no effect.
-    """
-    mask = jnp.broadcast_to(mask, scores.shape)
-    highest = lax.stop_gradient(jnp.max(scores, -1, keepdims=True, where=mask, initial=-jnp.inf))
-    highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
-    weights = jnp.where(mask, jnp.exp(jnp.where(mask, scores - highest, 0.0)), 0.0)
-    return weights / (weights.sum(-1, keepdims=True) + _EPSILON)
 
 
 def dot_product_scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
@@ -61,7 +46,7 @@ class SelfAttentivePooling(nn.Module):
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> jax.Array:
         """Maps [B, T, D] to the sums [B, D]; zero for a row without steps."""
         scores = Dense(1, name="score")(vectors)[..., 0]  # [B, T]
-        weights = masked_softmax(scores, mask)
+        weights = jax.nn.softmax(scores, where=mask)
         return jnp.einsum("bt,btd->bd", weights, vectors, precision=lax.Precision.HIGHEST)
 
 

@@ -22,7 +22,6 @@ from elmo_jax.tasks.layers.masked import (
     dot_product_scores,
     masked_max,
     masked_mean,
-    masked_softmax,
     mean_cross_entropy,
 )
 
@@ -85,8 +84,8 @@ class ESIM(nn.Module):
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
         scores = dot_product_scores(a, b)  # [B, N, M]
-        to_b = attend(masked_softmax(scores, hypothesis.mask[:, None, :]), b)  # [B, N, A]
-        to_a = attend(masked_softmax(scores.swapaxes(1, 2), premise.mask[:, None, :]), a)  # [B, M, A]
+        to_b = attend(jax.nn.softmax(scores, where=hypothesis.mask[:, None, :]), b)  # [B, N, A]
+        to_a = attend(jax.nn.softmax(scores.swapaxes(1, 2), where=premise.mask[:, None, :]), a)  # [B, M, A]
         pooled = [
             *self._compose(a, to_b, premise.mask, deterministic),
             *self._compose(b, to_a, hypothesis.mask, deterministic),

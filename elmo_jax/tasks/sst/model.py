@@ -26,7 +26,6 @@ from elmo_jax.tasks.layers.masked import (
     masked_max,
     masked_mean,
     masked_min,
-    masked_softmax,
     mean_cross_entropy,
 )
 
@@ -104,7 +103,7 @@ class BCN(nn.Module):
         inputs = Dropout(config.pre_encoder_dropout)(inputs, deterministic=deterministic)
         encoded = BiLSTM(config.encoder, name="encoder")(inputs, mask)  # [B, T, X]
         # Each word attends to all words of its sentence, including itself.
-        weights = masked_softmax(dot_product_scores(encoded, encoded), mask[:, None, :])  # [B, T, T]
+        weights = jax.nn.softmax(dot_product_scores(encoded, encoded), where=mask[:, None, :])  # [B, T, T]
         context = attend(weights, encoded)
         joined = jnp.concatenate([encoded, encoded - context, encoded * context], axis=-1)  # [B, T, 3X]
         integrated = BiLSTM(config.integrator, name="integrator")(joined, mask)  # [B, T, Z]

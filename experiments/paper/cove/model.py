@@ -14,7 +14,7 @@ import optax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.lstm import BiLSTM
-from elmo_jax.tasks.layers.masked import attend, dot_product_scores, masked_softmax
+from elmo_jax.tasks.layers.masked import attend, dot_product_scores
 
 DROPOUT = 0.2  # on the outputs of all LSTM layers, in training (McCann et al., section 4)
 
@@ -51,7 +51,7 @@ class DecoderStep(nn.Module):
         lower, read = nn.OptimizedLSTMCell(self.size, name="layer_1")(lower, jnp.concatenate([previous, adjusted], -1))
         read = Dropout(DROPOUT)(read, deterministic=self.deterministic)
         upper, h = nn.OptimizedLSTMCell(self.size, name="layer_2")(upper, read)
-        weights = masked_softmax(dot_product_scores(h[:, None], keys), mask[:, None])
+        weights = jax.nn.softmax(dot_product_scores(h[:, None], keys), where=mask[:, None])
         context = attend(weights, english)[:, 0]
         adjusted = jnp.tanh(Dense(self.size, name="adjust")(jnp.concatenate([context, h], -1)))
         return (lower, upper, adjusted), adjusted
