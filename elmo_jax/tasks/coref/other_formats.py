@@ -1,12 +1,11 @@
 """Reads documents with coreference in the JSON lines of e2e-coref and in the CoNLL-U of CorefUD."""
 
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, check_closed, clustered
+from elmo_jax.tasks.coref.reader import Document, Reading, Singletons, clustered, genre_of
 from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
@@ -41,7 +40,7 @@ def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
     match = _KEY.fullmatch(str(value.get("doc_key", "")))
     name, part = match.groups() if match else (str(value.get("doc_key", "")), "0")
     mentions = [[(first, last) for first, last in cluster] for cluster in clusters]
-    return Document(name, part, _genre(name), sentences, speakers, clustered(mentions, singletons))
+    return Document(name, part, genre_of(name), sentences, speakers, clustered(mentions, singletons))
 
 
 def _nested(value: Any, depth: int, kind: type) -> bool:
@@ -49,10 +48,6 @@ def _nested(value: Any, depth: int, kind: type) -> bool:
     if depth == 0:
         return type(value) is kind
     return isinstance(value, list) and all(_nested(item, depth - 1, kind) for item in value)
-
-
-def _genre(name: str) -> str | None:
-    return name[:2] if name[:2] in GENRES else None
 
 
 def read_corefud(path: Path, singletons: Singletons = "keep") -> list[Document]:
@@ -66,7 +61,7 @@ def read_corefud(path: Path, singletons: Singletons = "keep") -> list[Document]:
       UserError: a line has not ten columns, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
-    reading = _Reading(path, path.name.partition(".")[0])
+    reading = _Corefud(path, path.name.partition(".")[0])
     discontinuous = empty = 0
     for line in [*read_lines(path), Line(0, "# newdoc")]:
         if line.text.startswith("# newdoc"):
@@ -74,7 +69,7 @@ def read_corefud(path: Path, singletons: Singletons = "keep") -> list[Document]:
                 documents.append(reading.finish(singletons))
             discontinuous, empty = discontinuous + reading.discontinuous, empty + reading.empty
             name = line.text.partition("=")[2].strip() or f"{path.name.partition('.')[0]}_{len(documents)}"
-            reading = _Reading(path, name, reading.field)
+            reading = _Corefud(path, name, reading.field)
         elif line.text.startswith("#"):
             reading.comment(*map(str.strip, line.text[1:].partition("=")[::2]))
         elif is_blank(line.text):
@@ -91,20 +86,15 @@ def read_corefud(path: Path, singletons: Singletons = "keep") -> list[Document]:
     return documents
 
 
-class _Reading:
+class _Corefud(Reading):
     """A document of CorefUD that is being read."""
 
     def __init__(self, path: Path, name: str, field: int = 0) -> None:
-        self.path, self.name, self.field = path, name, field  # `field` is the place of the entity in `Entity=(…-…-…`
-        self.sentences: list[list[str]] = [[]]
-        self.speakers: list[list[str]] = [[]]
+        super().__init__(path, name, "0")
+        self.field = field  # the place of the entity in `Entity=(…-…-…`
         self.speaker = NO_SPEAKER
-        self.words = self.discontinuous = self.empty = 0
-        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(
-            list
-        )  # first word and line, by entity and part
+        self.discontinuous = self.empty = 0
         self.starts: dict[str, int] = {}  # the first word of a mention that is not continuous, by entity
-        self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
 
     def comment(self, key: str, value: str) -> None:
         """Reads a comment."""
@@ -129,18 +119,14 @@ class _Reading:
                 names = match["opened"].split("-")
                 if self.field >= len(names):
                     raise error_at(self.path, line.number, f"Entity={entity}: has no entity where global.Entity says")
-                self.open[names[self.field]].append((self.words, line.number))
+                self.opens(names[self.field], line)
             if match["single"] or match["closed"]:
                 self._close(match["closed"] or names[self.field], last, line)
         if is_word:
-            self.sentences[-1].append(cells[1])
-            self.speakers[-1].append(self.speaker)
-            self.words += 1
+            self.add_word(cells[1], self.speaker)
 
     def _close(self, name: str, last: int, line: Line) -> None:
-        if not self.open[name]:
-            raise error_at(self.path, line.number, f"'{name})' closes a mention that was not opened")
-        first, _ = self.open[name].pop()
+        first = self.closes(name, line)
         part = _PART.fullmatch(name)
         if part:
             entity, number, of = part.groups()
@@ -155,15 +141,6 @@ class _Reading:
             self.entities[name].append((first, last))
 
     def end_sentence(self) -> None:
-        """Ends the sentence if one has begun."""
-        if self.sentences[-1]:
-            self.sentences.append([])
-            self.speakers.append([])
+        """Ends the sentence if one has begun, and forgets its speaker."""
+        super().end_sentence()
         self.speaker = NO_SPEAKER
-
-    def finish(self, singletons: Singletons) -> Document:
-        """Ends the document and returns it."""
-        self.end_sentence()
-        check_closed(self.path, self.open)
-        clusters = clustered(self.entities.values(), singletons)
-        return Document(self.name, "0", _genre(self.name), self.sentences[:-1], self.speakers[:-1], clusters)

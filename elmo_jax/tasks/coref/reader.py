@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -53,7 +53,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
         another number than the first line of its sentence, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
-    reading: _Reading | None = None
+    reading: _Columns | None = None
     line = Line(0, "")
     for line in read_lines(path):
         if line.text.startswith("#begin document"):
@@ -61,7 +61,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
             if not match or reading:
                 expected = "#end document" if reading else "'#begin document (name); part 0'"
                 raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
-            reading = _Reading(path, match[1], match[2])
+            reading = _Columns(path, match[1], match[2])
         elif line.text.startswith("#end document"):
             if not reading:
                 raise error_at(path, line.number, "#end document without a #begin document before it")
@@ -79,70 +79,82 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     return documents
 
 
-class _Reading:
+class Reading:
     """A document that is being read."""
 
     def __init__(self, path: Path, name: str, part: str) -> None:
-        self.path = path
-        self.name = name
-        self.part = part
-        self.rows: list[list[str]] = []  # the rows of the sentence that is being read
-        self.sentences: list[list[str]] = []
-        self.speakers: list[list[str]] = []
+        self.path, self.name, self.part = path, name, part
+        self.sentences: list[list[str]] = [[]]  # the last one is being read
+        self.speakers: list[list[str]] = [[]]
         self.words = 0
         # the first word and the line of open mentions, by entity
         self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
+
+    def add_word(self, word: str, speaker: str) -> None:
+        """Adds a word to the sentence, after its mentions."""
+        self.sentences[-1].append(word)
+        self.speakers[-1].append(speaker)
+        self.words += 1
+
+    def opens(self, entity: str, line: Line) -> None:
+        """Opens a mention at the next word."""
+        self.open[entity].append((self.words, line.number))
+
+    def closes(self, entity: str, line: Line) -> int:
+        """Closes the last mention that was opened, and returns its first word."""
+        if not self.open[entity]:
+            raise error_at(self.path, line.number, f"'{entity})' closes a mention that was not opened")
+        return self.open[entity].pop()[0]
+
+    def end_sentence(self) -> None:
+        """Ends the sentence if one has begun."""
+        if self.sentences[-1]:
+            self.sentences.append([])
+            self.speakers.append([])
+
+    def finish(self, singletons: Singletons) -> Document:
+        """Ends the document and returns it."""
+        self.end_sentence()
+        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
+        if unclosed:
+            number, entity = min(unclosed)
+            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
+        clusters = clustered(self.entities.values(), singletons)
+        genre = genre_of(self.name)
+        return Document(self.name, self.part, genre, self.sentences[:-1], self.speakers[:-1], clusters)
+
+
+class _Columns(Reading):
+    """A document of CoNLL-2012 that is being read."""
+
+    columns = 0  # the number of columns of the line before
 
     def add(self, line: Line) -> None:
         """Adds a word."""
         row = cells(line.text)
         if len(row) < _COLUMNS:
             raise error_at(self.path, line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
-        if self.rows and len(row) != len(self.rows[0]):
-            columns = len(self.rows[0])
-            message = f"expected {columns} columns, as in the first line of the sentence, found {len(row)}"
+        if self.sentences[-1] and len(row) != self.columns:
+            message = f"expected {self.columns} columns, as in the first line of the sentence, found {len(row)}"
             raise error_at(self.path, line.number, message)
+        self.columns = len(row)
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
-            self._mark(line, reference)
-        self.rows.append(row)
-        self.words += 1
-
-    def _mark(self, line: Line, reference: str) -> None:
-        match = _REFERENCE.fullmatch(reference)
-        if not match or not (match[1] or match[3]):
-            raise error_at(self.path, line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
-        opens, entity, closes = match.groups()
-        if opens:
-            self.open[entity].append((self.words, line.number))
-        if closes:
-            if not self.open[entity]:
-                raise error_at(self.path, line.number, f"{reference!r} closes a mention that was not opened")
-            start, _ = self.open[entity].pop()
-            self.entities[entity].append((start, self.words))
-
-    def end_sentence(self) -> None:
-        """Ends the sentence if one has begun."""
-        if self.rows:
-            self.sentences.append([_SLASHED.get(row[_WORD], row[_WORD]) for row in self.rows])
-            self.speakers.append([row[_SPEAKER] for row in self.rows])
-            self.rows = []
-
-    def finish(self, singletons: Singletons) -> Document:
-        """Ends the document and returns it."""
-        self.end_sentence()
-        check_closed(self.path, self.open)
-        clusters = clustered(self.entities.values(), singletons)
-        genre = self.name[:2] if self.name[:2] in GENRES else None
-        return Document(self.name, self.part, genre, self.sentences, self.speakers, clusters)
+            match = _REFERENCE.fullmatch(reference)
+            if not match or not (match[1] or match[3]):
+                expected = f"expected -, (12, 12) or (12) as coreference, found {reference!r}"
+                raise error_at(self.path, line.number, expected)
+            opens, entity, closes = match.groups()
+            if opens:
+                self.opens(entity, line)
+            if closes:
+                self.entities[entity].append((self.closes(entity, line), self.words))
+        self.add_word(_SLASHED.get(row[_WORD], row[_WORD]), row[_SPEAKER])
 
 
-def check_closed(path: Path, open_mentions: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-    """Raises `UserError` if a document leaves mentions open: their first word and their line, by entity."""
-    unclosed = [(number, entity) for entity, mentions in open_mentions.items() for _, number in mentions]
-    if unclosed:
-        number, entity = min(unclosed)
-        raise error_at(path, number, f"'({entity}' opens a mention that the document does not close")
+def genre_of(name: str) -> str | None:
+    """Returns the genre that a document's name begins with, None for another beginning."""
+    return name[:2] if name[:2] in GENRES else None
 
 
 def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> list[list[Mention]]:
