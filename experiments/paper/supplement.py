@@ -49,6 +49,7 @@ SETTINGS = {
     "train.optimizer.schedule": "warmup_cosine",
     "train.optimizer.warmup_steps": 20,
     "finetune.softmax_epochs": 5.0,
+    "finetune.trainable": "all",
 }
 
 
