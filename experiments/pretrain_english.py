@@ -27,8 +27,8 @@ result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 toke
           training next to other jobs. A biLM that was trained for 3,719 steps had 164.9
           perplexity per source, on documents that no run has read: a novel, "O Pioneers!", 88.9 (69,322 tokens);
           biomedical 144.5 (27,684); Wikipedia 174.7 (34,517); government 175.0 (18,944); MASC 194.2 (4,083); Wikinews
-          330.6 (598). On novels the biLM of `pretrain_fiction.py` is better, which read as many tokens, all of
-          them of novels: it has 61.6 on "O Pioneers!", over the 39,795 words of both vocabularies
+          330.6 (598). On novels a biLM of 2.7 M parameters is better, which read as many tokens, all of them of
+          novels: it has 61.6 on "O Pioneers!", over the 39,795 words of both vocabularies
 measured  the perplexities and the speeds. The corpus of that biLM and of the runs below was another division of this
           text: the final held-out text was left out, and 1% of the rest held out. No whole epoch has been trained
 

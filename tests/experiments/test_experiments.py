@@ -26,7 +26,6 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 # The size of the vocabulary, the parameters without the softmax and those of the softmax, by experiment.
 SIZES = {
     "pretrain_sotu_tiny": (21_644, 759_184, 21_644 * 65),
-    "pretrain_fiction": (50_000, 2_740_048, 50_000 * 129),
     "pretrain_english": (100_000, 5_421_392, 100_000 * 257),
     "pretrain_small": (100_000, 13_593_296, 100_000 * 129),
     "pretrain_1b_word": (793_471, 93_600_848, 500_651_471 - 93_600_848),
@@ -34,7 +33,6 @@ SIZES = {
 # The experiment whose model is fine-tuned, with its architecture and vocabulary, by fine-tuning.
 FINETUNED = {
     "finetune_legal": "pretrain_sotu_tiny",
-    "finetune_biomedical": "pretrain_fiction",
     "finetune_english": "pretrain_english",
 }
 
