@@ -4,14 +4,12 @@ import contextlib
 import itertools
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
 _VERSION = "brain.Event:2"  # of the format, in the first event of each file
@@ -29,7 +27,7 @@ class Board:
         From the step `purge` on, TensorBoard hides the points of earlier launches; 0 for none.
         """
         self._folder, self._numbers = folder, itertools.count()
-        self._file: IO[bytes] | None = None
+        self._file: RecordWriter | None = None
         self._pending: list[bytes] = []
         if purge:
             self._put(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))
@@ -54,18 +52,19 @@ class Board:
         try:
             if self._file is None:
                 self._file = self._open()
-            self._file.write(b"".join(map(_framed, self._pending)))
+            for event in self._pending:
+                self._file.write(event)
             self._file.flush()
         except OSError:
             self.close()
             raise
         self._pending.clear()
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> RecordWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
-        file = open(self._folder / name, "wb")
-        file.write(_framed(Event(wall_time=time.time(), file_version=_VERSION).SerializeToString()))
+        file = RecordWriter(str(self._folder / name))
+        file.write(Event(wall_time=time.time(), file_version=_VERSION).SerializeToString())
         return file
 
     def close(self) -> None:
@@ -74,10 +73,3 @@ class Board:
         if file is not None:
             with contextlib.suppress(OSError):  # what it still holds is among the points that are kept
                 file.close()
-
-
-def _framed(event: bytes) -> bytes:
-    """Returns a record of the TFRecord format: the length, its checksum, the content, its checksum."""
-    length = struct.pack("<Q", len(event))
-    checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, event)]
-    return length + checksums[0] + event + checksums[1]
