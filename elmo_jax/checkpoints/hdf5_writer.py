@@ -50,71 +50,55 @@ def new_hdf5(path: Path, **options: Any) -> Iterator[Hdf5Writer]:
     Raises:
       OSError: the disk is full, or the file cannot be written for another reason.
     """
-    with open(path, "w+b", buffering=0) as raw:
-        stream = _Spill(raw)
+    with _Spill(path) as stream:
         with h5py.File(stream, "w", **options) as file:
             yield Hdf5Writer(file, stream)
         if stream.error is not None:
             raise stream.error
 
 
-class _Spill(io.RawIOBase):
+class _Spill(io.FileIO):
     """A file that takes every write; those that the disk does not take are kept in memory."""
 
-    def __init__(self, raw: io.FileIO) -> None:
-        self._raw, self._place, self._size = raw, 0, 0
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self._size = 0
         self._kept: list[tuple[int, bytes]] = []  # place and content, later ones lie above earlier ones
         self.error: OSError | None = None
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
+        return super().seek(self._size + offset) if whence == os.SEEK_END else super().seek(offset, whence)
 
     def truncate(self, size: int | None = None) -> int:
         """Sets the size; HDF5 does this last, and the disk may not take that either."""
-        self._size = self._place if size is None else size
+        self._size = self.tell() if size is None else size
         try:
-            self._raw.truncate(self._size)
+            super().truncate(self._size)
         except OSError as error:
             self.error = self.error or error
         return self._size
 
     def write(self, content: Any) -> int:
-        data = memoryview(content).cast("B")
+        data, place = memoryview(content).cast("B"), self.tell()
         written = 0
         if self.error is None:
             try:
                 while written < len(data):
-                    written += os.pwrite(self._raw.fileno(), data[written:], self._place + written)
+                    written += super().write(data[written:])
             except OSError as error:
                 self.error = error
         if written < len(data):
-            self._kept.append((self._place + written, bytes(data[written:])))
-        self._place += len(data)
-        self._size = max(self._size, self._place)
+            self._kept.append((place + written, bytes(data[written:])))
+        self._size = max(self._size, self.seek(place + len(data)))
         return len(data)
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        length = max(0, min(len(view), self._size - self._place))
-        found = os.pread(self._raw.fileno(), length, self._place)
-        view[: len(found)] = found
-        view[len(found) : length] = bytes(length - len(found))  # a hole
+        view, start = memoryview(buffer).cast("B"), self.tell()
+        length = max(0, min(len(view), self._size - start))
+        found = super().readinto(view[:length])
+        view[found:length] = bytes(length - found)  # a hole
         for place, content in self._kept:
-            first, last = max(place, self._place), min(place + len(content), self._place + length)
+            first, last = max(place, start), min(place + len(content), start + length)
             if first < last:
-                view[first - self._place : last - self._place] = content[first - place : last - place]
-        self._place += length
-        return length
+                view[first - start : last - start] = content[first - place : last - place]
+        return self.seek(start + length) - start
