@@ -1,9 +1,10 @@
 """Lets one launch at a time write into the folder of a run.
 
 In a local or shared folder, the lock is an `flock` on the file `.lock`, which the operating system releases when its
-holder ends, even if it is killed. In a bucket, and in file systems without `flock`, it is a lease: a file that names
-its holder and that the holder rewrites every few seconds. Whoever finds a lease watches it for longer than that. If it
-changes, the holder is alive; if it does not, the lease is taken over. Clocks of different hosts are never compared.
+holder ends, even if it is killed; the file stays. In a bucket, and in file systems without `flock`, it is a lease: a
+file that names its holder and that the holder rewrites every few seconds. Whoever finds a lease watches it for longer
+than that. If it changes, the holder is alive; if it does not, the lease is taken over. Clocks of different hosts are
+never compared.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def store_errors(workdir: epath.Path) -> Iterator[None]:
 def locked(workdir: epath.Path) -> Iterator[None]:
     """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all.
 
-    The folder is made if it is absent, and deleted at the end if it is still empty.
+    The folder is made if it is absent.
 
     Raises:
       UserError: another launch has the lock, which the message names, or the folder cannot be written.
@@ -89,37 +90,9 @@ def locked(workdir: epath.Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with fails_together(), store_errors(workdir):
             if is_first():
-                stack.enter_context(_taken(workdir))
+                flock = None if in_bucket(workdir) else _flock(workdir)
+                stack.enter_context(flock or _lease(workdir))
         yield
-
-
-@contextlib.contextmanager
-def _taken(workdir: epath.Path) -> Iterator[None]:
-    if in_bucket(workdir):
-        with _lease(workdir):
-            yield
-        return
-    made = _make_folder(workdir)
-    try:
-        with _flock(workdir) or _lease(workdir):
-            yield
-    finally:
-        with contextlib.suppress(OSError):  # a folder that is not empty is kept
-            for folder in made:
-                os.rmdir(folder)
-
-
-def _make_folder(workdir: epath.Path) -> list[str]:
-    """Makes the folder and those above it; returns those that were absent, the innermost first."""
-    absent, folder = [], os.path.abspath(workdir)
-    while not os.path.lexists(folder):
-        absent.append(folder)
-        folder = os.path.dirname(folder)
-    try:
-        os.makedirs(workdir, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(workdir, error) from None
-    return absent
 
 
 def _unwritable(workdir: epath.Path, error: OSError) -> UserError:
@@ -149,25 +122,19 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
     waited_until = time.monotonic() + OTHER_HOST_SECONDS
     while True:
         try:
-            os.makedirs(workdir, exist_ok=True)  # a launch that has just ended may have removed it
+            os.makedirs(workdir, exist_ok=True)  # `embed` removes its folder at its end
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise _unwritable(workdir, error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_file(descriptor, path):
-                return _held(descriptor, path)
-            os.close(descriptor)  # the last holder has removed this file in the meantime
-            continue
+            return _held(descriptor)
         except BlockingIOError:
             os.close(descriptor)
         except OSError as error:
-            nameless = not os.fstat(descriptor).st_size  # the lock of a launch has its name
             os.close(descriptor)
             if not lacks_flock(error):
                 raise _unwritable(workdir, error) from None
-            if nameless:
-                os.unlink(path)
             return None
         holder = _read(path)
         elsewhere = holder is not None and holder.host != socket.gethostname()
@@ -176,17 +143,9 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
         time.sleep(min(1.0, OTHER_HOST_SECONDS))
 
 
-def _is_file(descriptor: int, path: epath.Path) -> bool:
-    """Returns whether a descriptor is that of the file which has this path now."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
 @contextlib.contextmanager
-def _held(descriptor: int, path: epath.Path) -> Iterator[None]:
-    """Names the holder in the lock file, and removes the file at the end, before the lock is released."""
+def _held(descriptor: int) -> Iterator[None]:
+    """Names the holder in the lock file, which stays when the lock is released at the end."""
     try:
         content = json.dumps(dataclasses.asdict(Holder.this())).encode()
         with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
@@ -194,8 +153,6 @@ def _held(descriptor: int, path: epath.Path) -> Iterator[None]:
             os.pwrite(descriptor, content, 0)
         yield
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
         os.close(descriptor)
 
 

@@ -239,7 +239,8 @@ def test_an_output_that_another_command_has_just_made_is_kept(bilm, text, tmp_pa
     with pytest.raises(UserError, match="was not made from these sentences with these settings"):
         embed_file(bilm, text, out, Settings(Output.AVERAGE))
     assert embed_file(bilm, text, out, Settings(Output.TOP)) == 7
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sentences.txt", "vectors.hdf5"]
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert found == ["sentences.txt", "vectors.hdf5", "vectors.hdf5.parts", "vectors.hdf5.parts/.lock"]
 
 
 def test_hidden_files_of_the_user_are_kept(bilm, text, tmp_path):

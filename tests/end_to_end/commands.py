@@ -244,5 +244,6 @@ def losses(run: Path) -> dict[int, tuple[float, float]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Returns the contents of every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Returns the contents of every file below a folder but the lock of a run."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}

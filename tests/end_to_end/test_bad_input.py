@@ -16,9 +16,9 @@ def prepare(commands: Commands, tmp_path: Path, *arguments: str | Path) -> str:
 
 
 def pretrain(commands: Commands, tmp_path: Path, *overrides: str) -> str:
-    """Pretrains in vain; returns the complaint. No folder is made."""
+    """Pretrains in vain; returns the complaint. Nothing is written but the lock."""
     complaint = commands.refuse_pretrain(tmp_path / "run", *overrides)
-    assert not (tmp_path / "run").exists()
+    assert not files(tmp_path / "run")
     return complaint
 
 

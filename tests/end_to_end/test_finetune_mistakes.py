@@ -69,7 +69,7 @@ def test_settings(
     domain: Commands, complaint: Callable[..., str], tmp_path: Path, override: str, expected: str
 ) -> None:
     assert expected in complaint(*finetune("whole", tmp_path / "run", f"--config.{override}"))
-    assert not (tmp_path / "run").exists()
+    assert not files(tmp_path / "run")
 
 
 def test_character_tables_of_published_weights(domain: Commands, complaint: Callable[..., str], tmp_path: Path) -> None:

@@ -166,11 +166,11 @@ def is_quick(case: list[str]) -> bool:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """What all files hold, to see that none is touched; programs that were compiled do not count."""
+    """What all files hold, to see that none is touched; programs that were compiled and locks do not count."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "compilation_cache" not in path.parts and "__pycache__" not in path.parts
+        if path.is_file() and not {"compilation_cache", "__pycache__", ".lock"}.intersection(path.parts)
     }
 
 
