@@ -4,13 +4,11 @@ The dataset's own builder is used. TFDS prepares and reads ArrayRecord files wit
 TensorFlow itself (that of lm1b does to prepare the dataset, but not to read it).
 """
 
-import contextlib
 import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
-from unittest.mock import MagicMock
 from urllib.parse import urlsplit
 
 from elmo_jax.data.blocks import quiet_tfds
@@ -160,7 +158,8 @@ def prepared_builder(
         chosen = choose(name, builder.info.features)
         if not builder.is_prepared():
             builder = tfds.builder(dataset, file_format="array_record")
-            _check_before_download(name, builder, split)
+            if builder.info.splits:  # TFDS knows those of many datasets before they are prepared
+                _check_split(name, builder, split)
             downloader.MAX_RETRIES = 4  # a few seconds; TFDS would try for minutes where there is no network
             builder.download_and_prepare()
     except UserError:
@@ -184,25 +183,6 @@ def prepared_builder(
         lines = str(error).splitlines() or [type(error).__name__]
         raise UserError(f"{name}: TFDS cannot prepare the dataset: {lines[0]}") from error
     return builder, chosen
-
-
-def _check_before_download(name: str, builder: Any, split: str) -> None:
-    """Raises `UserError` if the builder makes no such split, and `ImportError` if it needs a package that is missing.
-
-    The builder is asked for its splits with paths of files that are not there. One that looks into its files first is
-    checked by TFDS, after the download.
-    """
-    with contextlib.redirect_stdout(None):  # on which TFDS describes how to install TensorFlow
-        try:
-            known = builder._split_generators(MagicMock())
-        except ImportError:
-            raise
-        except Exception:
-            return
-    names = list(known) if isinstance(known, dict) else [str(generator.name) for generator in known]
-    asked = {part.strip() for part in re.sub(r"\[.*?\]", "", split).split("+")}
-    if names and not asked <= {"all", *names}:
-        raise UserError(f"{name}: no split {split!r}; the dataset has {', '.join(names)}")
 
 
 def _text_feature(name: str, features: Any) -> str:

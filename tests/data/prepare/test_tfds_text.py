@@ -1,12 +1,16 @@
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from elmo_jax.data.blocks import quiet_tfds
+from elmo_jax.data.prepare.tfds_text import prepared_builder
+from elmo_jax.errors import UserError
 
 # A separate process prepares the dataset, since TFDS reads its folder from the environment only once.
 
@@ -124,22 +128,44 @@ def fail(*_): raise socket.gaierror(-2, "Name or service not known")
 socket.getaddrinfo, time.sleep = fail, lambda _: None
 """
     names = [
-        "tfds:imdb_reviews:trian",
-        "tfds:imdb_reviews:train[:10%]+tset",
-        "tfds:lm1b:foo",
         "tfds:imdb_reviews:all",
         "tfds:mnist",
     ]
     done = run(tmp_path, "-c", offline + OPEN, *names)
     assert [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("tfds:")] == [
-        "no split 'trian'; the dataset has train, test, unsupervised",
-        "no split 'train[:10%]+tset'; the dataset has train, test, unsupervised",
-        "the dataset's own builder needs tensorflow to prepare it (not to read it later); run: pip install tensorflow",
         "ai.stanford.edu cannot be reached; prepare the dataset on a machine with network access, and set TFDS_DATA_DIR"
         " to its folder",
         "expected one text feature, or one called text; the dataset has image (Image), label (ClassLabel)",
     ]
-    assert "Retrying" not in done.stderr and "TensorFlow is not" not in done.stdout
+    assert "Retrying" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        ("trian", "no split 'trian'; the dataset has train, test"),
+        ("train[:10%]+tset", "no split 'train[:10%]+tset'; the dataset has train, test"),
+        (
+            "train[:10%]+test",
+            "builder needs tensorflow to prepare it (not to read it later); run: pip install tensorflow",
+        ),
+    ],
+)
+def test_a_split_that_tfds_knows_not_to_exist_is_refused_before_the_download(
+    monkeypatch: pytest.MonkeyPatch, split: str, expected: str
+) -> None:
+    with quiet_tfds():
+        import tensorflow_datasets as tfds
+
+    def prepare() -> None:
+        raise ImportError("no module", name="tensorflow.io")
+
+    splits = {name: tfds.core.SplitInfo(name=name, shard_lengths=[20], num_bytes=0) for name in ("train", "test")}
+    info = SimpleNamespace(features=None, splits=splits)
+    builder = SimpleNamespace(info=info, is_prepared=lambda: False, download_and_prepare=prepare)
+    monkeypatch.setattr(tfds, "builder", lambda *_, **__: builder)
+    with pytest.raises(UserError, match=re.escape(expected)):
+        prepared_builder("tfds:text", "text", split, lambda *_: None)
 
 
 def test_examples_are_not_read_twice(tfds_folder: Path) -> None:
