@@ -111,16 +111,11 @@ def _check_result(run: Path | epath.Path | str, bilm: "PretrainedBiLM", dtype: s
     from elmo_jax.runs.result import read_result
 
     folder = absolute(run)
-    if bilm.vocabulary is None:
-        raise UserError(f"--softmax drop: {folder / 'export'} is the run's model, with its softmax; give --out PATH")
-    if dtype != "float32":
-        raise UserError(f"--dtype: {folder / 'export'} is the run's model, in float32; give --out PATH")
     result, step = read_result(folder), bilm.info["steps"]
-    if result is None or trained_since(folder, result["steps"]):
-        return
-    exported = result.get("exported_step", result["steps"])
-    if step != exported:
+    if result is not None and not trained_since(folder, result["steps"]):
+        step = result.get("exported_step", result["steps"])
+    if bilm.vocabulary is None or dtype != "float32" or bilm.info["steps"] != step:
         raise UserError(
-            f"{folder / 'export'} is the model of a complete run, of step {exported:,}; give --out PATH for that of"
-            f" step {step:,}"
+            f"{folder / 'export'}: holds the run's model, of step {step:,}, in float32 and with its softmax; give"
+            " --out PATH for anything else"
         )

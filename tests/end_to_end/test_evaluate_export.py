@@ -166,9 +166,9 @@ def test_export_into_the_run(commands: Commands, half: Path) -> None:
 
 def test_the_model_of_a_complete_run_stays(commands: Commands, whole: Path) -> None:
     before = files(whole)
-    complaint = commands.inside("export", whole, "--step", str(STEPS - 20)).complaint
-    assert f"is the model of a complete run, of step {STEPS}; give --out PATH" in complaint
-    assert "--softmax drop: " in commands.inside("export", whole, "--softmax", "drop").complaint
+    for options in (("--step", str(STEPS - 20)), ("--softmax", "drop"), ("--dtype", "float16")):
+        complaint = commands.inside("export", whole, *options).complaint
+        assert f"holds the run's model, of step {STEPS}, in float32 and with its softmax; give --out PATH" in complaint
     assert files(whole) == before
 
 

@@ -168,7 +168,7 @@ def test_the_best_is_not_replaced_by_the_last(domain: Commands, restless: Path, 
     """`export` takes the last step unless another one is named."""
     before = files(restless)
     complaint = domain.run("export", restless).complaint
-    assert "is the model of a complete run, of step" in complaint and "give --out PATH" in complaint
+    assert "holds the run's model, of step" in complaint and "give --out PATH" in complaint
     assert files(restless) == before
     assert domain.run("export", restless, "--out", tmp_path / "last").status == 0
 
