@@ -121,6 +121,8 @@ def fine_tuned() -> str:
         values = paired(rows, "dev", ["tuned"], ["all"])
         difference = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*interval(values)) if values else "open"
         scores = [value(rows.get(row), "dev") for row in ("all", "tuned")]
+        if found and found["after"][found["best"]] >= found["before"]:
+            scores[1], difference = "no better biLM", "–"
         cells.append([task, f"{before} → {after}", here, *scores, gain, difference])
     title = "Section A.1: the biLM fine-tuned on the text of the task"
     return f"**{title}** (perplexity, F1 and accuracy on dev)\n\n{_lines(cells)}"
