@@ -122,13 +122,17 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
     waited_until = time.monotonic() + OTHER_HOST_SECONDS
     while True:
         try:
-            os.makedirs(workdir, exist_ok=True)  # `embed` removes its folder at its end
+            os.makedirs(workdir, exist_ok=True)  # `embed` deletes its folder at its end
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise _unwritable(workdir, error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return _held(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return _held(descriptor)
+            os.close(descriptor)
+            continue  # the file was deleted with its folder in the meantime
         except BlockingIOError:
             os.close(descriptor)
         except OSError as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -80,6 +82,19 @@ def test_a_folder_of_its_own_is_made_and_stays_usable(tmp_path: Path) -> None:
         assert (folder / LOCK).exists()
     assert os.listdir(folder) == [LOCK]
     check_usable(folder)
+
+
+def test_a_lock_on_a_file_that_was_deleted_with_its_folder_holds_nothing(
+    run: epath.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        shutil.rmtree(run)  # between the opening and the lock, by the launch that ends
+        fcntl.flock(descriptor, operation)
+
+    monkeypatch.setattr(lock.fcntl, "flock", late)
+    with locked(run), pytest.raises(UserError, match="is writing into this folder"), locked(run):
+        raise AssertionError("both have the lock")
 
 
 def test_a_file_in_the_way_is_one_line(tmp_path: Path) -> None:
