@@ -5,7 +5,6 @@ units, E numbers of the ELMo mix at the output, N tags.
 """
 
 import dataclasses
-from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -15,7 +14,7 @@ from jax import lax
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
-from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM, HighwaySettings
+from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +25,6 @@ class SRLModel:
     layers: int = setting(8, "The number of highway LSTM layers; even ones run forward, odd ones backward.", least=1)
     units: int = setting(300, "The number of units per layer.", least=1)
     dropout: float = fraction(0.1, "The fraction of units dropped in training, with one mask per layer and sentence.")
-    form: Literal["original", "allennlp"] = setting(
-        "original", "Whether dropout acts on a layer's output, as in deep_srl, or only on the state that is fed back."
-    )
-    bias: Literal["all", "gates"] = setting(
-        "all", "Whether the input that bypasses a layer has a bias (all) or not (gates, AllenNLP's ELMo configs)."
-    )
-    loss: Literal["token_mean", "token_sum"] = setting(
-        "token_mean",
-        "Whether a sentence's loss is the mean over its tokens, as in AllenNLP, or their sum, as in deep_srl.",
-    )
     viterbi_scores: ViterbiScores = setting(
         "log_probabilities", "The scores that decoding adds up; AllenNLP adds up probabilities, with its rounding."
     )
@@ -60,8 +49,7 @@ class RoleTagger(nn.Module):
         config = self.config
         flags = nn.Embed(2, config.flag_dim, embedding_init=nn.initializers.glorot_uniform(), name="flag")
         inputs = jnp.concatenate([sentence.vectors, flags(arrays["flags"])], axis=-1)  # [B, T, D + F]
-        settings = HighwaySettings(config.form)
-        lstm = HighwayLSTM(config.layers, config.units, settings, config.bias, config.dropout, name="lstm")
+        lstm = HighwayLSTM(config.layers, config.units, config.dropout, name="lstm")
         hidden = lstm(inputs, sentence.mask, deterministic=deterministic)  # [B, T, H]
         if sentence.output is not None:
             hidden = jnp.concatenate([hidden, sentence.output], axis=-1)  # [B, T, H + E]
@@ -69,7 +57,7 @@ class RoleTagger(nn.Module):
             len(self.tags), kernel_init=nn.initializers.orthogonal(), precision=lax.Precision.HIGHEST, name="output"
         )
         log_probabilities = jax.nn.log_softmax(dense(hidden))  # [B, T, N]
-        loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask, config.loss)
+        loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask)
         return TaskOutput(
             loss, {"log_probabilities": log_probabilities, "tags": self._decode(log_probabilities, sentence.mask)}
         )
@@ -79,22 +67,15 @@ class RoleTagger(nn.Module):
         return decode_bio(scores, mask, self.tags, config.viterbi_scores, config.start_rule).tags
 
 
-def tagging_loss(
-    log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array, form: Literal["token_mean", "token_sum"]
-) -> jax.Array:
-    """Returns the cross-entropy of a batch, averaged over the sentences that have words.
-
-    A sentence's loss is the mean or the sum over its tokens.
+def tagging_loss(log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns the mean cross-entropy of a sentence's tokens, averaged over the sentences that have words, as AllenNLP.
 
     Args:
       log_probabilities: [B, T, N].
       tags: int32 [B, T], the gold tags.
       mask: [B, T], true on words.
-      form: "token_mean" or "token_sum".
     """
     chosen = jnp.take_along_axis(log_probabilities, jnp.where(mask, tags, 0)[..., None], axis=-1)[..., 0]  # [B, T]
-    losses = -jnp.where(mask, chosen, 0.0).sum(-1)  # [B]
-    lengths = mask.sum(-1)
-    if form == "token_mean":
-        losses = losses / jnp.maximum(lengths, 1)
+    lengths = mask.sum(-1)  # [B]
+    losses = -jnp.where(mask, chosen, 0.0).sum(-1) / jnp.maximum(lengths, 1)
     return losses.sum() / jnp.maximum((lengths > 0).sum(), 1)
