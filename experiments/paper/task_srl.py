@@ -9,7 +9,7 @@ paper's biLM:
         --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
 
 Without the last two options the same command trains the baseline. AllenNLP's model has ELMo alone:
-`--config.word_vectors.path= --config.word_vectors.dim=0 --config.model.bias=gates`.
+`--config.word_vectors.path= --config.word_vectors.dim=0`.
 """
 
 from ml_collections import ConfigDict

@@ -73,7 +73,7 @@ def count(path: Path, *overrides: str, with_elmo: bool = True) -> int:
         ("snli", (), True, 8.0),
         ("srl", (), False, 7.8),
         ("srl", (), True, 9.64),
-        ("srl", ("word_vectors.path=", "word_vectors.dim=0", "model.bias=gates"), True, 9.45),
+        ("srl", ("word_vectors.path=", "word_vectors.dim=0"), True, 9.46),  # AllenNLP: 9.45, no bias of block k
         ("coref", (), False, 1.70),
         ("coref", (), True, 2.92),  # 1.70 and 1.23 million for ELMo, each rounded, would be 2.93
         ("squad", (), False, 1.04),

@@ -98,7 +98,7 @@ def _run_backward(direction: Direction, residuals: Any, gradients: Any) -> Any:
     at = (d_outputs, gates, states.cell, before.cell, carried, real)
     _, (d_read, d_carried) = lax.scan(step, State(*d_last), at, reverse=direction == "forward")
     d_recurrent = jnp.einsum("tbh,tbz->hz", before.hidden, d_read, precision=lax.Precision.HIGHEST)
-    return (Arrays(d_read, d_carried, d_recurrent, None, None),)
+    return (arrays._replace(read=d_read, carried=d_carried, recurrent=d_recurrent, real=None, dropout=None),)
 
 
 # `run` with the written backward pass.
