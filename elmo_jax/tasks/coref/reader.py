@@ -53,7 +53,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
         another number than the first line of its sentence, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
-    reading: _Columns | None = None
+    reading: _Reading | None = None
     line = Line(0, "")
     for line in read_lines(path):
         if line.text.startswith("#begin document"):
@@ -61,7 +61,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
             if not match or reading:
                 expected = "#end document" if reading else "'#begin document (name); part 0'"
                 raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
-            reading = _Columns(path, match[1], match[2])
+            reading = _Reading(path, match[1], match[2])
         elif line.text.startswith("#end document"):
             if not reading:
                 raise error_at(path, line.number, "#end document without a #begin document before it")
@@ -79,56 +79,17 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     return documents
 
 
-class Reading:
+class _Reading:
     """A document that is being read."""
 
     def __init__(self, path: Path, name: str, part: str) -> None:
         self.path, self.name, self.part = path, name, part
         self.sentences: list[list[str]] = [[]]  # the last one is being read
         self.speakers: list[list[str]] = [[]]
-        self.words = 0
+        self.words = self.columns = 0  # the number of words, and that of the columns of the line before
         # the first word and the line of open mentions, by entity
         self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
-
-    def add_word(self, word: str, speaker: str) -> None:
-        """Adds a word to the sentence, after its mentions."""
-        self.sentences[-1].append(word)
-        self.speakers[-1].append(speaker)
-        self.words += 1
-
-    def opens(self, entity: str, line: Line) -> None:
-        """Opens a mention at the next word."""
-        self.open[entity].append((self.words, line.number))
-
-    def closes(self, entity: str, line: Line) -> int:
-        """Closes the last mention that was opened, and returns its first word."""
-        if not self.open[entity]:
-            raise error_at(self.path, line.number, f"'{entity})' closes a mention that was not opened")
-        return self.open[entity].pop()[0]
-
-    def end_sentence(self) -> None:
-        """Ends the sentence if one has begun."""
-        if self.sentences[-1]:
-            self.sentences.append([])
-            self.speakers.append([])
-
-    def finish(self, singletons: Singletons) -> Document:
-        """Ends the document and returns it."""
-        self.end_sentence()
-        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
-        if unclosed:
-            number, entity = min(unclosed)
-            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
-        clusters = clustered(self.entities.values(), singletons)
-        genre = genre_of(self.name)
-        return Document(self.name, self.part, genre, self.sentences[:-1], self.speakers[:-1], clusters)
-
-
-class _Columns(Reading):
-    """A document of CoNLL-2012 that is being read."""
-
-    columns = 0  # the number of columns of the line before
 
     def add(self, line: Line) -> None:
         """Adds a word."""
@@ -146,10 +107,31 @@ class _Columns(Reading):
                 raise error_at(self.path, line.number, expected)
             opens, entity, closes = match.groups()
             if opens:
-                self.opens(entity, line)
+                self.open[entity].append((self.words, line.number))
             if closes:
-                self.entities[entity].append((self.closes(entity, line), self.words))
-        self.add_word(_SLASHED.get(row[_WORD], row[_WORD]), row[_SPEAKER])
+                if not self.open[entity]:
+                    raise error_at(self.path, line.number, f"'{entity})' closes a mention that was not opened")
+                self.entities[entity].append((self.open[entity].pop()[0], self.words))
+        self.sentences[-1].append(_SLASHED.get(row[_WORD], row[_WORD]))
+        self.speakers[-1].append(row[_SPEAKER])
+        self.words += 1
+
+    def end_sentence(self) -> None:
+        """Ends the sentence if one has begun."""
+        if self.sentences[-1]:
+            self.sentences.append([])
+            self.speakers.append([])
+
+    def finish(self, singletons: Singletons) -> Document:
+        """Ends the document and returns it."""
+        self.end_sentence()
+        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
+        if unclosed:
+            number, entity = min(unclosed)
+            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
+        clusters = clustered(self.entities.values(), singletons)
+        genre = genre_of(self.name)
+        return Document(self.name, self.part, genre, self.sentences[:-1], self.speakers[:-1], clusters)
 
 
 def genre_of(name: str) -> str | None:

@@ -12,15 +12,15 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.coref.json_lines import NO_SPEAKER, read_json_lines
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
-from elmo_jax.tasks.coref.other_formats import NO_SPEAKER, read_corefud, read_json_lines
 from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
 from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.text_files import without_suffix
 
 Prediction = list[list[Mention]]
-_READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines, ".conllu": read_corefud}
+_READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines}
 _SMALLEST = 32  # the number of words of the smallest arrays
 
 
@@ -66,8 +66,8 @@ class Coref(Task[Document, Prediction]):
     def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:
         """Reads a file, or files of a folder (`files_of`).
 
-        A `.jsonlines` or `.jsonl` file is e2e-coref's, a `.conllu` file is CorefUD's, and others are CoNLL-2012's,
-        whose names end with `conll` in folders.
+        A `.jsonlines` or `.jsonl` file is e2e-coref's, and others are CoNLL-2012's, whose names end with `conll` in
+        folders.
         """
         files, part = files_of(source, ("conll", *_READERS))
         documents: list[Document] = []

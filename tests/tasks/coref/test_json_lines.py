@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from elmo_jax.tasks.coref.json_lines import read_json_lines
+from elmo_jax.tasks.coref.reader import Document
+from elmo_jax.tasks.coref.task import TASK, CorefConfig
+from tests.tasks.coref.test_reader import document
+from tests.tasks.format_cases import message, write
+
+LINE = {
+    "doc_key": "nw/a_0001_2",
+    "sentences": [["He", "saw", "Bo", "Li"], ["Bo", "?"]],
+    "speakers": [["Ann"] * 4, ["Bob"] * 2],
+    "clusters": [[[4, 4], [2, 3]], [[0, 0]]],
+}
+
+
+def test_json_lines(tmp_path):
+    path = write(tmp_path, json.dumps(LINE) + "\n\n" + json.dumps({"sentences": [["x"]], "doc_key": "d"}) + "\n")
+    assert read_json_lines(path, "drop") == [
+        Document("nw/a_0001", "2", "nw", LINE["sentences"], LINE["speakers"], [[(2, 3), (4, 4)]]),
+        Document("d", "0", None, [["x"]], [["-"]], []),
+    ]
+    assert read_json_lines(path)[0].clusters == [[(0, 0)], [(2, 3), (4, 4)]]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"sentences": "He"}, "expected an object with 'sentences', lists of words, as e2e-coref has it"),
+        ({"sentences": [["He"], []]}, "expected an object with 'sentences', lists of words, as e2e-coref has it"),
+        ({"speakers": [["Ann"] * 4]}, "'speakers': expected one for every word of 'sentences'"),
+        ({"clusters": [[[4, 6]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),
+        ({"clusters": [[[3, 2]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),
+        ({"clusters": [[[True, 2]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),
+    ],
+)
+def test_json_lines_that_are_wrong(tmp_path, change, expected):
+    path = write(tmp_path, "\n" + json.dumps({**LINE, **change}))
+    assert message(read_json_lines, path) == f"line 2: {expected}"
+
+
+def test_the_name_of_a_file_decides(tmp_path):
+    (tmp_path / "b.jsonlines").write_text(json.dumps(LINE) + "\n")
+    (tmp_path / "a.conll").write_text(document([("a", "-")], name="nw/b"))
+    (tmp_path / "other.txt").write_text("")
+    found = TASK.read(str(tmp_path), CorefConfig(), training=False)
+    assert [document.name for document in found] == ["nw/b", "nw/a_0001"]
