@@ -1,9 +1,11 @@
 """The mesh of devices, and how arrays are placed on it.
 
-The mesh has one axis, `data`. An array is replicated (`REPLICATED`), or it is divided over the devices along one of its
-own axes (`ROWS` for the first axis).
+The mesh has two axes: the groups of at most 8 adjacent devices, and the devices of a group. An array is replicated
+(`REPLICATED`), or it is divided along one of its own axes (`ROWS` for the first axis) over all devices (`AXIS`) or over
+those of every group (`WITHIN`).
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,20 +16,22 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from elmo_jax.errors import UserError
 
-AXIS = "data"
+ACROSS, WITHIN = AXIS = ("groups", "devices")
+GROUP = 8  # the most devices of a group, as many as a host of GPUs or of TPUs v5e often has
 REPLICATED = PartitionSpec()
 ROWS = PartitionSpec(AXIS)
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Makes a mesh of the axis `data` from the given devices, or else from all devices of all processes.
+    """Makes a mesh from the given devices, or else from all devices of all processes.
 
     The devices of a process are adjacent in the mesh.
     """
     devices = sorted(
         jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id)
     )
-    return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
+    group = len(devices) if len(devices) <= GROUP else math.gcd(len(devices), GROUP)
+    return Mesh(np.asarray(devices).reshape(-1, group), AXIS, axis_types=(AxisType.Auto,) * 2)
 
 
 def check_rows(batch_size: int, mesh: Mesh, groups: int = 1) -> None:

@@ -15,7 +15,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.cpu import LARGEST_BLOCK, is_small, multiplies_bfloat16
-from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, distribute
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS, WITHIN, distribute
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.dense_sharding import optimizer_specs
@@ -94,7 +94,7 @@ def state_specs(state: Any, mesh: Mesh, placement: Placement = Placement.REPLICA
     """Returns a `PartitionSpec` for every array of a `TrainState` or of its shapes."""
     specs = jax.tree.map(lambda _: REPLICATED, state)
     specs.params = params_specs(state.params, placement)
-    specs.dense_optimizer = optimizer_specs(state.dense_optimizer, mesh.size)
+    specs.dense_optimizer = optimizer_specs(state.dense_optimizer, mesh.shape[WITHIN])
     specs.softmax_accumulator = specs.params["softmax"]
     specs.carry = jax.tree.map(lambda _: PartitionSpec(None, AXIS), state.carry)
     specs.position = ROWS

@@ -13,8 +13,9 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config import LSTMConfig, OptimizerConfig
+from elmo_jax.distributed import mesh
 from elmo_jax.distributed.cpu import LARGEST_BLOCK
-from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, WITHIN, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding, partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
@@ -103,14 +104,15 @@ def test_one_two_and_four_devices_give_the_same(negatives):
 
 
 # Adam divides by the root of a sum of squares, so that the rounding of a small gradient becomes visible.
-@pytest.mark.parametrize(("optimizer", "tolerance"), [("adagrad", 1e-6), ("adam", 1e-4)])
-def test_divided_updates_equal_whole_ones(optimizer, tolerance, monkeypatch):
+@pytest.mark.parametrize(("optimizer", "tolerance", "groups"), [("adagrad", 1e-6, 2), ("adam", 1e-4, 1)])
+def test_divided_updates_equal_whole_ones(optimizer, tolerance, groups, monkeypatch):
     config = small_config()
     settings = dataclasses.replace(config.train.optimizer, name=optimizer, clip_norm=0.5)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, optimizer=settings))
-    whole, metrics = SmallTraining(config, 2).run(4)
+    whole, metrics = SmallTraining(config, 2 * groups).run(4)
     monkeypatch.setattr(dense_sharding, "LEAST", 64)
-    training = SmallTraining(config, 2)
+    monkeypatch.setattr(mesh, "GROUP", 2)
+    training = SmallTraining(config, 2 * groups)
     divided, others = training.run(4)
     arrays = jax.tree.leaves(training.placed(training.state).dense_optimizer)
     shapes = {array.shape: array.addressable_shards[0].data.shape for array in arrays}
@@ -166,7 +168,7 @@ def test_all_devices_hold_the_same_parameters():
         assert len(others) == 3 and all(np.array_equal(first, other) for other in others)
 
 
-def test_the_same_function_under_pmap_gives_the_same():
+def test_the_same_function_under_pmap_gives_the_same(monkeypatch):
     devices = 4
     training = shared(small_config(), devices)
     state, metrics = training.run(3)
@@ -182,7 +184,10 @@ def test_the_same_function_under_pmap_gives_the_same():
 
         return jax.tree.map(one, tree, specs)
 
-    program = jax.pmap(training.step, axis_name=AXIS, devices=jax.devices()[:devices])
+    monkeypatch.setattr(dense_sharding, "ACROSS", ())  # pmap has one axis
+    for module in ("dense_sharding", "softmax_sharding", "step"):
+        monkeypatch.setattr(f"elmo_jax.training.{module}.AXIS", WITHIN)
+    program = jax.pmap(training.step, axis_name=WITHIN, devices=jax.devices()[:devices])
     mapped = spread(training.state, state_specs(training.state, training.mesh))
     spellings = spread(training.spellings, REPLICATED)
     batches = training.host_batches()
