@@ -39,7 +39,6 @@ SETTINGS = {
     "model.dropout": 0.0,  # one epoch does not overfit
     "train.batch_size": 32,
     "train.unroll_steps": 20,
-    "train.negatives": 0,  # of the few thousand words of a task, all
     "train.epochs": 1.0,
     "train.carry": "block",
     "train.precision": "auto",
@@ -65,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
     parser.add_argument("--workdir", type=Path, required=True, metavar="DIR", help="the folder of the runs")
     parser.add_argument("--rates", default=RATES, metavar="X,X", help="learning rates (%(default)s)")
+    parser.add_argument(
+        "--negatives", type=int, default=0, metavar="N", help="of the softmax; 0 for all words (%(default)s)"
+    )
     options, overrides = parser.parse_known_args(arguments)
     check_overrides(parser, overrides)
     try:
@@ -78,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_text(options.workdir / f"{part}.txt", text)
     command = ["--data", str(options.workdir / "train.txt"), "--format", "lines"]
     command += ["--heldout", str(options.workdir / "dev.txt"), *(f"--config.{k}={v}" for k, v in SETTINGS.items())]
+    command.append(f"--config.train.negatives={options.negatives}")
     before, after, source = 0.0, {}, options.bilm
     for rate in options.rates.split(","):
         run = options.workdir / rate
