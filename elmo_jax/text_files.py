@@ -98,7 +98,7 @@ def error_at(path: Path, number: int, message: str) -> UserError:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yields every line of a text file, blank ones too.
+    """Yields every line of a text file, empty ones too.
 
     Raises:
       UserError: the file cannot be read, is damaged, has bytes that are not UTF-8, or has a carriage return inside a

@@ -1,7 +1,7 @@
 """The mesh of devices, and how arrays are placed on it.
 
 The mesh has two axes: the groups of at most 8 adjacent devices, and the devices of a group. An array is replicated
-(`REPLICATED`), or it is divided along one of its own axes (`ROWS` for the first axis) over all devices (`AXIS`) or over
+(`REPLICATED`), or it is divided along an axis (`ROWS` for the first axis) over all devices (`AXIS`) or over
 those of every group (`WITHIN`).
 """
 

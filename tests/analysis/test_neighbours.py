@@ -104,9 +104,9 @@ def test_running_text_is_tokenized(tmp_path: Path) -> None:
         ("It", "rains", "."),
         ("We", "stay", ",", "all", "of", "us", ",", "at", "home", "."),
     ]
-    (tmp_path / "blank.txt").write_text("\n\n")
+    (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(UserError, match="has no words"):
-        read_text(str(tmp_path / "blank.txt"), TextOptions())
+        read_text(str(tmp_path / "empty.txt"), TextOptions())
 
 
 def run(*arguments: str | Path) -> int:

@@ -217,7 +217,7 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
 
     Args:
       lines: the lines of the text; blank lines end a paragraph.
-      paragraph_lines: whether every line is a paragraph. If not, this is decided for each group of lines between blank
+      paragraph_lines: whether every line is a paragraph. If not, this is decided for each group of lines between empty
         lines; see `_paragraphs`.
       language: the ISO 639 code of the language.
 

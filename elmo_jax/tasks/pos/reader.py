@@ -68,25 +68,25 @@ def read_penn(path: Path) -> list[TaggedSentence]:
     """
     examples: list[TaggedSentence] = []
     sentence: list[tuple[str, str]] = []
-    blank = False  # whether a blank line that may end the sentence is before this one
+    may_end = False  # whether an empty line before this one may end the sentence
 
     def finish() -> None:
         if sentence:
             examples.append(TaggedSentence([word for word, _ in sentence], [tag for _, tag in sentence]))
             sentence.clear()
 
-    last = ""  # the end of the last line that is not blank
+    last = ""  # the end of the last line that is not empty
     for line in read_lines(path):
         if _STORY.fullmatch(line.text):
             finish()
             last = ""
         elif is_blank(line.text):
-            blank = last != "]"
+            may_end = last != "]"
         else:
             items = split_words(line.text)
-            if blank and items[0] not in _CLOSERS:
+            if may_end and items[0] not in _CLOSERS:
                 finish()
-            blank = False
+            may_end = False
             last = items[-1]
             sentence += [_penn_word(path, line, item) for item in items if item not in ("[", "]")]
     finish()
