@@ -241,8 +241,8 @@ def directions_lever(batch: Batch, turns: int) -> None:
 
     compare(
         "directions",
-        ("together, products before", stack(LSTMForm.of("gpu"))),
-        ("apart, products in the step", stack(LSTMForm.of("cpu"))),
+        ("together", stack(LSTMForm.of("gpu"))),
+        ("apart", stack(LSTMForm.of("cpu"))),
         turns,
     )
 
@@ -349,12 +349,13 @@ def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
     params = jax.device_get(initial_params(BiLM(config), jax.random.key(0)))
     bilm = EmbeddingBiLM.of(PretrainedBiLM(config, params, None, {}, ""))
     sentences = sorted(heldout_sentences(corpus), key=len)
+    own = embedding.ON_CPU.windows
     for title, start in (("middle", len(sentences) // 2), ("longest", len(sentences) - BATCH)):
         part = sentences[start : start + BATCH]
 
         def run(windows: tuple[int, ...], part: list[list[str]] = part) -> Form:
             def once() -> Any:
-                with mock.patch.object(embedding, "WINDOWS", windows):
+                with mock.patch.object(embedding, "ON_CPU", embedding.ON_CPU._replace(windows=windows)):
                     return bilm.embed(part)[0]
 
             return once
@@ -363,7 +364,7 @@ def inference_levers(name: str, corpus: Corpus, turns: int) -> None:
         compare(
             f"embed: windows, {title} batch",
             ("padded to the longest", run(whole)),
-            (f"windows of {embedding.WINDOWS}, ended rows left out", run(embedding.WINDOWS)),
+            (f"windows of {own}, ended rows left out", run(own)),
             turns,
         )
     words = [word for sentence in sentences[:256] for word in sentence]

@@ -3,16 +3,15 @@
 Shapes: B sentences, T words of the longest sentence, W characters per word, L LSTM layers, P projection, C cells,
 R rows of the carry, S steps of a window; a leading 2 is the direction, forward then backward (1 without backward).
 
-Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of 32, 8 or 2
-steps, and the LSTM state is carried from one window to the next, which is exact. Rows are sorted by descending length:
-sentences that have ended are left out of the next window, except for those that fill the number of rows up to a power
-of two, at most 128. Therefore little is computed for padding, no text needs more than 24 compiled programs of the LSTMs
-and 2 of the encoder, however the batches vary, and a long sentence needs memory for its vectors and for two windows,
-of which one is copied out while the next runs.
+Both streams of a sentence (the backward one reversed by the sentence's own length) are cut into windows of a few sizes
+(`Sizes`), and the LSTM state is carried from one window to the next, which is exact. Rows are sorted by descending
+length: sentences that have ended are left out of the next window, except for those that fill the number of rows up to
+the next size. Therefore little is computed for padding, no text needs more than 24 compiled programs of the LSTMs (8 on
+accelerators, where compilation takes about a second each) and 2 of the encoder, however the batches vary, and a long
+sentence needs memory for its vectors and for two windows, of which one is copied out while the next runs.
 
-With D devices, the rows of the LSTMs are divided over them: each device runs a power-of-two number of rows, and up to
-128 * D sentences run in parallel. Rows do not exchange anything, so nothing is communicated. The encoder runs on the
-first device.
+With D devices, the rows of the LSTMs are divided over them, and up to 128 * D sentences run in parallel. Rows do not
+exchange anything, so nothing is communicated. The encoder runs on the first device.
 """
 
 import enum
@@ -34,8 +33,22 @@ from elmo_jax.model.lstm import State
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
-WINDOWS = (32, 8, 2)  # the values of S
+
+class Sizes(NamedTuple):
+    """The sizes that programs are compiled for."""
+
+    windows: tuple[int, ...]  # the values of S, descending
+    rows: tuple[int, ...]  # the numbers of rows of one device, ascending
+
+    @classmethod
+    def of(cls, mesh: Mesh) -> "Sizes":
+        """Returns the sizes for the devices of a mesh."""
+        return ON_CPU if mesh.devices.flat[0].platform == "cpu" else ON_ACCELERATOR
+
+
 ROWS = 128  # the most sentences that one device runs side by side
+ON_CPU = Sizes((32, 8, 2), (1, 2, 4, 8, 16, 32, 64, ROWS))
+ON_ACCELERATOR = Sizes((32, 8), (4, 16, 64, ROWS))
 
 
 class Marks(enum.Enum):
@@ -121,6 +134,7 @@ class _Group:
         """Keeps the token vectors; `cut` is the number of places that are left out at both ends of a sentence."""
         self._cut = cut
         self._model, self._params, self._devices = bilm.model, bilm.params, bilm.mesh.size
+        self._sizes = Sizes.of(bilm.mesh)
         self._by_rows = NamedSharding(bilm.mesh, PartitionSpec(None, AXIS))  # of arrays [2, B, …]
         self._by_steps_and_rows = NamedSharding(bilm.mesh, PartitionSpec(None, None, AXIS))  # of arrays [2, S, B, …]
         marked = [[BEGIN_SENTENCE_WORD, *sentence, END_SENTENCE_WORD] for sentence in sentences]
@@ -134,8 +148,8 @@ class _Group:
     def run(self, carry: Tree, row: int, out: np.ndarray | None) -> Tree:
         """Runs both streams of the sentences.
 
-        The rows are sorted by length. Windows of 32, 8 and 2 steps cut the steps; between two windows, rows whose
-        sentences have ended are left out, as far as a power of two of rows remains (here 4, 2 and 1):
+        The rows are sorted by length. Windows cut the steps (here of 32, 8 and 2); between two windows, rows whose
+        sentences have ended are left out, as far as one of the sizes remains (here 4, 2 and 1):
 
             step    0               32              64      66
             row 0   <S> w w … w w w | w w w … w w w | w </S> |
@@ -163,7 +177,7 @@ class _Group:
         while start < self._lengths[0]:
             left = self._lengths[0] - start
             # The largest window that fits into the rest is used, or else the smallest one, which exceeds the rest.
-            steps = next((size for size in WINDOWS if size <= left), WINDOWS[-1])
+            steps = next((size for size in self._sizes.windows if size <= left), self._sizes.windows[-1])
             needed = self._padded(int(np.sum(self._lengths > start)))
             if needed < rows:
                 self._keep(after, row, here, needed)
@@ -179,7 +193,7 @@ class _Group:
         return after
 
     def _padded(self, number: int) -> int:
-        return self._devices * _power_of_two(-(-number // self._devices))
+        return self._devices * next(size for size in self._sizes.rows if size * self._devices >= number)
 
     def _keep(self, after: Tree, row: int, here: Tree, first: int) -> None:
         """Writes the states of the rows from `first` on into the carry that is returned at the end."""
@@ -222,10 +236,6 @@ class _Group:
             filled[1:, first - self._cut : last - self._cut, :size] = part[:, 0]
             if len(self._model.config.directions) == 2:
                 filled[1:, length - self._cut - last : length - self._cut - first, size:] = part[:, 1, ::-1]
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from elmo_jax.config import LSTMConfig, ModelConfig
 from elmo_jax.model.dropout import Dropout
-from elmo_jax.model.lstm import InputProducts, LSTMSettings, ProjectedLSTM, State, projected_lstm
+from elmo_jax.model.lstm import LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.token_encoder import TokenEncoder
 from elmo_jax.types import Tree
@@ -32,23 +32,14 @@ class LSTMForm:
     """The form in which the LSTMs are executed; all forms give the same results up to rounding."""
 
     directions: Directions = Directions.APART
-    input_products: InputProducts = InputProducts.IN_STEP
     # XLA's programs for CPUs convert a whole array of type bfloat16 whenever a loop writes a part of it.
     bits: bool = True
     transposed: bool = False  # whether the matrices of the parameters are transposed; for inference on CPUs
 
     @classmethod
     def of(cls, platform: str) -> "LSTMForm":
-        """Returns the fastest form for a platform ("cpu", "gpu" or "tpu").
-
-        With `IN_STEP`, the kernels of both directions are read at every step, which is 67 MB in bfloat16 at the paper's
-        size. This is faster on TPUs (estimates: docs/decisions.md), whereas the caches of GPUs are too small
-        for these kernels.
-        """
-        if platform == "cpu":
-            return cls()
-        products = InputProducts.IN_STEP if platform == "tpu" else InputProducts.BEFORE_SCAN
-        return cls(Directions.TOGETHER, products, bits=False)
+        """Returns the fastest form for a platform ("cpu", "gpu" or "tpu"); see docs/decisions.md."""
+        return cls() if platform == "cpu" else cls(Directions.TOGETHER, bits=False)
 
 
 class Softmax(nn.Module):
@@ -190,7 +181,6 @@ class BiLM(nn.Module):
         settings = LSTMSettings.of(
             self.config.lstm,
             self.precision,
-            input_products=form.input_products,
             bits=form.bits,
             transposed=form.transposed,
             together=form.directions is Directions.TOGETHER,

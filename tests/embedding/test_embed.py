@@ -173,11 +173,13 @@ def test_rows_keep_their_own_state(bilm):
 def test_windows_are_exact_at_every_length(bilm, monkeypatch):
     sentences = lines(5, 6, 7, 30, 33, 126, 127, 169)
     layers, _, carry = bilm.embed(sentences)
-    monkeypatch.setattr(embedding, "WINDOWS", (512,))  # each sentence in one piece, and no row is left out
-    whole, _, whole_carry = bilm.embed(sentences)
-    assert_allclose(layers, whole, atol=2e-6)
-    for name in carry:
-        assert_allclose(carry[name].cell, whole_carry[name].cell, atol=2e-6)
+    one_piece = embedding.Sizes((512,), (8,))  # each sentence in one piece, and no row is left out
+    for sizes in (one_piece, embedding.ON_ACCELERATOR):
+        monkeypatch.setattr(embedding, "ON_CPU", sizes)
+        other, _, other_carry = bilm.embed(sentences)
+        assert_allclose(layers, other, atol=2e-6)
+        for name in carry:
+            assert_allclose(carry[name].cell, other_carry[name].cell, atol=2e-6)
 
 
 def test_more_sentences_than_rows_of_a_program(bilm, monkeypatch):
