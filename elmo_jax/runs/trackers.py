@@ -9,12 +9,10 @@ import importlib.util
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from etils import epath
@@ -108,8 +106,6 @@ class InBackground:
         self._thread.join(_SECONDS)
         if self._thread.is_alive():
             self._tell(f"has not taken the last metrics within {_SECONDS:.0f} seconds; they are lost")
-            if self._name == "wandb":
-                _end_wandb()
 
     def _work(self) -> None:
         try:
@@ -126,17 +122,6 @@ class InBackground:
             self._told = True
             with contextlib.suppress(OSError):
                 print(f"warning: train.trackers: {self._name} {text}. Training continues", file=sys.stderr, flush=True)
-
-
-def _end_wandb() -> None:
-    """Ends W&B's service process, for which the end of the interpreter would wait longer than a minute."""
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            with contextlib.suppress(OSError):  # the child has ended
-                if Path(f"/proc/{child}/comm").read_text().strip() == "wandb-core":
-                    os.kill(int(child), signal.SIGKILL)
-    with contextlib.suppress(Exception, SystemExit):  # the connection is lost; W&B ends with the status of its service
-        sys.modules["wandb"].teardown()
 
 
 def check_trackers(names: Sequence[str]) -> None:
