@@ -192,7 +192,7 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_bytes(path: epath.Path | Path, content: bytes | memoryview) -> None:
+def write_bytes(path: epath.Path | Path, content: bytes) -> None:
     """Writes a file, completely or not at all."""
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file

@@ -80,9 +80,10 @@ def runs(
             body = program.computations[instruction.called("body")]
             yield from runs(program, body, assume, turns, (*loops, instruction.op_name or instruction.name))
         elif instruction.opcode == "conditional":
-            # The branch with the most traffic is taken as often as assumed, and the others in equal shares of the rest.
+            # The branch with the most traffic, or else the most instructions, is taken as often as assumed, and the
+            # others in equal shares of the rest.
             branches = [program.computations[name] for name in instruction.branches]
-            costly = max(branches, key=lambda branch: _bytes(program, branch))
+            costly = max(branches, key=lambda branch: (_bytes(program, branch), len(branch.instructions)))
             share = assume(instruction)
             for branch in branches:
                 taken = share if branch is costly else (1 - share) / (len(branches) - 1)

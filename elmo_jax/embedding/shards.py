@@ -45,7 +45,7 @@ def save(path: Path, array: np.ndarray) -> None:
     """Writes an array as a NumPy file that is complete whenever it exists."""
     content = io.BytesIO()  # `np.save` into a real file does not report that the disk was full at the end
     np.save(content, array)
-    write_bytes(path, content.getbuffer())
+    write_bytes(path, content.getvalue())  # Python 3.12.1 may crash after an error while a view of it is written
 
 
 class VectorShards(Sequence[np.ndarray]):
