@@ -22,6 +22,9 @@ from elmo_jax.model.precision import Precision, usual_numerics
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
+# How many words are encoded at a time. A call has some hundreds of new words, and chunks without words are skipped.
+ENCODER_CHUNK = {"cpu": 128}
+
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class EmbeddingBiLM(PretrainedBiLM):
@@ -49,7 +52,8 @@ class EmbeddingBiLM(PretrainedBiLM):
     @functools.cached_property
     def model(self) -> BiLM:
         """The Linen module of the biLM."""
-        return BiLM(self.config, 0, self.precision, LSTMForm.of(jax.default_backend()))
+        platform = jax.default_backend()
+        return BiLM(self.config, 0, self.precision, LSTMForm.of(platform), ENCODER_CHUNK.get(platform, 512))
 
     def on(self, devices: Sequence[jax.Device]) -> "EmbeddingBiLM":
         """Returns this biLM with `embed` on the given devices of this process, which divide the rows among them.

@@ -181,7 +181,8 @@ class _Group:
             needed = self._padded(int(np.sum(self._lengths > start)))
             if needed < rows:
                 self._keep(after, row, here, needed)
-                here, rows = jax.tree.map(lambda leaf, rows=needed: leaf[:, :rows], here), needed
+                # On the host, where `_keep` has just read them; on a device, each slice would be compiled.
+                here, rows = jax.tree.map(lambda leaf, rows=needed: np.asarray(leaf)[:, :rows], here), needed
             layers, here = _window(self._model, self._params, *self._window_inputs(start, steps, rows, here))
             if running is not None and out is not None:
                 self._place(*running, out)

@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
+from collections import Counter
 from pathlib import Path
 
 import h5py
@@ -18,7 +20,6 @@ from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.embedding import embed as embedding
-from elmo_jax.embedding import word_cache as words_module
 from elmo_jax.model.sentences import sentence_layers
 from tests.embedding import plain
 from tests.embedding.small_bilm import bilm_of
@@ -191,13 +192,15 @@ def test_more_sentences_than_rows_of_a_program(bilm, monkeypatch):
     assert_allclose(carry["layer_1"].hidden, parts_carry["layer_1"].hidden, atol=1e-6)
 
 
-def test_programs_are_few_however_batches_shrink_and_grow(bilm):
-    before = embedding._window._cache_size(), words_module._encode._cache_size()
+def test_programs_are_few_however_batches_shrink_and_grow(bilm, caplog):
     random = np.random.default_rng(3)
-    for _ in range(40):
-        bilm.embed(lines(*random.integers(0, 60, random.integers(0, 20))))
-    assert embedding._window._cache_size() - before[0] <= 3 * 6  # windows of 32, 8 and 2; 1, 2, … 32 rows
-    assert words_module._encode._cache_size() - before[1] <= 2
+    with jax.log_compiles():
+        for _ in range(40):
+            bilm.embed(lines(*random.integers(0, 60, random.integers(0, 20))))
+    compiled = Counter(re.findall(r"^Compiling jit\((\w+)\)", "\n".join(caplog.messages), re.MULTILINE))
+    assert compiled.pop("_window", 0) <= 3 * 6  # windows of 32, 8 and 2; 1, 2, … 32 rows
+    assert compiled.pop("_encode", 0) <= 2
+    assert compiled.total() <= 1, compiled  # the conversion of a number to an array; no slices of the carry
 
 
 def test_words_are_read_by_their_first_48_bytes(bilm):
