@@ -49,8 +49,6 @@ def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path
             side = "lacks" if path in wanted else "holds, besides what is expected,"
             raise UserError(f"{folder}: the checkpoint {side} '{path}'; it is of another model or optimizer")
         leaf = wanted[path]
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.eval_shape(jax.random.key_data, leaf)  # a random key is stored as its integers
         found, expected = (saved[path].dtype, tuple(saved[path].shape)), (leaf.dtype, leaf.shape)
         if found != expected:
             shown = [f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in (found, expected)]

@@ -26,6 +26,17 @@ def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert_equal(Checkpoints(tmp_path / "c").restore_step(3, abstract(state(0))), state(3))
 
 
+def test_saving_copies_on_all_devices_compiles_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    everywhere = jax.device_put(state(1), jax.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+    with jax.log_compiles():
+        checkpoints = Checkpoints(tmp_path, keep=1)
+        checkpoints.save(1, everywhere)
+        checkpoints.close()
+    assert jax.device_count() > 1 and [m for m in caplog.messages if m.startswith("Compiling")] == []
+    assert_equal(Checkpoints(tmp_path).restore_step(1, abstract(everywhere)), state(1))
+
+
 def test_an_empty_or_missing_folder_is_a_fresh_start(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "none").restore(abstract(state(0))) is None
     assert not (tmp_path / "none").exists()
