@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from elmo_jax.model.precision import Precision
 from elmo_jax.version import __version__
-from performance.product import ON_ACCELERATOR, own_product, product_beside
+from performance.product import ON_ACCELERATOR, own_product, product_in_process
 
 REST_SECONDS = 0.25  # a pause after timed work, in which memory is freed, which would slow the matrix product down
 
@@ -37,7 +37,7 @@ class Machine:
         self.seconds, self.rows, self.profile = seconds, rows, profile
         self.is_cpu = jax.default_backend() == "cpu"
         self.precision = precision or (Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16)
-        self._rate = product_beside() if self.is_cpu else own_product(self.precision, ON_ACCELERATOR)
+        self._rate = product_in_process() if self.is_cpu else own_product(self.precision, ON_ACCELERATOR)
         self._rates: list[float] = []
         self._compiling = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._heard)

@@ -40,7 +40,7 @@ def own_product(precision: Precision, shape: tuple[int, int, int]) -> Callable[[
     return rate
 
 
-def product_beside() -> Callable[[], float]:
+def product_in_process() -> Callable[[], float]:
     """Returns such a function for a separate process, which ends with this one."""
     command = [sys.executable, "-m", "performance.product"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)

@@ -91,7 +91,7 @@ def test_only_trainings_of_a_bilm_keep_memory_per_thread(monkeypatch, tmp_path, 
 
 
 def launched(folder, *command):
-    """Runs a command with a cache folder of its own; returns what it keeps there."""
+    """Runs a command with an empty cache folder; returns the files in it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
     environment["XDG_CACHE_HOME"] = str(folder / "home")
     ended = subprocess.run([sys.executable, "-m", "elmo_jax", *map(str, command)], env=environment, check=False)

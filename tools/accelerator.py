@@ -108,7 +108,7 @@ def steps_of(work: Path, out: Path, tiny: bool) -> dict[str, Step]:
         "bfloat16": Step([*cli, *pretrain("bfloat16", number)], lambda _: run_numbers(work / "bfloat16")),
         "float32": Step(
             [*cli, *pretrain("float32", number, "float32")],
-            lambda _: run_numbers(work / "float32", beside=work / "bfloat16"),
+            lambda _: run_numbers(work / "float32", compared_with=work / "bfloat16"),
         ),
         # makes the run in bfloat16 longer, and so resumes it
         "profile": Step([*cli, *longer], lambda _: profile_numbers(work / "bfloat16" / "profile", out)),
@@ -138,11 +138,11 @@ def losses_of(run: Path) -> dict[int, list[float]]:
     return {record["step"]: [record[name] for name in LOSSES] for record in records if LOSSES[0] in record}
 
 
-def run_numbers(run: Path, beside: Path | None = None) -> dict[str, Any]:
-    """Returns the losses of a run, their relative differences from those of the run `beside`, and its result."""
+def run_numbers(run: Path, compared_with: Path | None = None) -> dict[str, Any]:
+    """Returns the losses of a run, their relative differences from those of the run `compared_with`, and its result."""
     numbers: dict[str, Any] = {"losses": losses_of(run)}
-    if beside is not None and (beside / "metrics.jsonl").exists():
-        numbers |= differences(numbers["losses"], losses_of(beside))
+    if compared_with is not None and (compared_with / "metrics.jsonl").exists():
+        numbers |= differences(numbers["losses"], losses_of(compared_with))
     return numbers | (read_json(run / "result.json") if (run / "result.json").exists() else {})
 
 

@@ -1,4 +1,4 @@
-"""Word sense disambiguation: class means, the nearest one by cosine, what stands in for it, scores and intervals."""
+"""Tests word sense disambiguation: class means, the nearest one by cosine, the fallback, scores and intervals."""
 
 from __future__ import annotations
 

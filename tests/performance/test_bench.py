@@ -76,7 +76,7 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     assert found["embed/tiny"]["devices_used"] == 1
     assert found["evaluate/tiny"]["tokens"] == sum(4 + i % 40 for i in range(70))  # each sentence's end mark too
     assert found["start/tiny"]["seconds_warm"] > 0 and found["start/tiny"]["seconds_cold"] > 0
-    assert all(0 < found[name]["share_of_beside"] for name in of_tasks)
+    assert all(0 < found[name]["share_of_reference"] for name in of_tasks)
     for part in ("train", "infer", "evaluate"):
         assert list((tmp_path / "traces" / f"{part}_tiny").rglob("*.xplane.pb")), part
 

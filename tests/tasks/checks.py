@@ -11,7 +11,7 @@ from elmo_jax.tasks.core.task import Embedded
 
 
 def text(seed, lengths, steps, size, output=0):
-    """Random words; what stands at padding must not matter, and is no zero."""
+    """Returns random words; the values at padding are not zero, because they must not matter."""
     random = np.random.default_rng(seed)
     mask = np.arange(steps) < np.asarray(lengths)[:, None]
 
