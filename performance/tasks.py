@@ -78,13 +78,13 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
         return state.step
 
     batches = [program.place(arrays) for _, arrays in data.iterate(data.epoch(None))]
-    reference = _plain_tagger(batches, vectors, len(labels["tags"])) if name == "pos" else _products(batches, config.model)
+    plain = _plain_tagger(batches, vectors, len(labels["tags"])) if name == "pos" else _products(batches, config.model)
     jax.block_until_ready(ours())  # compiles
-    jax.block_until_ready(reference())
+    jax.block_until_ready(plain())
     mine, other = [], []
     for _ in range(REPEATS):  # in turns, since the speed of a shared machine changes
         mine.append(machine.timed(ours))
-        other.append(machine.timed(reference))
+        other.append(machine.timed(plain))
     seconds, least = statistics.median(mine), statistics.median(other)
     numbers = machine.numbers(sum(map(len, sentences)), seconds, operations=0)
     kind = "plain JAX" if name == "pos" else "products alone"
