@@ -2,7 +2,7 @@
 
     python -m tools.accelerator --out DIR
 
-runs the steps, the most important ones first, each in a process of its own, and rewrites `DIR/accelerator.json` after
+runs the steps, the most important ones first, each in a separate process, and rewrites `DIR/accelerator.json` after
 each. A step that fails leaves its last lines there, and the others continue; what `--limit` leaves no time for is "not
 run". The trace is `DIR/profile.zip`; all other files are temporary. `--tiny` runs the same steps on the tiny biLM, in
 2 to 9 minutes on 2 CPU cores. On an H200, the steps but
