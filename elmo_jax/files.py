@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -210,12 +211,15 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
     """Yields the path of a temporary file next to `path`, and renames the file to `path` at the end.
 
     After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
-    the file is renamed, so that even a loss of power cannot leave a partial file.
+    the file is renamed, so that even a loss of power cannot leave a partial file. Of several processes that write the
+    file at the same time, the last one wins.
     """
     path = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
-    partial = path.with_name(f".{path.name}.tmp")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with temporary(os.fspath(partial)):
         with _named(path):
+            # O_EXCL: never through a link; `tempfile` would make a file that only its owner can read.
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             yield partial
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
@@ -289,11 +293,8 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     partial.mkdir(parents=True, exist_ok=True)
     lock = os.open(partial, os.O_RDONLY)
     try:
-        try:
-            # The operating system releases the lock when its owner ends, even if it is killed.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{out}: another process is preparing it; wait for it to end") from None
+        if try_flock(lock) is False:
+            raise UserError(f"{out}: another process is preparing it; wait for it to end")
         with temporary(os.fspath(partial)):
             for entry in partial.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -314,19 +315,30 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if try_flock(lock) is False:
             print(f"{path.parent}: waiting for another process that writes there", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            if not lacks_flock(error):
-                raise
         yield
     finally:
         os.close(lock)
 
 
-def lacks_flock(error: OSError) -> bool:
-    """Returns whether an error of `flock` says that the file system has no locks."""
-    return error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK)
+# What `flock` says where there are no locks: Lustre (ENOSYS), NFS without lockd (ENOLCK), NFS for a folder (EBADF), …
+_NO_FLOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK, errno.EBADF}
+
+
+def try_flock(descriptor: int) -> bool | None:
+    """Takes the lock of an open file, which the operating system releases when the file is closed.
+
+    Returns:
+      Whether this process has the lock now; None if the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_FLOCK:
+            return None
+        raise
+    return True

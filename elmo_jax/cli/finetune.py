@@ -69,12 +69,8 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _finetune(options: argparse.Namespace) -> int:
-    from elmo_jax.config_file import load_config
-
-    config = None
-    if options.config is not None:
-        config = load_config(options.config, options.overrides)  # a mistake in it is reported before JAX is loaded
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+        from elmo_jax.config_file import load_config
         from elmo_jax.data.prepare.options import PrepareOptions
         from elmo_jax.distributed.collectives import check_equal, fails_together
         from elmo_jax.distributed.cpu import divide_cpu
@@ -84,8 +80,10 @@ def _finetune(options: argparse.Namespace) -> int:
         from elmo_jax.runs.result import tell_end
 
         with fails_together():
+            if options.config is not None:
+                config = load_config(options.config, options.overrides)
             source = open_source(model_source(options))
-            if config is None:
+            if options.config is None:
                 config = load_config(None, options.overrides, source.settings())
             _check_together(options, config)
         check_equal(source.bilm.fingerprint, "parameters of the model")

@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, PartitionSpec
 
+from elmo_jax.distributed.initialize import EXPORT_SECONDS
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, named_shardings, to_devices
 from elmo_jax.errors import UserError
 
@@ -53,6 +54,19 @@ def meet() -> None:
     mesh = make_mesh()
     ones = to_devices(np.ones(len(mesh.local_devices), np.int32), PartitionSpec(mesh.axis_names), mesh)
     jax.jit(jnp.sum, out_shardings=named_shardings(REPLICATED, mesh))(ones).block_until_ready()
+
+
+def wait_for_all() -> None:
+    """Returns once all processes have called it, however long the slowest takes.
+
+    What process 0 writes before it, such as the export, is complete for all processes after it. The coordination
+    service waits here, since exchanges between devices have time limits. If a process dies, its heartbeat ends all.
+    """
+    if jax.process_count() == 1:
+        return
+    import orbax.checkpoint as ocp  # which takes a while, and which most commands do not need
+
+    ocp.multihost.get_barrier_sync_fn()(key="wait_for_all", timeout_ms=1000 * EXPORT_SECONDS)
 
 
 @contextlib.contextmanager

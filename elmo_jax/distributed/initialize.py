@@ -24,10 +24,12 @@ from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_mach
 from elmo_jax.interrupts import leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
+EXPORT_SECONDS = 24 * 3600  # how long the other processes wait at the end, while process 0 may write a large export
 HEARTBEAT_SECONDS = 40  # all other processes end a few seconds before this time is over (tests/manual/heartbeat.py)
 
 _NOT_FOUND = "a launcher of many processes was found, but not the other processes"
 _BY_HAND = "give --coordinator, --processes and --process, or --processes 1 for a process that works alone"
+_is_alone = False  # whether the user has said so, with --processes 1
 # How the collectives of CPUs and GPUs, and JAX's coordination service, report that another process is lost.
 _LOST = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|heartbeat|coordination service", re.IGNORECASE)
 
@@ -67,6 +69,32 @@ def connected(
     jax.distributed.shutdown()
 
 
+def check_connected() -> None:
+    """Raises `UserError` if a launcher has started several processes, and this one is not connected to the others.
+
+    Each of them would train a separate model in the same folder.
+    """
+    import jax
+
+    if jax.distributed.is_initialized() or _is_alone:
+        return
+    environment = os.environ
+    numbers = {name: environment.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    numbers["TPU_WORKER_HOSTNAMES"] = str(environment.get("TPU_WORKER_HOSTNAMES", "").count(",") + 1)
+    if _in_indexed_job(environment):
+        numbers["JOB_COMPLETION_INDEX"] = "2"
+    launched = next((name for name, number in numbers.items() if number not in ("", "0", "1")), None)
+    if launched or jax.process_count() > 1:
+        raise UserError(
+            f"this is one of several processes ({launched or 'TPU'}), and JAX was used before it was connected to the"
+            " others; call jax.distributed.initialize() first in the program"
+        )
+
+
+def _in_indexed_job(environment: Mapping[str, str]) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
+
+
 def _leave(error: BaseException) -> NoReturn:
     """Ends this process with the error's message in one line, preceded by a traceback if the program is at fault."""
     import jax
@@ -85,7 +113,9 @@ def _leave(error: BaseException) -> NoReturn:
 
 def _find_others(coordinator: str | None, processes: int | None, process: int | None, heartbeat: int) -> bool:
     """Returns whether there are other processes; if so, JAX is connected to them."""
+    global _is_alone
     if processes == 1 and not process:
+        _is_alone = True
         return False
     given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
     missing = [name for name, value in given.items() if value is None]
@@ -125,7 +155,6 @@ def _join_launched(heartbeat: int) -> bool:
     environment = os.environ
     if environment.get("SLURM_NTASKS") == "1":
         return False
-    in_indexed_job = "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
     try:
         with warnings.catch_warnings(record=True) as warned:  # shown below, and only in an indexed job of Kubernetes
             warnings.simplefilter("always")
@@ -134,10 +163,11 @@ def _join_launched(heartbeat: int) -> bool:
         raise
     except Exception as error:  # the clients of the launchers raise exceptions of any kind
         if "before any JAX calls" in str(error):  # called from a program that uses JAX already
+            check_connected()
             return False
         if "coordinator_address should be defined" not in str(error):
             raise UserError(f"{_NOT_FOUND} ({_one_line(error)}); {_BY_HAND}") from error
-        if in_indexed_job:  # there are many pods, and each would train a separate model
+        if _in_indexed_job(environment):  # there are many pods, and each would train a separate model
             advice = next((warning for warning in warned if "kubernetes" in str(warning.message)), error)
             raise UserError(f"{_NOT_FOUND} ({_one_line(advice)}); {_BY_HAND}") from None
         return False
@@ -177,7 +207,10 @@ def _initialize(heartbeat: int, **arguments: Any) -> None:
     patience.start()
     try:
         jax.distributed.initialize(
-            initialization_timeout=START_SECONDS + 60, heartbeat_timeout_seconds=heartbeat, **arguments
+            initialization_timeout=START_SECONDS + 60,
+            heartbeat_timeout_seconds=heartbeat,
+            shutdown_timeout_seconds=EXPORT_SECONDS,
+            **arguments,
         )
     except jax.errors.JaxRuntimeError as error:
         raise PeerLost(f"the processes cannot connect: {_one_line(error)}") from None

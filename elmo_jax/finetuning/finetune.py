@@ -20,6 +20,7 @@ from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import for_other_text
 from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.distributed.initialize import check_connected
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
@@ -82,6 +83,7 @@ def finetune(
     Raises:
       UserError: a model, a text or a setting is invalid, or the loss is not finite.
     """
+    check_connected()
     workdir = place(workdir)
     with fails_together():
         config = with_architecture(config, source.bilm.config, source.name)

@@ -1,10 +1,12 @@
 """Lets one launch at a time write into the folder of a run.
 
 In a local or shared folder, the lock is an `flock` on the file `.lock`, which the operating system releases when its
-holder ends, even if it is killed; the file stays. In a bucket, and in file systems without `flock`, it is a lease: a
-file that names its holder and that the holder rewrites every few seconds. Whoever finds a lease watches it for longer
-than that. If it changes, the holder is alive; if it does not, the lease is taken over. Clocks of different hosts are
-never compared.
+holder ends, even if it is killed; the file stays. In a bucket, and in file systems without `flock`, it is a lease: an
+object that names its holder and that the holder rewrites every few seconds. Every write of a lease is conditional: it
+has an effect only if the object is still the one that the writer has seen, so that of two launches one has the lease.
+Whoever finds a lease watches it for longer than the time between two rewritings. If it changes, the holder is alive; if
+it does not, the lease is taken over, and the holder ends if it comes back. Clocks of different hosts are never
+compared, and neither are process numbers, which containers on one host share or hide from each other.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import json
 import os
 import secrets
@@ -27,12 +28,12 @@ from etils import epath
 
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, lacks_flock, write_json
+from elmo_jax.files import in_bucket, try_flock
+from elmo_jax.interrupts import leave
 
 LOCK, LEASE = ".lock", ".lease.json"  # names in the folder of the run
 HEARTBEAT_SECONDS = 15.0  # between two rewritings of a lease
 LEASE_SECONDS = 60.0  # how long a lease must stay unchanged before it is taken over
-SETTLE_SECONDS = 2.0  # after which two launches that have taken a lease at the same time see which of them has it
 OTHER_HOST_SECONDS = 100.0  # how long a file server may hold the lock of a host that is gone (NFS: 90 seconds)
 
 
@@ -44,19 +45,27 @@ class Holder:
     process: int  # its process id there
     since: str  # when it took the lock, in ISO format, UTC
     token: str  # a random text that tells two launches apart
-    heartbeat: str  # when it last rewrote its lease, in ISO format, UTC
 
     @classmethod
     def this(cls) -> Holder:
         """Returns this process as the holder, from now on."""
-        return cls(socket.gethostname(), os.getpid(), _now(), secrets.token_hex(8), _now())
+        now = datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds")
+        return cls(socket.gethostname(), os.getpid(), now, secrets.token_hex(8))
+
+    @classmethod
+    def parse(cls, content: bytes | str) -> Holder | None:
+        """Returns the holder that a lock file names, or None if the file is not complete."""
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError):
+            return None
+
+    def as_json(self) -> bytes:
+        """Returns the content of a lock file."""
+        return json.dumps(dataclasses.asdict(self)).encode()
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host} (since {self.since})"
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds")
 
 
 @contextlib.contextmanager
@@ -91,7 +100,7 @@ def locked(workdir: epath.Path) -> Iterator[None]:
         with fails_together(), store_errors(workdir):
             if is_first():
                 flock = None if in_bucket(workdir) else _flock(workdir)
-                stack.enter_context(flock or _lease(workdir))
+                stack.enter_context(flock or _Lease(workdir))
         yield
 
 
@@ -107,15 +116,6 @@ def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
     )
 
 
-def _read(path: epath.Path) -> Holder | None:
-    """Returns the holder in a lock file, or None if it is absent or not complete."""
-    try:
-        values = json.loads(path.read_text())
-        return Holder(**values)
-    except (OSError, ValueError, TypeError):
-        return None
-
-
 def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | None:
     """Takes the lock; returns the context that releases it, or None if the file system has no `flock`."""
     path = workdir / LOCK
@@ -127,20 +127,22 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
         except OSError as error:
             raise _unwritable(workdir, error) from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = try_flock(descriptor)
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                if taken and os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     return _held(descriptor)
-            os.close(descriptor)
-            continue  # the file was deleted with its folder in the meantime
-        except BlockingIOError:
-            os.close(descriptor)
         except OSError as error:
             os.close(descriptor)
-            if not lacks_flock(error):
-                raise _unwritable(workdir, error) from None
+            raise _unwritable(workdir, error) from None
+        os.close(descriptor)
+        if taken is None:
             return None
-        holder = _read(path)
+        if taken:
+            continue  # the file was deleted with its folder in the meantime
+        try:
+            holder = Holder.parse(path.read_bytes())
+        except OSError:
+            holder = None
         elsewhere = holder is not None and holder.host != socket.gethostname()
         if not elsewhere or time.monotonic() > waited_until:
             raise _refusal(workdir, holder)
@@ -151,80 +153,76 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
 def _held(descriptor: int) -> Iterator[None]:
     """Names the holder in the lock file, which stays when the lock is released at the end."""
     try:
-        content = json.dumps(dataclasses.asdict(Holder.this())).encode()
         with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, content, 0)
+            os.pwrite(descriptor, Holder.this().as_json(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _lease(workdir: epath.Path) -> Iterator[None]:
-    path = workdir / LEASE
-    _wait_for_lease(workdir, path)
-    mine = Holder.this()
-    _write(path, mine)
-    time.sleep(SETTLE_SECONDS)
-    found = _read(path)
-    if found is None or found.token != mine.token:
-        raise _refusal(workdir, found)
-    ended = threading.Event()
-    thread = threading.Thread(target=_renew, args=(workdir, path, mine, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        found = _read(path)
-        if found is not None and found.token == mine.token:
-            path.unlink()
+class _Lease:
+    """A context in which this launch holds the lease of a folder, and renews it."""
 
+    def __init__(self, workdir: epath.Path) -> None:
+        import tensorstore
 
-def _write(path: epath.Path, holder: Holder) -> None:
-    write_json(path, dataclasses.asdict(dataclasses.replace(holder, heartbeat=_now())))
+        self._workdir, self._ended, self._mine = workdir, threading.Event(), Holder.this()
+        # In a file system without `flock`, TensorStore makes a conditional write safe by a file that only one can make.
+        local = {"driver": "file", "path": f"{os.path.abspath(workdir)}/", "file_io_locking": {"mode": "lockfile"}}
+        self._store = tensorstore.KvStore.open(f"{workdir}/" if in_bucket(workdir) else local).result()
+        self._seen = b""  # the generation of the lease that this launch has read or written last
+        self._thread = threading.Thread(target=self._renew, daemon=True)
 
+    def __enter__(self) -> None:
+        found = self._read()
+        if found.state == "value":
+            holder, seconds = Holder.parse(found.value), f"{LEASE_SECONDS:.0f} seconds"
+            print(f"{self._workdir}: waiting for up to {seconds} to see if {holder} is still there", file=sys.stderr)
+            deadline, first = time.monotonic() + LEASE_SECONDS, found
+            while found.state == "value" and time.monotonic() < deadline:
+                time.sleep(min(1.0, LEASE_SECONDS / 4))
+                found = self._read()
+                if found.state == "value" and found.stamp.generation != first.stamp.generation:
+                    raise _refusal(self._workdir, Holder.parse(found.value))
+        self._seen = found.stamp.generation
+        if not self._write(self._mine.as_json()):
+            raise _refusal(self._workdir, Holder.parse(self._read().value))
+        self._thread.start()
 
-def _wait_for_lease(workdir: epath.Path, path: epath.Path) -> None:
-    """Returns once there is no lease, or one whose holder no longer renews it; raises `UserError` otherwise."""
-    if not path.exists():
-        return
-    first = _read(path)
-    if first is not None and first.host == socket.gethostname() and not _is_alive(first.process):
-        return
-    print(f"{workdir}: waiting for up to {LEASE_SECONDS:.0f} seconds to see if {first} is still there", file=sys.stderr)
-    deadline = time.monotonic() + LEASE_SECONDS
-    while time.monotonic() < deadline:
-        time.sleep(min(1.0, LEASE_SECONDS))
-        if not path.exists():
-            return
-        if (now := _read(path)) != first:
-            raise _refusal(workdir, now)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
-
-
-def _renew(workdir: epath.Path, path: epath.Path, mine: Holder, ended: threading.Event) -> None:
-    """Rewrites the lease until the end, or until another launch has taken it over."""
-    reported: Any = False
-    while not ended.wait(HEARTBEAT_SECONDS):
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
         try:
-            found = _read(path)
-            if found is not None and found.token != mine.token:
-                print(f"elmo-jax: warning: {found} has taken over {workdir}; stop one of them", file=sys.stderr)
-                return
-            _write(path, mine)
-        except Exception as error:  # of any kind, from the client of an object store; the next turn may succeed
-            if not reported:
-                print(f"elmo-jax: warning: {path}: the lease cannot be renewed ({error})", file=sys.stderr)
-            reported = True
+            self._write(None)
+        except Exception as error:  # of any kind, from the client of an object store; the next launch waits for a while
+            self._warn("deleted", error)
+
+    def _read(self) -> Any:
+        return self._store.read(LEASE).result()
+
+    def _write(self, content: bytes | None) -> bool:
+        """Writes or, for None, deletes the lease if it is still that of `_seen`; returns whether it was."""
+        written = self._store.write(LEASE, content, if_equal=self._seen).result().generation
+        self._seen = written or self._seen
+        return bool(written)
+
+    def _renew(self) -> None:
+        """Rewrites the lease until the end; ends the process if another launch has taken it over."""
+        warned = False
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            try:
+                if self._write(self._mine.as_json()):
+                    continue
+                current = self._read()
+                holder = Holder.parse(current.value)
+                if current.state == "value" and holder != self._mine:
+                    leave(f"{holder} has taken over {self._workdir}; this launch ends", 2)
+                self._seen = current.stamp.generation  # it was deleted, or the answer to an earlier write was lost
+            except Exception as error:  # of any kind, from the client of an object store; the next turn may succeed
+                if not warned:
+                    self._warn("renewed", error)
+                warned = True
+
+    def _warn(self, verb: str, error: Exception) -> None:
+        print(f"elmo-jax: warning: {self._workdir / LEASE}: the lease cannot be {verb} ({error})", file=sys.stderr)

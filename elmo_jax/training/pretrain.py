@@ -13,7 +13,8 @@ from elmo_jax.checkpoints.export import check_replaceable
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.distributed.collectives import fails_together, is_first, of_first
+from elmo_jax.distributed.collectives import fails_together, is_first, of_first, wait_for_all
+from elmo_jax.distributed.initialize import check_connected
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import check_usable, open_workdir
@@ -37,6 +38,7 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
       UserError: a setting or a file is invalid, or the loss is not finite.
     """
     folder = files.place(workdir)
+    check_connected()
     with fails_together():
         corpus = Corpus.open(config.data.corpus)
         if is_first():
@@ -81,7 +83,9 @@ def launch(
     if warning is not None and is_first():
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
     use_compilation_cache(workdir)
-    return train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
+    ended = train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
+    wait_for_all()  # for the export, which the caller may open
+    return ended
 
 
 def _check_longer(workdir: epath.Path, total: int) -> None:
