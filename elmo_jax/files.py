@@ -26,7 +26,8 @@ HUB = "hf:"  # begins the name of a biLM on the Hugging Face Hub, which `checkpo
 _NAMED = re.compile(r"(\w[\w.-]{0,63})=(.+)", re.DOTALL)
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles of articles may have some
 
-FORMAT_VERSION = 1  # of all sealed files together; must be increased when the content of one of them changes
+# The versions of the sealed files; that of a kind must be increased when its content changes.
+FORMAT_VERSIONS = {"corpus.json": 1, "config.json": 2, "inputs.json": 1, "manifest.json": 1, "result.json": 1}
 Covered = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -160,7 +161,8 @@ def write_sealed_json(path: epath.Path | Path, value: dict[str, Any], covered: C
       value: the object.
       covered: returns the part of the object that the seal covers; all of it unless given.
     """
-    write_json(path, {**value, "format_version": FORMAT_VERSION, "sha256": digest_of(covered(value))})
+    version = FORMAT_VERSIONS.get(path.name, 1)
+    write_json(path, {**value, "format_version": version, "sha256": digest_of(covered(value))})
 
 
 def read_sealed_json(path: epath.Path | Path, remedy: str, covered: Covered = dict) -> dict[str, Any]:
@@ -175,13 +177,13 @@ def read_sealed_json(path: epath.Path | Path, remedy: str, covered: Covered = di
       FileNotFoundError: there is no such file.
       UserError: the file is damaged, was edited, or was written by another version of elmo_jax.
     """
-    content = path.read_bytes()
+    content, expected = path.read_bytes(), FORMAT_VERSIONS.get(path.name, 1)
     try:
         value: dict[str, Any] = json.loads(content)
         version, seal = value.pop("format_version"), value.pop("sha256")
-        if version == FORMAT_VERSION and seal == digest_of(covered(value)):
+        if version == expected and seal == digest_of(covered(value)):
             return value
-        reason = "damaged or edited" if version == FORMAT_VERSION else "written by another version of elmo_jax"
+        reason = "damaged or edited" if version == expected else "written by another version of elmo_jax"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = "damaged, or written by another version or program"
     raise UserError(f"{path}: {reason}; {remedy}")

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 SAME_SECONDS = 1.0  # a second signal within this time counts as the first one, which launchers often forward twice
 _GRACE_SECONDS = 0.4  # for `finally` clauses, which release locks and delete temporary files
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _leaving = threading.Lock()
 _received: signal.Signals | None = None  # the signal that ends this process
 acknowledged: set[int] = set()  # the signals after which the work in progress is saved; of `runs.stop_signals`
@@ -39,7 +40,7 @@ def end_on_interrupt() -> None:
     os.set_blocking(write, False)
     threading.Thread(target=_watch, args=(read,), daemon=True).start()
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
 
@@ -62,7 +63,7 @@ def _watch(pipe: int) -> None:
     first: float | None = None
     while True:
         number = os.read(pipe, 1)[0]
-        if number == signal.SIGUSR2:  # which asks for a trace
+        if number not in _ENDING and number not in acknowledged:  # such as SIGCHLD, for a handler of another package
             continue
         taken = signal.getsignal(number) not in (_interrupt, signal.SIG_IGN)
         if first is None and number in acknowledged:  # at once, also while the main thread is in C code

@@ -49,10 +49,20 @@ def _open(path: Path) -> IO[bytes]:
     if suffix != ".zip":
         return cast(IO[bytes], _DECOMPRESSORS.get(suffix, open)(path, "rb"))
     archive = zipfile.ZipFile(path)
+    check_zip(archive)
     names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
     if len(names) != 1:
         raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path")
     return archive.open(names[0])
+
+
+def check_zip(archive: zipfile.ZipFile) -> None:
+    """Raises `UserError` for a zip file that is encrypted or compressed in a way that Python cannot read."""
+    readable = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+    for entry in archive.infolist():
+        if entry.flag_bits & 1 or entry.compress_type not in readable:
+            how = "encrypted" if entry.flag_bits & 1 else f"compressed by method {entry.compress_type}"
+            raise UserError(f"{archive.filename}: {entry.filename} is {how}; unpack it, and give what is in it")
 
 
 def position_on_disk(file: IO[bytes]) -> int:

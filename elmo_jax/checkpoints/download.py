@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import os
 import re
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -19,6 +20,7 @@ from elmo_jax.runs.progress import Progress
 
 _URL = re.compile(r"https?://[^/#\s]+/[^#\s]*?([^/#?\s]+)(?:\?[^#\s]*)?(?:#sha256=([0-9a-fA-F]{64}))?")
 _SECONDS = 30  # without an answer
+_LEAST_RATE = 1_000  # bytes per second
 _PART = 1 << 20  # bytes
 
 
@@ -53,7 +55,12 @@ def _download(url: str, out: Path, expected: str) -> None:
         with urllib.request.urlopen(url, timeout=_SECONDS) as response, out.open("wb") as file:
             length = response.headers.get("Content-Length")
             with Progress(f"downloading {out.name.strip('.')[:-4]}", "bytes", int(length or 0)) as progress:
-                while part := response.read(_PART):
+                since, before = time.monotonic(), 0  # of the bytes that are counted to see if the server is too slow
+                while part := response.read1(_PART):
+                    if time.monotonic() - since > _SECONDS:
+                        if read - before < _SECONDS * _LEAST_RATE:
+                            raise TimeoutError(f"less than {_LEAST_RATE:,} bytes per second in {_SECONDS} seconds")
+                        since, before = time.monotonic(), read
                     file.write(part)
                     digest.update(part)
                     read += len(part)

@@ -34,6 +34,8 @@ from elmo_jax.settings import from_dict, to_dict
 NAME, SUFFIX = "bilm.safetensors", ".safetensors"
 _KEY, _DIGEST = "elmo_jax", "sha256"
 _HEADER_BYTES = 100_000_000  # the most that safetensors reads
+# The entries of the JSON object and their types, besides `layout`.
+_DESCRIPTION: dict[str, Any] = {"model": dict, "fingerprint": str, "vocabulary": list | None, "info": dict}
 _EARLIER = "bilm.json"  # in the export folders of development versions
 
 Dtype = Literal["float32", "float16"]
@@ -214,12 +216,16 @@ def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np
 
 
 def _check_vocabulary(vocabulary: Sequence[str] | None, softmax: tuple[int] | None, where: str) -> None:
-    if vocabulary is None:
+    if vocabulary is None and softmax is None:
         return
+    if vocabulary is None:
+        raise UserError(f"{where}: no vocabulary for a softmax of {softmax[0]} rows")
     if softmax != (len(vocabulary),):
         rows = "no" if softmax is None else softmax[0]
         raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows} rows")
     for word in vocabulary:
+        if not isinstance(word, str):
+            raise UserError(f"{where}: the vocabulary has {word!r}, which is no word")
         if "\n" in word:
             raise UserError(f"{where}: the word {word!r} has a line break; a vocabulary file has one word per line")
 
@@ -243,6 +249,11 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
     if found != description["fingerprint"]:
         raise UserError(f"{file}: damaged (the numbers are not those that were written); export the biLM again")
     model = from_dict(description["model"], ModelConfig, f"{file}: model")
+    check_shapes({key: leaf.shape for key, leaf in flat.items()}, model, str(file))
+    _check_vocabulary(description["vocabulary"], getattr(flat.get("softmax/bias"), "shape", None), str(file))
+    for key, leaf in flat.items():
+        if not np.isfinite(leaf).all():
+            raise UserError(f"{file}: parameter '{key}' has numbers that are not finite; export an earlier step")
     return PretrainedBiLM(
         model, unflatten(flat), description["vocabulary"], description["info"], description["fingerprint"]
     )
@@ -262,11 +273,15 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
     if digest != _sha256(text):
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
     description: dict[str, Any] = json.loads(text)
-    if description["layout"] != LAYOUT_VERSION:
+    layout = description.get("layout") if isinstance(description, dict) else None
+    if layout != LAYOUT_VERSION:
         raise UserError(
-            f"{file}: layout version {description['layout']}, this elmo_jax reads {LAYOUT_VERSION};"
+            f"{file}: layout version {layout}, this elmo_jax reads {LAYOUT_VERSION};"
             " export the biLM again, or use the elmo_jax that wrote it"
         )
+    for key, kind in _DESCRIPTION.items():
+        if not isinstance(description.get(key, ...), kind):
+            raise UserError(f"{file}: '{_KEY}' in its metadata has no valid '{key}'; export the biLM again")
     return description
 
 

@@ -135,8 +135,12 @@ class Checkpoints:
         return manifest.steps_in(self._directory)
 
     def best_step(self) -> int | None:
-        """Returns the step with the lowest score in its manifest, or None if no manifest has one."""
-        return _best(manifest.scores(self._directory, self.steps()))
+        """Returns the intact step with the lowest score in its manifest, or None if there is none with a score."""
+        scores = manifest.scores(self._directory, self.steps())
+        while (best := _best(scores)) is not None and (wrong := manifest.damage(self._directory / str(best), best)):
+            _log.warning("%s: damaged checkpoint: %s; the next best is used", self._directory / str(best), wrong)
+            del scores[best]
+        return best
 
     def restore(self, abstract_state: Any) -> tuple[Any, int] | None:
         """Restores the newest checkpoint that is intact.

@@ -19,7 +19,7 @@ from elmo_jax.checkpoints.manifest import steps_in
 from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.result import read_result
-from elmo_jax.text_files import reading
+from elmo_jax.text_files import check_zip, reading
 
 _log = logging.getLogger(__name__)
 
@@ -104,10 +104,12 @@ def _weights_in(folder: epath.Path) -> epath.Path | None:
 def _open_zip(path: epath.Path) -> PretrainedBiLM:
     """Opens the published weights in a zip file, which are unpacked into a temporary folder."""
     with files.temporary_folder() as folder, reading(path), zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            base = os.path.basename(name)
+        check_zip(archive)
+        for entry in archive.infolist():
+            base = os.path.basename(entry.filename)
             if base == OPTIONS or (base.endswith((".hdf5", ".h5")) and not base.startswith(".")):  # macOS adds such
-                with archive.open(name) as packed, (folder / base).open("xb") as file:
+                files.check_room(folder, entry.file_size, f"{base} of {path.name}")
+                with archive.open(entry) as packed, (folder / base).open("xb") as file:
                     shutil.copyfileobj(packed, file)
         weights = _weights_in(epath.Path(folder))
         if weights is None:

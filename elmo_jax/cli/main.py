@@ -48,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_on_interrupt()
     if given[:1] in (["embed"], ["evaluate"], ["neighbours"], ["demo"]) or given[:2] in _OF_TASKS:
         keep_compiled_programs(cache_folder())  # trainings keep theirs in the folder of the run
-    for flag in ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION"):
-        os.environ.pop(flag, None)  # which are meant for other programs; the numbers here are the same without them
+    flags = ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION", "JAX_TRANSFER_GUARD")
+    for flag in [name for name in os.environ if name.startswith(flags)]:
+        os.environ.pop(flag)  # which are meant for other programs; the numbers here are the same without them
     try:
         return _run(given, check_flags=True)
     finally:

@@ -4,7 +4,7 @@ Shapes: B rows of this process, T steps, U distinct words of one device; a leadi
 backward.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from elmo_jax.data.blocks import BLOCK_TOKENS
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
 
+LONGEST_OVERRUN = 2_000  # tokens by which a row of an evaluation is made longer, so that it ends with a sentence
 Array = Any  # a NumPy array on the host, a jax.Array in a device's program
 
 
@@ -137,9 +138,12 @@ class DistinctWords:
 
 
 def evaluation_windows(
-    blocks: Sequence[np.ndarray] | BlockSource, distinct: DistinctWords, layout: EvaluationLayout, share: Share
+    blocks: BlockSource, distinct: DistinctWords, layout: EvaluationLayout, share: Share
 ) -> Iterator[EvaluationWindow]:
     """Yields every token of some blocks once, the text being cut between sentences into rows of about equal length.
+
+    Memory holds one block per row, and two numbers per block, however long the text is. A row ends inside a sentence
+    only where the next one begins more than `LONGEST_OVERRUN` tokens later.
 
     Args:
       blocks: the text.
@@ -148,23 +152,55 @@ def evaluation_windows(
       share: the rows of this process.
     """
     steps = layout.unroll_steps
-    text = np.concatenate([blocks[i] for i in range(len(blocks))])
-    starts = np.append(np.flatnonzero(text == BEGIN_SENTENCE_ID), len(text))
-    bounds = starts[np.searchsorted(starts, np.linspace(0, len(text), layout.rows + 1)[:-1].astype(np.int64))]
-    bounds = np.append(bounds, len(text))
-    longest = int(np.diff(bounds).max())
-    length = -(-longest // steps) * steps
-    laid = np.zeros((6, length, layout.padded_rows), np.int32)  # both directions, mask, sentence
-    numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
-    for row, (first, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-        if end > first:
-            laid[:4, : end - first, row] = both_directions(text[first:end])
-            laid[4, : end - first, row] = 1
-            laid[5, : end - first, row] = numbers[first:end]
-    laid = laid[:, :, share.rows.start : share.rows.stop]
+    sizes = [
+        (len(block), np.count_nonzero(block == BEGIN_SENTENCE_ID))
+        for block in map(blocks.__getitem__, range(len(blocks)))
+    ]
+    starts, sentences = np.cumsum([(0, 0), *sizes], axis=0).T  # of the blocks: first position, number of first sentence
+    bounds = [_cut(blocks, starts, int(cut)) for cut in np.linspace(0, starts[-1], layout.rows + 1)]
+    length = -(-int(np.diff(bounds).max()) // steps) * steps
+    rows = [_Row(blocks, starts, sentences, *bounds[row : row + 2]) for row in share.rows if row < layout.rows]
     for first in range(0, length, steps):
-        part = laid[:, first : first + steps]
+        part = np.zeros((6, steps, len(share.rows)), np.int32)  # both directions, mask, sentence
+        for column, row in enumerate(rows):
+            taken = row.take(steps)
+            part[:, : taken.shape[1], column] = taken
         inputs, targets = (part[i : 2 * layout.directions : 2] for i in range(2))
         targets = np.where(targets < layout.vocabulary_size, targets, UNKNOWN_ID).astype(np.int32)
         window = distinct.window(inputs, targets, share.devices)
         yield EvaluationWindow(window, part[4] > 0, part[5], left=(length - first) // steps - 1)
+
+
+def _cut(blocks: BlockSource, starts: np.ndarray, position: int) -> int:
+    """Returns where a row ends that should end at a position of the text: at the next sentence if that is near."""
+    block, near = int(np.searchsorted(starts, position, "right")) - 1, position + LONGEST_OVERRUN
+    while block < len(blocks) and starts[block] <= near:
+        begins = starts[block] + np.flatnonzero(blocks[block] == BEGIN_SENTENCE_ID)
+        begins = begins[begins >= position]
+        if len(begins):
+            return int(begins[0]) if begins[0] <= near else position
+        block += 1
+    return int(starts[-1]) if starts[-1] <= near else position
+
+
+class _Row:
+    """A row of an evaluation, which reads its blocks one after the other."""
+
+    def __init__(self, blocks: BlockSource, starts: np.ndarray, sentences: np.ndarray, first: int, end: int) -> None:
+        """Makes the row of the positions from `first` to before `end` of the text; see `evaluation_windows`."""
+        self._blocks, self._starts, self._sentences = blocks, starts, sentences
+        self._position, self._end = first, end
+        self._read = np.zeros((6, 0), np.int32)  # what is read and not yet taken
+
+    def take(self, number: int) -> np.ndarray:
+        """Returns the next `number` tokens, or as many as are left: both directions, 1, number of the sentence."""
+        while self._read.shape[1] < number and self._position < self._end:
+            block = int(np.searchsorted(self._starts, self._position, "right")) - 1
+            text, start = self._blocks[block], self._starts[block]
+            numbers = self._sentences[block] + np.cumsum(text == BEGIN_SENTENCE_ID) - 1
+            laid = np.concatenate([both_directions(text), [np.ones_like(text), numbers]]).astype(np.int32)
+            part = laid[:, self._position - start : self._end - start]
+            self._read = np.concatenate([self._read, part], axis=1)
+            self._position = int(start) + len(text)
+        taken, self._read = self._read[:, :number], self._read[:, number:]
+        return taken

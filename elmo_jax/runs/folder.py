@@ -12,13 +12,14 @@ from elmo_jax.config import Config
 from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.errors import UserError
 from elmo_jax.files import HUB, absolute, place, read_sealed_json, write_sealed_json
-from elmo_jax.runs.lock import LEASE, LOCK, locked, store_errors
+from elmo_jax.runs.lock import locked, store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
 PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written
 
-# What `finetune` makes before the run itself begins; names that end in .partial are of unfinished folders.
-_BEFORE = ("corpus", ".corpus.partial", "original", ".original.partial", "softmax", "compilation_cache", LOCK, LEASE)
+# What `finetune` makes before the run itself begins; what is hidden is unfinished or a lock.
+_BEFORE = ("corpus", "original", "softmax", "compilation_cache")
+_PATHS = ("corpus", "train", "dev", "test", "cache", "path", "bilm", "bilm_options")  # the settings that are paths
 
 
 def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
@@ -60,7 +61,7 @@ def check_usable(workdir: epath.Path) -> None:
     """Raises `UserError` if a folder holds no run and anything else than what the start of a run leaves."""
     if not workdir.exists() or (workdir / "config.json").exists():
         return
-    if not workdir.is_dir() or any(p.name not in _BEFORE and not p.name.endswith(".tmp") for p in workdir.iterdir()):
+    if not workdir.is_dir() or any(p.name not in _BEFORE and p.name[0] != "." for p in workdir.iterdir()):
         raise UserError(f"{workdir}: holds something that is not a run (no config.json); choose another --workdir")
 
 
@@ -135,14 +136,15 @@ def from_launch(workdir: epath.Path, path: str) -> str:
 
 
 def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the seal covers: no settings that are text, since a user may have to correct paths by hand."""
+    """Returns what the seal covers: no paths, since a user may have to correct them by hand."""
 
-    def numbers(value: Any) -> Any:
+    def without_paths(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: numbers(item) for key, item in value.items() if not isinstance(item, str)}
+            items = value.items()
+            return {key: without_paths(item) for key, item in items if key not in _PATHS or not isinstance(item, str)}
         return value
 
-    return {"config": numbers(value["config"]), "facts": value["facts"]}
+    return {"config": without_paths(value["config"]), "facts": value["facts"]}
 
 
 def read_config(workdir: epath.Path) -> Config:

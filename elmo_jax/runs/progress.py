@@ -16,14 +16,14 @@ _SECONDS_OF_A_DETAIL = 0.2  # between two changes of the live line while a part 
 def has_live_line() -> bool:
     """Returns whether stderr is a terminal of known width; `script` and `docker exec -t` make some of width 0."""
     try:
-        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+        return sys.stderr is not None and sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):
         return False
 
 
 def say(line: str, show: bool = True) -> None:
     """Prints a line to stderr, above a live line, if `show` is true."""
-    if show:
+    if show and sys.stderr is not None:  # a program may have no standard error
         tqdm.write(line, file=sys.stderr)
         sys.stderr.flush()
 

@@ -283,7 +283,7 @@ class Launch:
         self._ended = True
         self._evaluate(state, step)
         self._checkpoints.wait()
-        best = self._checkpoints.best_step() if self._plan.exports == "best" else None
+        best = self._checkpoints.best_step() if self._plan.exports == "best" and is_first() else None
         chosen = of_first(step if best is None else best)
         if chosen != step:
             state = self._checkpoints.restore_step(chosen, self._program.abstract_state())

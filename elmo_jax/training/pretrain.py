@@ -77,6 +77,11 @@ def launch(
     with fails_together():
         if is_first():
             result = read_result(workdir) or {}
+            if result and result.get("steps") != total and not Checkpoints(workdir / "checkpoints").steps():
+                raise UserError(
+                    f"{workdir}: this run is complete, and its checkpoints are gone, so it cannot be continued; restore"
+                    " checkpoints/, or start again in another --workdir (in this one, remove result.json first)"
+                )
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
     warning = warmup_warning(config, total)
