@@ -1,8 +1,11 @@
 """Files in folders and in buckets; fsspec's in-memory files stand for a bucket here, `make test-gcs` takes a server."""
 
 import errno
+import hashlib
 import importlib
 import json
+import multiprocessing
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -246,3 +249,49 @@ def test_what_a_seal_does_not_cover_may_be_edited(tmp_path):
     path.write_text(path.read_text().replace("3", "4", 1))
     with pytest.raises(UserError, match="restore it"):
         files.read_sealed_json(path, "restore it", covered)
+
+
+def test_one_kind_of_file_changes_without_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("corpus.json", "result.json"):
+        files.write_sealed_json(tmp_path / name, {"a": 1})
+    monkeypatch.setitem(files.FORMAT_VERSIONS, "corpus.json", 99)
+    with pytest.raises(UserError, match="corpus.json: written by another version of elmo_jax; prepare it again"):
+        files.read_sealed_json(tmp_path / "corpus.json", "prepare it again")
+    assert files.read_sealed_json(tmp_path / "result.json", "run it again") == {"a": 1}
+
+
+def write_often(path: Path, seed: int) -> None:
+    for number in range(100):
+        body = bytes([seed, number]) * (100_000 + 200_000 * seed)
+        files.write_bytes(path, hashlib.sha256(body).digest() + body)
+
+
+def test_of_writers_at_the_same_time_the_last_one_wins(tmp_path: Path) -> None:
+    """None of them fails, and no reader sees a part of a file."""
+    path, context = tmp_path / "file", multiprocessing.get_context("fork")
+    write_often(path, 0)
+    writers = [context.Process(target=write_often, args=(path, seed)) for seed in (1, 2)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        content = path.read_bytes()
+        assert hashlib.sha256(content[32:]).digest() == content[:32]
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_with_a_name_that_can_be_guessed_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / ".out.tmp").symlink_to(tmp_path / "precious")
+    files.write_text(tmp_path / "out", "new")
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "out").read_text() == "new" and not (tmp_path / "out").is_symlink()
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -101,6 +101,21 @@ def test_a_signal_that_stops_a_run_is_acknowledged_at_once(tmp_path: Path) -> No
         process.kill()
 
 
+@pytest.mark.parametrize("name", ["SIGCHLD", "SIGALRM", "SIGWINCH"])
+def test_other_signals_are_not_the_first_of_two(tmp_path: Path, name: str) -> None:
+    """A package may handle them; the SIGTERM that follows is not the second one, which would end a run at once."""
+    (tmp_path / "ml_collections.py").write_text(
+        "import os, signal, time\nfrom elmo_jax.runs.stop_signals import StopSignals\n"
+        f"signal.signal(signal.{name}, lambda *_: None)\n"
+        "with StopSignals() as stop:\n"
+        f"    os.kill(os.getpid(), signal.{name})\n    time.sleep(1.5)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(1.5)\n    print(stop.received.name, flush=True)\n"
+    )
+    with started(tmp_path) as process:
+        assert process.stdout is not None and process.stdout.readline() == "SIGTERM\n"
+        process.kill()
+
+
 def test_signals_that_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAME_SECONDS", 60.0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU):

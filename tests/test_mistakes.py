@@ -194,3 +194,31 @@ def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.M
             check_distinct({"--json": text}, {}, [source])
         check_distinct({"--json": folder / "new.json"}, {}, [source])
     check_distinct({"--json": folder / "a.txt"}, {"MODEL": folder}, ["sotu", "tfds:lm1b"])
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
+    """As some daemons start programs; no file that the command opens may take their place."""
+    (tmp_path / "text").write_text("one two three .\n" * 300)
+    command = f"exec {sys.executable} -m elmo_jax prepare text --format lines --out corpus --workers 1 {closed}"
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert ended.returncode == 0
+    assert (tmp_path / "corpus" / "lexicon.tsv").read_text().splitlines()[0].startswith("<S>")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("JAX_NUM_CPU_DEVICES", "two"), ("JAX_DEBUG_NANS", "ja"), ("JAX_DEFAULT_MATMUL_PRECISION", "x")]
+)
+def test_variables_that_jax_does_not_understand(tmp_path: Path, name: str, value: str) -> None:
+    (tmp_path / "text").write_text("one two\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "elmo_jax", "embed", "english", "text", "out.hdf5"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.getcwd(), name: value, "JAX_ENABLE_COMPILATION_CACHE": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 2 and line.startswith(f"elmo-jax: {name}={value}: not understood by JAX (")

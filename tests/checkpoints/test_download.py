@@ -2,14 +2,18 @@
 
 import hashlib
 import http.server
+import struct
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from elmo_jax.checkpoints import download
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.cli.main import main
@@ -22,6 +26,7 @@ class Server(http.server.BaseHTTPRequestHandler):
     folder: Path
     asked: list[str] = []
     cut = False  # whether a file ends before its end
+    pause = 0.0  # seconds before each byte
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -33,6 +38,10 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.send_response(200 if file.is_file() else 404)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
+        if self.pause:
+            for number in range(len(content)):
+                time.sleep(self.pause)
+                self.wfile.write(content[number : number + 1])
         self.wfile.write(content[: len(content) // 2] if self.cut else content)
 
 
@@ -79,6 +88,41 @@ def test_a_folder_and_a_zip_file(published: Path, capsys: pytest.CaptureFixture[
         open_bilm(published.parent / "other.zip")
 
 
+def changed(path: Path, flags: int = 0, method: int = 0) -> None:
+    """Writes flags and a compression method into the headers of a zip file."""
+    content = bytearray(path.read_bytes())
+    for magic, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = content.find(magic)
+        while start >= 0:
+            struct.pack_into("<HH", content, start + offset, flags, method)
+            start = content.find(magic, start + 4)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("flags", "method", "how"), [(1, 0, "encrypted"), (0, 9, "compressed by method 9")])
+def test_zip_files_that_python_cannot_read(
+    published: Path, capsys: pytest.CaptureFixture[str], flags: int, method: int, how: str
+) -> None:
+    for name, files in (("model.zip", published.iterdir()), ("text.zip", [published / "vocab.txt"])):
+        with zipfile.ZipFile(published.parent / name, "w") as archive:
+            for file in files:
+                archive.write(file, file.name)
+        changed(published.parent / name, flags, method)
+    with pytest.raises(UserError, match=f"model.zip: .* is {how}; unpack it"):
+        open_bilm(published.parent / "model.zip")
+    assert main(["prepare", str(published.parent / "text.zip"), "--out", str(published.parent / "corpus")]) == 2
+    assert f"text.zip: vocab.txt is {how}; unpack it" in capsys.readouterr().err
+
+
+def test_a_zip_file_that_would_fill_the_disk(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(published.parent / "model.zip", "w") as archive:
+        archive.write(published / "options.json", "options.json")
+        archive.write(published / "model.hdf5", "model.hdf5")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(UserError, match="model.hdf5 of model.zip: .*, and the disk has 1.0 kB free"):
+        open_bilm(published.parent / "model.zip")
+
+
 def test_a_url_is_downloaded_once(published: Path, url: str, tmp_path: Path) -> None:
     expected = open_bilm(published)
     digest = hashlib.sha256((published / "model.hdf5").read_bytes()).hexdigest()
@@ -110,5 +154,9 @@ def test_a_download_that_fails_leaves_nothing(
     assert "expected https://HOST/FILE or https://HOST/FILE#sha256=HEX" in complaint(f"{url}/model.hdf5#sha256=12")
     assert "expected https://HOST/FILE" in complaint(f"{url}/")
     assert "cannot be downloaded" in complaint("http://127.0.0.1:1/model.zip")
+    with monkeypatch.context() as slow:
+        slow.setattr(Server, "pause", 0.05)
+        slow.setattr(download, "_SECONDS", 0.5)
+        assert "model.hdf5: cannot be downloaded (less than 1,000 bytes per second" in complaint(f"{url}/model.hdf5")
     monkeypatch.setattr(Server, "cut", True)
     assert "model.hdf5: has ended after" in complaint(f"{url}/model.hdf5")

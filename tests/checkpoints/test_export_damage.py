@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 
 from elmo_jax.checkpoints.export import NAME, export_bilm
+from elmo_jax.checkpoints.layout import fingerprint
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.errors import UserError
 from tests.checkpoints.exports import MODEL, WORDS, assert_equal, run, tree
@@ -141,3 +142,34 @@ def test_damage_anywhere_is_found(file: Path) -> None:
         file.write_bytes(whole[:size])
         with pytest.raises(UserError, match="bilm.safetensors"):
             open_bilm(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d, t: d.pop("model"), "has no valid 'model'"),
+        (lambda d, t: d.pop("info"), "has no valid 'info'"),
+        (lambda d, t: d.pop("layout"), "layout version None"),
+        (lambda d, t: d.update(vocabulary="the"), "has no valid 'vocabulary'"),
+        (lambda d, t: d.update(vocabulary=None), "no vocabulary for a softmax of 6 rows"),
+        (lambda d, t: d["vocabulary"].pop(), "a vocabulary of 5 words for a softmax of 6 rows"),
+        (lambda d, t: d["vocabulary"].append(7) or d["vocabulary"].pop(0), "the vocabulary has 7, which is no word"),
+        (lambda d, t: d["model"]["lstm"].update(cells=97), "has shape .*, expected"),
+        (lambda d, t: d["model"]["lstm"].update(cells="3"), "model.lstm.cells: expected int, got '3'"),
+        (lambda d, t: t["forward/layer_0/bias"].fill(np.nan), "'forward/layer_0/bias' has numbers that are not finite"),
+        (lambda d, t: t.pop("forward/layer_0/bias"), "parameter 'forward/layer_0/bias' is missing"),
+    ],
+)
+def test_a_description_of_another_program(file: Path, change: Callable[[Any, Any], Any], message: str) -> None:
+    """It has valid checksums, and says what is not in the file."""
+    tensors = {key: leaf.copy() for key, leaf in safetensors.numpy.load_file(file).items()}
+    header = json.loads(file.read_bytes()[8 : 8 + struct.unpack("<Q", file.read_bytes()[:8])[0]])
+    description = json.loads(header["__metadata__"]["elmo_jax"])
+    change(description, tensors)
+    description["fingerprint"] = fingerprint(tensors)
+    text = json.dumps(description)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    safetensors.numpy.save_file(tensors, file, {"elmo_jax": text, "sha256": digest})
+    with pytest.raises(UserError, match=message) as caught:
+        open_bilm(file)
+    assert str(file) in str(caught.value)

@@ -1,5 +1,7 @@
 """Batches: what a window holds, and that it depends on the seed and the position alone."""
 
+import tracemalloc
+
 import grain
 import numpy as np
 import pytest
@@ -187,6 +189,51 @@ def test_evaluation_reads_every_token_once(spellings, rows, padded, steps):
     assert_array_equal(np.concatenate([sentence[mask[:, b], b] for b in range(padded)]), numbers)
     for b in range(padded):  # each row begins with a sentence
         assert not mask[0, b] or streams[0, 0, b] == BEGIN_SENTENCE_ID
+
+
+def layout_of(blocks, distinct, rows, steps):
+    """The windows of an evaluation: mask [T, B] and sentence [T, B] of the whole."""
+    windows = list(evaluation_windows(blocks, distinct, EvaluationLayout(rows, rows, steps, 40), Share(range(rows), 1)))
+    return windows, np.concatenate([w.mask for w in windows]), np.concatenate([w.sentence for w in windows])
+
+
+def test_a_long_sentence_is_divided_among_the_rows_of_an_evaluation(spellings):
+    """As a file without line breaks has it. Each of its tokens is scored once, in both directions."""
+    rng = np.random.default_rng(0)
+    long = np.append(BEGIN_SENTENCE_ID, rng.integers(3, TYPES, 30_000)).astype(np.int32)
+    blocks = [*make_blocks(5), long, *make_blocks(5)]
+    windows, mask, sentence = layout_of(blocks, DistinctWords(spellings, PADDING), rows=10, steps=50)
+    text = np.concatenate(blocks)
+    assert len(windows) <= len(text) / (10 * 50) + 2
+    streams = np.concatenate([words_of(w.window, 1) for w in windows], axis=1)  # [2, T, B]
+    expected = both_directions(text)[::2]
+    assert_array_equal(np.concatenate([streams[:, mask[:, b], b] for b in range(10)], axis=1), expected)
+    numbers = np.cumsum(text == BEGIN_SENTENCE_ID) - 1
+    assert_array_equal(np.concatenate([sentence[mask[:, b], b] for b in range(10)]), numbers)
+
+
+class Endless:
+    """A text of many blocks, made when they are read."""
+
+    def __len__(self):
+        return 2_000
+
+    def __getitem__(self, index):
+        rng = np.random.default_rng(index)
+        return np.where(np.arange(1600) % 20, rng.integers(3, TYPES, 1600), BEGIN_SENTENCE_ID).astype(np.int32)
+
+
+def test_the_text_of_an_evaluation_is_never_in_memory(spellings):
+    tracemalloc.start()
+    try:
+        layout = EvaluationLayout(16, 16, 400, VOCABULARY)
+        windows = evaluation_windows(Endless(), DistinctWords(spellings, PADDING), layout, Share(range(16), 1))
+        tokens = sum(int(window.mask.sum()) for window in windows)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert tokens == 2_000 * 1600  # 12.8 MB of ids alone
+    assert most < 6e6
 
 
 def test_prefetched_items_come_in_order_and_errors_in_their_place():

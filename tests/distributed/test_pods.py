@@ -7,11 +7,14 @@ import shutil
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 from etils import epath
 
 from elmo_jax.checkpoints.layout import flatten
@@ -143,6 +146,59 @@ def test_kills_after_a_damaged_checkpoint(
     first, *_ = chaos(commands, run, two[0], kills)
     warnings = [[line for line in e.stderr.splitlines() if "damaged" in line] for e in first]
     assert len(warnings[0]) == 1 and str(damaged) in warnings[0][0] and warnings[1] == []
+
+
+ASKS = """
+import jax
+get_config_ = get_config
+def get_config():
+    config = get_config_()
+    config.train.batch_size = 4 * jax.device_count()
+    config.train.steps = 4 + jax.process_count()
+    return config
+"""
+
+
+def test_an_experiment_file_sees_the_devices_of_all_processes(commands: Commands, tmp_path: Path) -> None:
+    (commands.folder / "asks.py").write_text((commands.folder / "small.py").read_text() + ASKS)
+    coordinator = f"127.0.0.1:{free_port()}"
+    ended = ends(
+        [
+            commands.start(
+                *("pretrain", "--config", "asks.py", "--workdir", tmp_path / "run", "--heartbeat", HEARTBEAT_SECONDS),
+                *("--coordinator", coordinator, "--processes", "2", "--process", str(process)),
+            )
+            for process in range(2)
+        ]
+    )
+    assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 6
+    train = json.loads((tmp_path / "run" / "config.json").read_text())["config"]["train"]
+    assert train["batch_size"] == 8
+
+
+def slow_export(*arguments: str) -> int:
+    """The command; process 0 takes longer for its export than the other one waits by JAX's own settings."""
+    save, initialize_ = safetensors.numpy.save, jax.distributed.initialize
+
+    def slow(*values: Any) -> bytes:
+        time.sleep(8)
+        return save(*values)
+
+    def impatient(**options: Any) -> None:
+        assert options["shutdown_timeout_seconds"] >= 3600
+        initialize_(**options)
+
+    safetensors.numpy.save, jax.distributed.initialize = slow, impatient
+    return main(arguments)
+
+
+def test_an_export_that_takes_long(commands: Commands, tmp_path: Path) -> None:
+    """Process 1 waits for it before `pretrain` returns, and may then read it."""
+    run = tmp_path / "run"
+    ended = ends(start(commands, run, 2, 1, "--config.train.steps=6", function=f"{__name__}:slow_export"))
+    assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
+    assert (run / "result.json").exists()
 
 
 def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tests how processes find each other: by three options, by a launcher's environment, or not at all."""
 
 import argparse
+import functools
 import os
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from elmo_jax.cli.options import add_process_options
 from elmo_jax.cli.values import Parser
 from elmo_jax.distributed import initialize
-from elmo_jax.distributed.initialize import connected
+from elmo_jax.distributed.initialize import check_connected, connected
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status
 from tests.distributed.pods import free_port
 from tests.end_to_end.forked import ROOT, SERVER, Forked
@@ -63,6 +64,28 @@ def told(process: Forked, status: int = 0) -> tuple[str, str]:
 def test_alone() -> None:
     both = [start(), start("--processes", "1")]
     assert [told(process)[0] for process in both] == ["process 0 of 1 False"] * 2
+
+
+def used_before(*flags: str) -> None:
+    """A program uses JAX, and then trains."""
+    jax.devices()
+    for train in (functools.partial(join, *flags), check_connected):
+        try:
+            train()
+        except UserError as error:
+            print("process refused:", error)
+
+
+def test_a_program_that_has_used_jax_does_not_train_alone() -> None:
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2"}
+    slurm |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    mpi = {"OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://127.0.0.1:34911", "OMPI_COMM_WORLD_SIZE": "2"}
+    mpi |= {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    for launcher, variable in ((slurm, "SLURM_NTASKS"), (mpi, "OMPI_COMM_WORLD_SIZE")):
+        out, _ = told(start(function="used_before", **launcher))
+        assert out.count(f"process refused: this is one of several processes ({variable})") == 2
+    assert told(start(function="used_before"))[0] == "process 0 of 1 False"
+    assert told(start("--processes", "1", function="used_before", **slurm))[0].startswith("process 0 of 1 False")
 
 
 def test_slurm() -> None:

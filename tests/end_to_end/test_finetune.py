@@ -17,6 +17,7 @@ from tests.end_to_end.commands import (
     Commands,
     Ended,
     being_saved,
+    checkpoint_steps,
     files,
     records,
     saved_arrays,
@@ -162,6 +163,22 @@ def test_killed_and_resumed(domain: Commands, restless: Path, tmp_path: Path) ->
     assert states[0].keys() == states[1].keys()
     assert [path for path in states[0] if not same(states[0][path], states[1][path])] == []
     assert bilm_of(again)[1]["fingerprint"] == bilm_of(restless)[1]["fingerprint"]
+
+
+def test_a_damaged_best_step_is_passed_over(domain: Commands, restless: Path, tmp_path: Path) -> None:
+    """Otherwise a run whose best checkpoint was damaged could never be completed."""
+    run, best = shutil.copytree(restless, tmp_path / "run"), result_of(restless)["exported_step"]
+    (run / "result.json").unlink()
+    largest = max((run / "checkpoints" / str(best)).rglob("*"), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    ended = wait(start_restless(domain, run))
+    assert ended.status == 0, ended.stderr
+    assert f"checkpoints/{best}: damaged checkpoint" in ended.stderr
+    scores = {r["step"]: r["heldout/perplexity/average"] for r in records(run) if "heldout/perplexity/average" in r}
+    kept = {step: score for step, score in scores.items() if step in checkpoint_steps(run) and step != best}
+    assert result_of(run)["exported_step"] == min(kept, key=lambda step: (kept[step], -step))
 
 
 def test_the_best_is_not_replaced_by_the_last(domain: Commands, restless: Path, tmp_path: Path) -> None:

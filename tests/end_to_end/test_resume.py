@@ -213,6 +213,30 @@ def test_every_checkpoint_damaged(commands: Commands, half: Path) -> None:
     assert files(half) == before
 
 
+def test_a_complete_run_without_checkpoints_is_not_begun_again(commands: Commands, whole: Path, tmp_path: Path) -> None:
+    """Its checkpoints were deleted to save space, or left out by rsync."""
+    run = shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(run / "checkpoints")
+    before = files(run)
+    complaint = commands.refuse_pretrain(run, f"--config.train.steps={STEPS + 10}")
+    assert "its checkpoints are gone" in complaint and "remove result.json" in complaint
+    assert files(run) == before
+    assert commands.inside(*pretrain_arguments(run)).status == 0  # nothing is to be done
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"relu"', '"tanh"'), ('"endless"', '"block"'), ('"cells": 32', '"cells": 33')]
+)
+def test_only_paths_may_be_edited(commands: Commands, half: Path, old: str, new: str) -> None:
+    config = half / "config.json"
+    text = config.read_text()
+    assert old in text
+    config.write_text(text.replace(old, new))
+    assert "config.json: damaged or edited" in commands.inside("export", half, "--out", half / "other").complaint
+    config.write_text(text.replace('"corpus": "corpus"', f'"corpus": "{commands.folder / "corpus"}"'))
+    assert commands.inside("export", half, "--out", half / "other").status == 0
+
+
 def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Path) -> None:
     """A launch into a run's folder in use is refused; the refusal names the holder, and no file changes."""
     with locked(epath.Path(half)):

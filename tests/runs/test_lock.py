@@ -84,6 +84,16 @@ def test_a_folder_of_its_own_is_made_and_stays_usable(tmp_path: Path) -> None:
     check_usable(folder)
 
 
+def test_what_an_interrupted_start_leaves_is_usable(tmp_path: Path) -> None:
+    """`finetune` was killed while it prepared its text, and while it wrote its first file."""
+    for name in (".corpus.partial", ".corpus.partial.text", "corpus", ".config.json.0a1b2c3d.tmp"):
+        (tmp_path / name).mkdir()
+    check_usable(epath.Path(tmp_path))
+    (tmp_path / "thesis").mkdir()
+    with pytest.raises(UserError, match="holds something that is not a run"):
+        check_usable(epath.Path(tmp_path))
+
+
 def test_a_lock_on_a_file_that_was_deleted_with_its_folder_holds_nothing(
     run: epath.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +202,7 @@ def test_a_launch_whose_lease_was_taken_over_ends(run: epath.Path) -> None:
     tell(second)
     assert second.stdout.readline() == "locked\n"
     first.send_signal(signal.SIGCONT)
+    first.wait(timeout=60)
     out, errors = first.communicate()
     assert first.returncode == 2 and "ended" not in out
     assert f"process {second.pid} on {socket.gethostname()}" in errors and "has taken over" in errors
