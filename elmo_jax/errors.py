@@ -20,6 +20,7 @@ class PeerLost(Exception):
 
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: a restart may succeed, whereas status 2 says that it would not
+ERROR_NUMBER = re.compile(r"os_error_code='(\d+)'")  # that of the operating system, in messages of TensorStore
 _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (request|\d)|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -30,6 +31,10 @@ def of_machine(error: BaseException) -> str | None:
     """
     if isinstance(error, ConnectionError):  # the loss of a reader or of another process
         return None
+    if number := ERROR_NUMBER.search(
+        str(error)
+    ):  # before memory, since TensorStore calls a full disk RESOURCE_EXHAUSTED
+        return f"{os.strerror(int(number[1]))}: {' '.join(str(error).split())[:300]}"
     if isinstance(error, MemoryError) or (isinstance(error, Exception) and _MEMORY.search(str(error))):
         lines = str(error).removeprefix("RESOURCE_EXHAUSTED: ").splitlines() or ["the system has no more"]
         return f"not enough memory: {lines[0].rstrip('.')}; use smaller batches, shorter lines or another machine"

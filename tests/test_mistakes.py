@@ -222,3 +222,10 @@ def test_variables_that_jax_does_not_understand(tmp_path: Path, name: str, value
     )
     (line,) = ended.stderr.splitlines()
     assert ended.returncode == 2 and line.startswith(f"elmo-jax: {name}={value}: not understood by JAX (")
+
+
+def test_a_limit_of_virtual_memory_in_which_jax_would_hang() -> None:
+    command = f"ulimit -v 2000000; exec {sys.executable} -m elmo_jax evaluate nowhere --data nowhere.txt"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("elmo-jax: the virtual memory of this process is limited to 2.0 GB (ulimit -v)")

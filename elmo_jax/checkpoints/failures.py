@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import re
 import sys
 import time
 import warnings
@@ -13,19 +12,17 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from elmo_jax.errors import PeerLost
-
-_NUMBER = re.compile(r"os_error_code='(\d+)'")  # the operating system's error number in messages of TensorStore
+from elmo_jax.errors import ERROR_NUMBER, PeerLost
 
 
 def is_of_storage(error: BaseException) -> bool:
     """Returns whether an error is the operating system's refusal of a file operation (no space, no permission, …)."""
-    return isinstance(error, OSError) or _NUMBER.search(str(error)) is not None
+    return isinstance(error, OSError) or ERROR_NUMBER.search(str(error)) is not None
 
 
 def reason(error: BaseException) -> str:
     """Returns the operating system's message if the error has its number, and else the error's own first line."""
-    number = _NUMBER.search(str(error))
+    number = ERROR_NUMBER.search(str(error))
     if number:
         return os.strerror(int(number[1]))
     if isinstance(error, OSError) and error.strerror:

@@ -6,6 +6,7 @@ temporary folder that is deleted later. Damage that occurs afterwards is detecte
 restored, and the checkpoint before it is used.
 """
 
+import contextlib
 import logging
 import math
 import os
@@ -127,7 +128,8 @@ class Checkpoints:
             self.wait()
         finally:
             if self._manager is not None:
-                self._manager.close()
+                with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():  # raised before
+                    self._manager.close()
                 self._manager = None
 
     def steps(self) -> list[int]:
