@@ -116,8 +116,8 @@ def _check_address_space() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
         raise UserError(
-            f"the virtual memory of this process is limited to {limit / 1e9:.1f} GB (ulimit -v); JAX reserves more than it"
-            f" uses and needs {LEAST_ADDRESS_SPACE / 1e9:.0f} GB or more: remove the limit, or limit the resident memory"
+            f"the virtual memory of this process is limited to {limit / 1e9:.1f} GB (ulimit -v); JAX reserves more than"
+            f" it uses and needs {LEAST_ADDRESS_SPACE / 1e9:.0f} GB: remove the limit, or limit the resident memory"
         )
 
 
