@@ -84,6 +84,7 @@ def fails_together() -> Iterator[None]:
         yield
     except UserError as error:
         mistake = error
+    wait_for_all()  # since the body may take hours on one process, and minutes on another
     failed = of_each({"failed": float(mistake is not None)})["failed"]
     if mistake is not None:
         raise mistake

@@ -70,18 +70,13 @@ def launch(
         if is_first():
             check_trackers(config.train.trackers)
             check_replaceable(workdir / "export")  # the end of the run will write it
-            _check_longer(workdir, total)  # before the settings of this launch replace those of the run
+            _check_continuable(workdir, total)  # before the settings of this launch replace those of the run
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
     open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
     result: dict[str, Any] = {}
     with fails_together():
         if is_first():
             result = read_result(workdir) or {}
-            if result and result.get("steps") != total and not Checkpoints(workdir / "checkpoints").steps():
-                raise UserError(
-                    f"{workdir}: this run is complete, and its checkpoints are gone, so it cannot be continued; restore"
-                    " checkpoints/, or start again in another --workdir (in this one, remove result.json first)"
-                )
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
     warning = warmup_warning(config, total)
@@ -93,9 +88,14 @@ def launch(
     return ended
 
 
-def _check_longer(workdir: epath.Path, total: int) -> None:
-    """Raises `UserError` if a run has made more steps than are requested now."""
+def _check_continuable(workdir: epath.Path, total: int) -> None:
+    """Raises `UserError` if a run has made more steps than are requested now, or has lost its checkpoints."""
     steps = Checkpoints(workdir / "checkpoints").steps() if (workdir / "checkpoints").exists() else []
+    if not steps and (read_result(workdir) or {"steps": total})["steps"] < total:
+        raise UserError(
+            f"{workdir}: this run is complete, and its checkpoints are gone, so it cannot be continued; restore"
+            " checkpoints/, or start again in another --workdir (in this one, remove result.json first)"
+        )
     if steps and steps[-1] > total:
         raise UserError(
             f"{workdir}: this run has made {steps[-1]} steps, but {total} are requested now; a run can be made longer,"
