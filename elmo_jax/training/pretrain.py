@@ -91,7 +91,8 @@ def launch(
 def _check_continuable(workdir: epath.Path, total: int) -> None:
     """Raises `UserError` if a run has made more steps than are requested now, or has lost its checkpoints."""
     steps = Checkpoints(workdir / "checkpoints").steps() if (workdir / "checkpoints").exists() else []
-    if not steps and (read_result(workdir) or {"steps": total})["steps"] < total:
+    result = read_result(workdir) or {"stopped_early": True}
+    if not steps and not result.get("stopped_early") and result["steps"] < total:
         raise UserError(
             f"{workdir}: this run is complete, and its checkpoints are gone, so it cannot be continued; restore"
             " checkpoints/, or start again in another --workdir (in this one, remove result.json first)"
