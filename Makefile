@@ -52,7 +52,8 @@ pretrain: $(VENV)/installed
 # fine-tunes that biLM on the licences and reports; pretrains it first where that was not done
 finetune: $(VENV)/installed-licenses
 	@test -f runs/sotu_tiny/result.json || $(MAKE) --no-print-directory pretrain
-	@$(BIN)/elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
+	@$(BIN)/python experiments/licenses.py data/licenses
+	@$(BIN)/elmo-jax finetune --from runs/sotu_tiny --data data/licenses --format raw --config experiments/finetune_legal.py --workdir runs/legal
 
 # the paper's tables and figures, as far as one of the folders in DATA has what they read; it ends with an error if
 # something was skipped: make paper DATA="corpora UD" BILM=runs/english

@@ -1,7 +1,9 @@
-"""Fine-tunes the tiny biLM of `pretrain_sotu_tiny.py` on software licences, as `make finetune` does.
+r"""Fine-tunes the tiny biLM of `pretrain_sotu_tiny.py` on software licences, as `make finetune` does.
 
     pip install --no-deps "licensedcode-data>=32.1,<33"
-    elmo-jax finetune --from runs/sotu_tiny --data licenses --config experiments/finetune_legal.py --workdir runs/legal
+    python experiments/licenses.py data/licenses
+    elmo-jax finetune --from runs/sotu_tiny --data data/licenses --format raw \
+        --config experiments/finetune_legal.py --workdir runs/legal
 
 hardware  2 CPU cores
 time      3 min 21 s at 12,400 tokens/s, 4 min 35 s with the evaluations, 5 min in all

@@ -16,8 +16,8 @@ Commands = argparse._SubParsersAction
 
 SOURCES = """\
 a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds:NAME for a TFDS text dataset, such as
-tfds:lm1b; sotu for the State of the Union addresses, licenses for software licences; NAME=SOURCE also gives it a name,
-under which its perplexity is reported"""
+tfds:lm1b; sotu for the State of the Union addresses; NAME=SOURCE also gives it a name, under which its
+perplexity is reported"""
 
 
 def add_choice(parser: argparse._ActionsContainer, name: str, choices: tuple[str, ...], help: str) -> None:

@@ -87,7 +87,6 @@ def test_the_bytes_of_the_text_are_known(tmp_path: Path, names: tuple[str, ...])
     sources = open_sources([str(tmp_path)], TextOptions())
     read = [chunk.read for chunk in chunks(sources, Errors.STRICT)]
     assert read == sorted(read) and read[-1] == size_of(sources) > 0
-    assert size_of([*sources, *open_sources(["licenses"], TextOptions())]) == 0
 
 
 def test_commands_count_all_of_their_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

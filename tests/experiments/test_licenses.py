@@ -1,8 +1,11 @@
-"""Which texts are versions of one another."""
+"""The licences: which texts are versions of one another, and what is written of each."""
+
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from elmo_jax.data.samples.near_duplicates import near_duplicates
+from licenses import documents, license_text, main, near_duplicates
 
 LONG = " ".join(f"word{i}" for i in range(60))
 OTHER = " ".join(f"other{i}" for i in range(60))
@@ -60,3 +63,34 @@ def test_the_order_of_words_counts() -> None:
     rng = np.random.default_rng(0)
     mixed = " ".join(rng.permutation(LONG.split()))
     assert near_duplicates([LONG, mixed]).tolist() == [0, 1]
+
+
+HEADER = "---\nkey: mine\nnotes: not a word of this\n    --- nor of this\n{more}---\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "kept"),
+    [
+        ("language: fr\n", "Text.", ""),
+        ("language: en\n", "Text.", "Text."),
+        ("", "\nYou may use it.\n---\nAnd copy it.\n", "\nYou may use it.\n---\nAnd copy it.\n"),
+    ],
+)
+def test_header_is_left_out(more: str, text: str, kept: str) -> None:
+    assert license_text(HEADER.format(more=more) + text) == kept
+    with pytest.raises(ValueError, match="expected a header"):
+        license_text("You may use it.")
+
+
+def test_versions_are_one_document() -> None:
+    version = changed(LONG, range(30, 32))
+    assert documents([LONG, OTHER, "Too short.", version]) == [f"{LONG}\n\n{version}\n\n", f"{OTHER}\n\n"]
+
+
+@pytest.mark.slow
+def test_the_package(tmp_path: Path) -> None:
+    """All English texts are written, without their headers."""
+    main(tmp_path / "out")
+    texts = [path.read_text() for path in sorted((tmp_path / "out").iterdir())]
+    assert 500 < len(texts) < 1000 and not any("spdx_license_key:" in text for text in texts)
+    assert sum(len(text.split()) for text in texts) > 2_000_000
