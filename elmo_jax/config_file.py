@@ -1,5 +1,6 @@
 """Reads experiment files (Python with a `get_config()`) and overrides such as `--config.KEY=VALUE`."""
 
+import inspect
 import re
 import runpy
 import traceback
@@ -27,17 +28,23 @@ def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config |
       UserError: the file does not exist or fails, a key is misspelt (the message suggests the nearest key), or a
         value has the wrong type or is out of range.
     """
-    loaded = ConfigDict(to_dict(base or Config())).lock() if path is None else load_file(path)
+    loaded = ConfigDict(to_dict(base or Config())).lock() if path is None else load_file(path, overrides)
     config: Config = from_dict(with_overrides(loaded, overrides), Config)
     return config
 
 
-def load_file(path: Path) -> ConfigDict:
-    """Returns the settings of an experiment file. Raises `UserError` if it does not exist or fails."""
+def load_file(path: Path, overrides: Sequence[str] = ()) -> ConfigDict:
+    """Returns the settings of an experiment file. Raises `UserError` if it does not exist or fails.
+
+    A `get_config(tokens)` is given the number of tokens of the corpus that the overrides name.
+    """
     if not path.is_file():
         raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
     try:
-        config = runpy.run_path(str(path))["get_config"]()
+        get_config = runpy.run_path(str(path))["get_config"]
+        config = get_config(**_tokens(path, overrides) if "tokens" in inspect.signature(get_config).parameters else {})
+    except UserError:
+        raise
     except Exception as error:  # the file is a program: it may raise anything
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         if not lines and isinstance(error, KeyError):
@@ -52,6 +59,16 @@ def load_file(path: Path) -> ConfigDict:
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config() must return a ConfigDict, as elmo_jax.config.default_config() makes")
     return config
+
+
+def _tokens(path: Path, overrides: Sequence[str]) -> dict[str, int]:
+    option = "--config.data.corpus="
+    corpus = next((value.removeprefix(option) for value in reversed(overrides) if value.startswith(option)), None)
+    if corpus is None:
+        raise UserError(f"{path}: chooses its settings by the corpus; give {option}DIR")
+    from elmo_jax.data.corpus import Corpus  # which imports JAX, unlike `elmo-jax settings`
+
+    return {"tokens": Corpus.open(corpus).tokens("train")}
 
 
 def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:

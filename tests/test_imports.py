@@ -22,7 +22,6 @@ ORDER = [
         "files",
         "settings",
         "config",
-        "config_file",
         "characters",
         "words",
         "text_files",
@@ -42,7 +41,7 @@ ORDER = [
         "aot",
         "demo",
     ),
-    *("cli", "__main__"),
+    *("config_file", "cli", "__main__"),
 ]
 
 

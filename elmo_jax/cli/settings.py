@@ -37,7 +37,7 @@ def _settings(options: argparse.Namespace) -> int:
     if options.file is not None and options.task is not None:
         raise UserError("--task: give a file or a task, not both")
     if options.file is not None:
-        loaded = load_file(options.file)
+        loaded = load_file(options.file, options.overrides)
     else:
         loaded = default_config(options.task) if options.task else ConfigDict(to_dict(Config())).lock()
     loaded = with_overrides(loaded, options.overrides)

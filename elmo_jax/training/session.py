@@ -118,6 +118,7 @@ class Session:
 
     def save_and_stop(self, step: int, state: Any, received: int) -> Stopped:
         """Saves the state completely, and returns that the run was stopped by the signal received."""
+        self.log.flush()  # a second signal may end the process during the save
         with self.activity.during("checkpoints"):
             self.checkpoints.save(step, state)
             self.checkpoints.wait()

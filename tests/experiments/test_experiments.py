@@ -13,11 +13,14 @@ from elmo_jax.characters import PADDING
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.config_file import load_config
 from elmo_jax.data.batches import TrainingBatch
+from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.errors import UserError
 from elmo_jax.finetuning.source import with_architecture
 from elmo_jax.model.bilm import BiLM, parameter_count
 from elmo_jax.tasks.registry import NAMES
+from elmo_jax.training.checks import total_steps, warmup_warning
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
@@ -42,11 +45,12 @@ COMMANDS = {
     **{name: f"elmo-jax pretrain --config experiments/{name}.py" for name in SIZES},
     **{name: f"elmo-jax finetune --from runs/{of.removeprefix('pretrain_')}" for name, of in FINETUNED.items()},
     "finetune_english": "elmo-jax finetune --from english",  # the packaged biLM
+    "pretrain_auto": "elmo-jax pretrain --config experiments/pretrain_auto.py",
 }
 
 
 def test_every_experiment_is_listed_here():
-    names = {path.stem for path in FOLDER.glob("*.py")}
+    names = {path.stem for path in FOLDER.glob("*.py")} - {"licenses"}
     assert names == set(COMMANDS) | {f"task_{name}" for name in NAMES}  # those of tasks: tests of test_tasks
 
 
@@ -84,6 +88,32 @@ def test_builds_with_the_right_parameter_counts(name):
     new, metrics = jax.eval_shape(program, state, batch, spellings)
     assert jax.tree.map(lambda s: (s.shape, s.dtype), new) == jax.tree.map(lambda s: (s.shape, s.dtype), state)
     assert metrics.loss.shape == (2,)
+
+
+class Prepared(Corpus):
+    """A corpus of some size."""
+
+    number = 0
+
+    def __init__(self):
+        pass
+
+    def tokens(self, split):
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cells", "epochs"),
+    [(400_000, 256, 5.0), (5_000_000, 256, 2.0), (20_000_000, 512, 1.0), (10**9, 1024, 1.0)],
+)
+def test_the_size_follows_the_corpus(monkeypatch, tokens, cells, epochs):
+    monkeypatch.setattr(Prepared, "number", tokens)
+    monkeypatch.setattr(Corpus, "open", lambda path: Prepared())
+    config = load_config(FOLDER / "pretrain_auto.py", ["--config.data.corpus=data/mine"])
+    assert (config.model.lstm.cells, config.train.epochs, config.data.corpus) == (cells, epochs, "data/mine")
+    assert warmup_warning(config, total_steps(config, Prepared())) is None
+    with pytest.raises(UserError, match="chooses its settings by the corpus; give --config.data.corpus=DIR"):
+        load_config(FOLDER / "pretrain_auto.py")
 
 
 def test_1_billion_word_is_the_papers():
