@@ -23,7 +23,7 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData, Use, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
-from elmo_jax.tasks.core.setup import TaskSetup, open_model, rows_of
+from elmo_jax.tasks.core.setup import TaskSetup, check_labels, open_model, rows_of
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source
@@ -145,6 +145,7 @@ class TrainedTask:
     def evaluate(self, source: str) -> dict[str, float]:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
         examples = read_source(self._task, self.config, source, training=False)
+        check_labels(self._task, examples, self._setup.labels, source)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
             self._report_unknown(examples, source)

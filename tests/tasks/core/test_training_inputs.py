@@ -8,7 +8,11 @@ import pytest
 import elmo_jax
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core import trained_task
+from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.elmo_vectors import stored_size
+from elmo_jax.tasks.core.setup import check_labels, report_case
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.registry import task_of
 from tests.tasks.tagging import BILM, train, write_problem
 
 
@@ -112,3 +116,39 @@ def test_words_whose_pretrained_vectors_were_not_read_are_counted(
     stream = task.stream([["the", "dog"], ["a"], ["dog", "sees", "the"]])
     assert next(stream) == together[0] and len(calls) == 1  # printed before the others are made
     assert list(stream) == together[1:] and len(calls) == 2
+
+
+def rename_tags(path: Path, old: str, new: str, number: int = -1) -> None:
+    path.write_text(path.read_text().replace(f"\t{old}\t", f"\t{new}\t", number))
+
+
+def test_labels_that_the_training_lacks_are_counted_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tags may be rare, so some in dev are reported; a file with other tags is refused, and only counted later."""
+    write_problem(tmp_path)
+    rename_tags(tmp_path / "dev.conllu", "NOUN", "Noun", 1)
+    train(tmp_path, tmp_path / "run", "train.epochs=1")
+    said = "config.data.dev: 1 labels that the training examples do not have: 'Noun' (1); each counts as an error"
+    assert said in capsys.readouterr().err
+    for tag in ("DET", "ADJ", "NOUN"):
+        rename_tags(tmp_path / "test.conllu", tag, tag.lower())
+    with pytest.raises(UserError, match=r"config.data.test: \d+ labels that the training examples do not have: '"):
+        train(tmp_path, tmp_path / "other", "train.epochs=1")
+    assert not (tmp_path / "other").exists()
+    elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
+    assert f"{tmp_path / 'test.conllu'}: " in (err := capsys.readouterr().err) and "'noun' (" in err
+
+
+def test_classes_that_the_training_lacks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"classes": ["neg", "pos"]}
+    examples = [ClassifiedTexts((["a"],), label) for label in ("pos", "neg", "Neg")]
+    with pytest.raises(UserError, match=r"dev: 1 labels that .* do not have: 'Neg' \(1\); correct the file"):
+        check_labels(task_of("sst"), examples, labels, "dev", refuse=True)
+    check_labels(task_of("sst"), examples, labels, "test")
+    assert capsys.readouterr().err.startswith("elmo-jax: test: 1 labels that")
+    ner = [TaggedSentence(["a", "b"], ["B-PER", "I-PER"]), TaggedSentence(["c"], ["B-LOC"])]
+    with pytest.raises(UserError, match=r"'B-LOC' \(1\)"):
+        check_labels(task_of("ner"), ner, {"tags": ["O", "B-PER", "I-PER", "U-PER", "L-PER"]}, "dev", refuse=True)
+    report_case(task_of("sst"), examples, labels)
+    assert "different labels, though they differ only in case: 'neg' and 'Neg': 1" in capsys.readouterr().err
