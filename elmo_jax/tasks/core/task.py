@@ -63,6 +63,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
       rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices;
         otherwise the examples are documents, and the task has `window`.
+      ids_are_keys: whether predictions are written by the ids of examples, of which no two may then be equal.
       tfds_features: the features that `from_tfds` reads; empty if TFDS has no dataset of the task.
     """
 
@@ -73,6 +74,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     closed_labels = False
     texts_per_example = 1
     rows_are_examples = True
+    ids_are_keys = False
     tfds_features: tuple[str, ...] = ()
 
     @abc.abstractmethod
@@ -165,6 +167,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         Returns:
           One example; or, for semantic roles, one per predicate, which may be none.
         """
+
+    def overlooked(self, texts: Sequence[list[str]], labels: Labels) -> list[str]:
+        """Returns the words in some sentences of which `from_words` cannot know whether they need a prediction."""
+        return []
 
     @abc.abstractmethod
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:

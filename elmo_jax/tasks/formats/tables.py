@@ -67,8 +67,7 @@ def _rows(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[
     """Yields the number of the first line and the cells of each row that is not blank."""
     csv.field_size_limit(2**31 - 1)
     lines = (f"{line.text}\n" for line in read_lines(path))
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    rows, first = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True), 1
+    rows, first = csv.reader(lines, delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE, strict=True), 1
     try:
         for row in rows:
             if not all(map(is_blank, row)):

@@ -65,10 +65,10 @@ def read(
             raise _refused(path, block[error.position], error.reason) from None
         kept: list[tuple[str, str]] = []
         opens = False  # whether the first word of a span was left out, which then begins at its next one
-        for row, tag in zip(rows, tags, strict=True):
-            opens = tag[0] == "B" or (opens and tag[0] == "I")
+        for row, bio in zip(rows, tags, strict=True):
+            opens = bio[0] == "B" or (opens and bio[0] == "I")
             if not is_blank(row[0]):
-                kept.append((row[0], f"B{tag[1:]}" if opens else tag))
+                kept.append((row[0], f"B{bio[1:]}" if opens else bio))
                 opens = False
         skipped += len(rows) - len(kept)
         if kept:

@@ -85,8 +85,10 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> list[Classi
         if len(lines) != len(shortest):
             short = (labels, premises, hypotheses)[files.index(shortest)]
             raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must match line by line")
-    lines = zip(*files, strict=True)
-    rows = [(label.number, "", label.text.strip(), tuple(_tokens(t.text) for t in texts)) for label, *texts in lines]
+    rows = [
+        (label.number, "", label.text.strip(), tuple(_tokens(line.text) for line in texts))
+        for label, *texts in zip(*files, strict=True)
+    ]
     return _pairs(labels, rows)
 
 
