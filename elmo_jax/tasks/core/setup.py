@@ -140,5 +140,5 @@ def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir:
     if bilm is None or elmo.vectors == "computed":
         return None
     folder = files.local(elmo.cache or workdir / "elmo")
-    rows = [rows_of(setup.task, splits[name]) for name in SPLITS if splits[name]]
-    return StoredLayers([file for part in rows for file in elmo_vectors.make(folder, bilm, part, elmo.dtype).files])
+    rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
+    return StoredLayers(elmo_vectors.make(folder, bilm, rows, elmo.dtype).files)
