@@ -72,8 +72,14 @@ class NER(TaggingTask[TaggedSentence]):
         return found
 
     def labels(self, train: Sequence[TaggedSentence], config: NERConfig) -> Labels:
-        """Returns all tags, in the model's encoding, of the entity types in the training examples."""
+        """Returns all tags, in the model's encoding, of the entity types in the training examples.
+
+        Raises:
+          UserError: there is no entity.
+        """
         types = sorted({span.label for example in train for span in spans(example.tags)})
+        if not types:
+            raise UserError("config.data.train: no word is in an entity; is the last column the tag (data.tag_column)?")
         marks = "BIUL" if config.model.encoding == "BIOUL" else "BI"
         tags = ["O", *(f"{mark}-{label}" for label in types for mark in marks)]
         return {"tags": tags, "encoding": config.model.encoding}

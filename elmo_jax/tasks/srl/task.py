@@ -111,8 +111,8 @@ class SRL(TaggingTask[Example]):
     def overlooked(self, texts: Sequence[list[str]], labels: Labels) -> list[str]:
         """Returns the words that the training text lacks, so that they are not taken as predicates."""
         known = set(labels["words"])
-        every = dict.fromkeys(word for words in texts for word in words)
-        return [word for word in every if word.lower() not in known and any(map(str.isalpha, word))]
+        every = dict.fromkeys(word for words in texts for word in words if any(map(str.isalpha, word)))
+        return [word for word in every if word.lower() not in known]
 
     def as_json(self, example: Example, prediction: Tags) -> dict[str, Any]:
         """Returns `tokens`, `predicate` (its position), `tags` and `arguments` (words `start` to before `end`).

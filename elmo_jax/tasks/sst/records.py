@@ -36,15 +36,19 @@ def read_texts(
     """
     examples = []
     for number, record in read_records(path, quoting):
-        found, given, name = record.get(text), record.get(label, None if annotated else ""), record.get("id", "")
+        found, given, name = record.get(text), record.get(label), record.get("id")
+        if not annotated and type(given) not in (str, int):
+            given = ""
         tokens = found if isinstance(found, list) else split(found) if isinstance(found, str) else None
         is_text = tokens is not None and all(isinstance(t, str) and not is_blank(t) and "\n" not in t for t in tokens)
-        if not is_text or type(given) not in (str, int) or type(name) not in (str, int):
+        if not is_text or type(given) not in (str, int):
             expected = f"a text {text!r} and a label {label!r} (config.data.text and config.data.label name them)"
-            raise error_at(path, number, f"expected {expected}, found the fields {', '.join(map(repr, record))}")
+            raise error_at(path, number, f"expected {expected}, found {str(record)[:80]}")
         if not tokens or (annotated and not str(given).strip()):
             raise error_at(path, number, f"the {'label' if tokens else 'text'} is empty; remove the record")
-        examples.append(ClassifiedTexts((tokens,), str(given).strip(), id=str(name).strip()))
+        examples.append(
+            ClassifiedTexts((tokens,), str(given).strip(), id=str(name) if type(name) in (str, int) else "")
+        )
     return examples
 
 
