@@ -118,7 +118,7 @@ def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, b
     assert split.words == 2
 
 
-@pytest.mark.parametrize("place", ["first", "index", "end", "length"])
+@pytest.mark.parametrize("place", ["header", "words", "checksum", "numbers", "length"])
 def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str) -> None:
     make(tmp_path, bilm, [("a", "boat")], "float16")
     (path,) = tmp_path.glob("*.layers")
@@ -126,7 +126,8 @@ def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str
     if place == "length":
         content = content[:-7]
     else:
-        content[{"first": 1, "index": -20, "end": -9}[place]] ^= 0x10
+        index = len(content) - 2 * 2 * elmo_vectors.stored_size(CONFIG)  # two words in float16
+        content[{"header": 1, "words": index - 12, "checksum": index - 1, "numbers": index + 1}[place]] ^= 0x10
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path}: damaged, since it has not what was written; delete the file"):
         StoredLayers(make(tmp_path, bilm, [("a", "boat")], "float16").files)[("a", "boat")]

@@ -29,34 +29,28 @@ WORDS_PER_FILE = 100_000  # the number of words that a process that is killed ma
 BATCH, BATCH_WORDS = 64, 8_192  # the largest batch, in sentences and in words with padding
 _LOCK = ".layers.lock"  # held by the process that writes into the folder
 
-# The index of a file: the key, the number of words and the checksum of the numbers of each sentence; and its own end,
-# the number of sentences and the checksum of the index
+# The index of a file: the key, the number of words and the checksum of the numbers of each sentence.
 _ENTRY = np.dtype([("key", "V16"), ("words", "<i8"), ("crc", "<u4")])
-_END = np.dtype([("sentences", "<i8"), ("crc", "<u4")])
 
 Sentence = tuple[str, ...]
 
 
 class LayersFile:
-    """The stored layers of some sentences: their numbers, followed by the index of the sentences and its checksum."""
+    """The stored layers of some sentences: an array `.npy` of `_ENTRY`, followed by the numbers.
+
+    A damaged key is that of no sentence, and the checksum of a sentence shows all other damages.
+    """
 
     def __init__(self, path: Path, size: int, dtype: str) -> None:
-        """Opens a file. Raises `UserError` if it has another size or a damaged index."""
+        """Opens a file. Raises `UserError` if it is too short or its index cannot be read."""
         self.path = path
-        with path.open("rb") as file:
-            length = file.seek(0, os.SEEK_END)
-            file.seek(max(0, length - _END.itemsize))
-            count, crc = np.frombuffer(file.read().ljust(_END.itemsize, b"\0"), _END)[0].tolist()
-            if not 0 < count <= length // _ENTRY.itemsize:
-                raise _damaged(path)
-            file.seek(max(0, length - _END.itemsize - count * _ENTRY.itemsize))
-            index = file.read(count * _ENTRY.itemsize)
-        self.entries = np.frombuffer(index, _ENTRY)
-        shape = (int(self.entries["words"].sum()), size)
-        expected = shape[0] * size * np.dtype(dtype).itemsize + len(index) + _END.itemsize
-        if zlib.crc32(index) != crc or length != expected:
-            raise _damaged(path)
-        self.vectors = np.memmap(path, dtype, "r", shape=shape)
+        try:
+            with path.open("rb") as file:
+                self.entries = np.lib.format.read_array(file)
+                shape = (int(self.entries["words"].sum()), size)
+                self.vectors = np.memmap(path, dtype, "r", file.tell(), shape)
+        except (ValueError, EOFError, IndexError, OverflowError):
+            raise _damaged(path) from None
 
 
 class StoredLayers:
@@ -190,11 +184,12 @@ def _write_once(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], 
 def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype: str, progress: Progress) -> None:
     """Embeds batches of sentences of similar length, and writes each sentence to its place in the file."""
     starts = np.cumsum([0, *map(len, sentences)])
-    size = stored_size(bilm.config)
-    entries = np.zeros(len(sentences), _ENTRY)
+    shape, entries = (int(starts[-1]), stored_size(bilm.config)), np.zeros(len(sentences), _ENTRY)
     with path.open("wb") as empty:  # a write to a memory map for which the disk has no room would kill the process
-        os.posix_fallocate(empty.fileno(), 0, int(starts[-1]) * size * np.dtype(dtype).itemsize)
-    file = np.memmap(path, dtype, "r+", shape=(int(starts[-1]), size))
+        np.lib.format.write_array(empty, entries)
+        offset = empty.tell()
+        os.posix_fallocate(empty.fileno(), offset, shape[0] * shape[1] * np.dtype(dtype).itemsize)
+    file = np.memmap(path, dtype, "r+", offset, shape)
     for rows in _batches(sentences):
         layers, _, _ = bilm.embed([sentences[row] for row in rows])
         for row, found in zip(rows, layers, strict=True):
@@ -209,9 +204,8 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype
             entries[row] = np.void(_key(sentences[row])), length, zlib.crc32(stored.data)
             progress.add(length)
     file.flush()
-    with path.open("ab") as end:
-        index = entries.tobytes()
-        end.write(index + np.array([(len(entries), zlib.crc32(index))], _END).tobytes())
+    with path.open("r+b") as index:
+        np.lib.format.write_array(index, entries)
 
 
 def _batches(sentences: Sequence[Sentence]) -> Iterator[list[int]]:
