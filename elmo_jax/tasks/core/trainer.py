@@ -147,7 +147,7 @@ class Trainer(Generic[Example, Prediction]):
         """Raises `UserError` if the loss of the first `step` updates is not finite."""
         if not np.isfinite(loss):
             raise UserError(
-                f"{self._training.workdir}: the loss became infinite or NaN in step {step}; try a lower"
+                f"{self._training.workdir}: the loss became infinite or NaN before step {step}; try a lower"
                 " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
             )
 

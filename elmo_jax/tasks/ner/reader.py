@@ -88,7 +88,7 @@ def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: i
             f"{path}: the first column has the numbers of the words; set config.data.word_column=2, and"
             " config.data.tag_column to the column of the tags if it is not the last"
         )
-    *_, before, last = ({row[i].partition("-")[2] for rows in sentences for row in rows} - {""} for i in (-2, -1))
+    before, last = ({row[i].partition("-")[2] for rows in sentences for row in rows} - {""} for i in (-2, -1))
     if tag == 0 and before & last and all(row[-2] == "O" or row[-2][1:2] == "-" for rows in sentences for row in rows):
         raise UserError(
             f"{path}: the last two columns have tags of the same types, such as {min(before & last)}; set"

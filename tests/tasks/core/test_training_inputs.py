@@ -50,9 +50,9 @@ def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ..
 def test_a_loss_that_is_not_finite_is_told(folder: Path, tmp_path: Path) -> None:
     """Without a mean of squares, Adam divides a mean of gradients by `eps` where the last gradient is zero."""
     more = ("train.optimizer.learning_rate=1000", "train.optimizer.b2=0", "train.optimizer.eps=1e-30")
-    with pytest.raises(UserError, match="the loss became infinite or NaN in step ") as error:
+    with pytest.raises(UserError, match="the loss became infinite or NaN before step ") as error:
         train(folder, tmp_path / "run", *more, "train.epochs=30", "train.evaluate_every=1000")
-    step = int(str(error.value).split(" in step ")[1].split(";")[0])
+    step = int(str(error.value).split(" before step ")[1].split(";")[0])
     assert 0 < step < 30 * 5  # at once, not at the evaluation at the end
     assert curve(tmp_path / "run", "step") == [0]
 
