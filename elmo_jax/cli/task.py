@@ -176,6 +176,8 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
     from elmo_jax.tasks.formats.tables import suffix_of
 
     texts = trained.texts_per_example
+    if options.format == "data" and options.input in (None, "-"):
+        raise UserError("--format data: needs a file, --input FILE")
     if options.text:
         if len(options.text) != texts:
             raise UserError(f"--text: this task has {texts} texts per example, got {len(options.text)}; quote each one")
@@ -222,7 +224,7 @@ def _examples(contents: Sequence[str], where: str, format: str, trained: "Traine
         raise UserError(f"{where}: has no words")
     if format != "lines":
         try:
-            return list(trained.split(*contents))
+            return trained.split(*contents)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     if any(is_unspaced(content, are_words=True) for content in contents):

@@ -67,6 +67,7 @@ def test_a_line_of_two_texts(tmp_path):
         ({"content": "\n \n", "format": "raw"}, "input.txt: has no words"),
         ({"content": "", "documents": True}, "input.txt: has no words"),
         ({"text": [""]}, "--text: has no words"),
+        ({"text": ["a"], "format": "data"}, "--format data: needs a file"),
         ({"text": [" "], "format": "raw"}, "--text: has no words"),
         ({"text": ["a", ""], "texts": 2}, "--text: has no words"),
         ({"text": ["a"], "texts": 2}, "--text: this task has 2 texts per example, got 1"),
