@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -13,6 +13,12 @@ from elmo_jax.cli.options import Commands, add_choice
 from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, tolerant_output, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from elmo_jax.tasks.core.trained_task import TrainedTask
+
+
+TEXT = ("", ".txt", ".text", ".md")  # the endings of files that may be running text
 
 
 def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -64,6 +70,9 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--data", type=source, required=True, metavar="FILE", help="annotated examples in the format of data.test"
     )
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
+    parser.add_argument(
+        "--predictions", type=output, metavar="FILE", help="write the predictions to FILE as JSON lines, with ids"
+    )
     parser.set_defaults(run=_evaluate)
 
 
@@ -80,12 +89,14 @@ def _add_predict(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_model(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="the text, or both texts, of one example")
-    source.add_argument("--input", metavar="FILE", help="a file of text; - for standard input")
+    source.add_argument("--input", metavar="FILE", help="a file of text or of examples; - for standard input")
     add_choice(
         parser,
         "--format",
-        ("raw", "lines"),
-        "raw: running text, which is split into sentences and words; lines: one tokenized sentence per line",
+        ("auto", "data", "raw", "lines"),
+        "data: examples in the format of data.test, with or without labels; raw: running text, which is tokenized as in"
+        " training, with one text per line for a classifier of whole texts; lines: one tokenized sentence per line;"
+        " auto: data if the file can be read so or its name does not end in .txt, otherwise raw",
     )
     add_choice(
         parser,
@@ -110,7 +121,7 @@ def _train(options: argparse.Namespace) -> int:
     return tell_end(train_task(config, workdir, name), workdir, table)
 
 
-def _load(options: argparse.Namespace) -> Any:
+def _load(options: argparse.Namespace) -> "TrainedTask":
     from elmo_jax.tasks.core.trained_task import load_task
 
     if options.seed is not None and options.ensemble:
@@ -119,9 +130,10 @@ def _load(options: argparse.Namespace) -> Any:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    check_distinct({"--json": options.json}, {"RUN": options.run_folder, "--data": options.data})
+    outputs = {"--json": options.json, "--predictions": options.predictions}
+    check_distinct(outputs, {"RUN": options.run_folder, "--data": options.data})
     trained = _load(options)
-    metrics = trained.evaluate(options.data)
+    metrics = trained.evaluate(options.data, options.predictions)
     print(" · ".join(f"{k} {value if isinstance(value, int) else f'{value:.2f}'}" for k, value in metrics.items()))
     if options.json:
         write_json(options.json, metrics)
@@ -134,7 +146,7 @@ def _predict(options: argparse.Namespace) -> int:
     if options.input not in (None, "-"):
         check_distinct({"--out": options.out}, {"--input": files.local(options.input)})
     trained = _load(options)
-    inputs = list(_inputs(options, trained.texts_per_example, trained.reads_documents))
+    inputs = _inputs(options, trained)
     silent = trained.without_examples(inputs)
     if silent:
         message = f"{silent} of {len(inputs)} sentences have no word that is a predicate in the training text"
@@ -159,14 +171,27 @@ def _predict(options: argparse.Namespace) -> int:
     return 0
 
 
-def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterator[Any]:
-    """Yields the words of each example: one list, or a tuple of one list per text."""
+def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
+    """Returns the examples of a file that training could read, or the words of each example of a text."""
+    from elmo_jax.tasks.formats.tables import suffix_of
+
+    texts = trained.texts_per_example
+    if options.format == "data" and options.input in (None, "-"):
+        raise UserError("--format data: needs a file, --input FILE")
     if options.text:
         if len(options.text) != texts:
             raise UserError(f"--text: this task has {texts} texts per example, got {len(options.text)}; quote each one")
-        yield from _examples(options.text, "--text", options.format, texts, documents)
-        return
+        return _examples(options.text, "--text", options.format, trained)
     where = f"--input {options.input}"
+    if options.input != "-" and options.format in ("auto", "data"):
+        suffix = suffix_of(options.input)
+        if options.format == "data" or suffix not in TEXT:
+            return trained.read(options.input)
+        try:  # the files of a training may be named .txt; no reader takes prose for examples
+            return trained.read(options.input)
+        except UserError as error:
+            if suffix in map(suffix_of, files.listed(trained.config.data.train)):
+                print(f"elmo-jax: {error}; read as running text (--format to change)", file=sys.stderr)
     try:
         lines = (sys.stdin.buffer if options.input == "-" else files.local(options.input).open("rb")).read()
         content = lines.decode("utf-8-sig")
@@ -174,41 +199,38 @@ def _inputs(options: argparse.Namespace, texts: int, documents: bool) -> Iterato
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
-    if texts == 1:
-        yield from _examples([content], where, options.format, 1, documents)
-        return
+    by_line = texts > 1 or trained.reads_texts or (options.format == "lines" and not trained.reads_documents)
+    if not by_line or not content:
+        return _examples([content], where, options.format, trained)
+    found = []
     for number, line in enumerate(_lines(content), 1):
-        parts = line.split("\t")
+        parts = line.split("\t") if texts > 1 else [line]
         if len(parts) != texts:
             raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
-        yield from _examples(parts, f"{where}, line {number}", options.format, texts, documents)
+        found += _examples(parts, f"{where}, line {number}", options.format, trained)
+    return found
 
 
 def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def _examples(contents: Sequence[str], where: str, format: str, texts: int, documents: bool) -> Iterator[Any]:
-    """Yields the words of the examples in some texts; `where` names the texts in errors."""
-    from elmo_jax.data.prepare.text import raw_sentences
+def _examples(contents: Sequence[str], where: str, format: str, trained: "TrainedTask") -> list[Any]:
+    """Returns the inputs in the text, or texts, of one example; `where` names the texts in errors."""
     from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
     from elmo_jax.words import split_words
 
-    found = []
-    for text in contents:
-        if is_unspaced(text, format == "lines"):
-            raise UserError(f"{where}: {UNSPACED}")
-        lines = _lines(text)
-        sentences = [split_words(line) for line in lines] if format == "lines" else list(raw_sentences(lines))
-        if not any(sentences):
-            raise UserError(f"{where}: has no words")
-        if format == "lines" and texts == 1 and not documents and [] in sentences:
-            # A prediction per line is expected, and there is none for a line without words.
-            raise UserError(f"{where}, line {sentences.index([]) + 1}: is empty; remove it, or use --format raw")
-        found.append([sentence for sentence in sentences if sentence])
-    if documents:
-        yield found[0]
-    elif texts == 1:
-        yield from found[0]
-    else:
-        yield tuple([word for sentence in sentences for word in sentence] for sentences in found)
+    if any(not content.strip() for content in contents):
+        raise UserError(f"{where}: has no words")
+    if format != "lines":
+        try:
+            return trained.split(*contents)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    if any(is_unspaced(content, are_words=True) for content in contents):
+        raise UserError(f"{where}: {UNSPACED}")
+    rows = [list(filter(None, map(split_words, _lines(content)))) for content in contents]
+    if trained.reads_documents:
+        return rows
+    texts = tuple([word for row in sentences for word in row] for sentences in rows)
+    return [texts if trained.texts_per_example > 1 else texts[0]]

@@ -62,11 +62,9 @@ def _joined(name: str, text: str) -> list[str]:
 @answered
 def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> str:
     """Returns the predictions of a task model for the texts of one example, or for each sentence of one text."""
-    if len(names) > 1:
-        inputs: list[Any] = [tuple(map(_joined, names, texts))]
-    else:
-        found = sentences(names[0], texts[0])
-        inputs = [found] if model.reads_documents else found
+    for name, text in zip(names, texts, strict=True):
+        sentences(name, text)  # checks the text
+    inputs = model.split(*texts)
     without = model.without_examples(inputs)
     shown = message("a sentence has no word that is a predicate in the training text") if without else ""
     return shown + "".join(map(prediction, model.predict(inputs) if without < len(inputs) else []))

@@ -100,23 +100,42 @@ def test_a_process_that_was_killed_continues(
     assert_array_equal(found.rows(SENTENCES, one_layer(1))[:, 0], plain(bilm)[:, 1].astype(np.float16))
 
 
-def test_the_time_to_find_a_sentence_does_not_depend_on_the_number_of_files(
-    tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashed: list[str] = []
+def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    first = make(tmp_path, bilm, SENTENCES, "float32")
+    assert first.words == WORDS - 3  # one of them occurs twice
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.layers")}
+    more = make(tmp_path, bilm, [("so", "it", "is"), *reversed(SENTENCES)], "float32")
+    assert more.words == 3 and {path: path.read_bytes() for path in before} == before
+    assert len(list(tmp_path.glob("*.layers"))) == len(before) + 1
+    part = make(tmp_path, bilm, SENTENCES[:2], "float32")
+    assert part.words == 0 and len(part.files) < len(more.files)
+    stored = StoredLayers(more.files)
+    for words in [("so", "it", "is"), *SENTENCES]:
+        layers = bilm.embed([words])[0][0]
+        assert_allclose(stored[words], elmo_vectors.packed(layers, bilm.config), atol=1e-6)
+    assert make(tmp_path, bilm, SENTENCES, "float16").words == first.words
+    split = make(tmp_path, bilm, [("so it", "is")], "float32")  # other words, though the text is the same
+    assert split.words == 2
 
-    class Word(str):
-        def __hash__(self) -> int:
-            hashed.append(self)
-            return super().__hash__()
 
-    files = make(tmp_path, bilm, SENTENCES, "float32").files
-    stored = StoredLayers(files)
-    assert len(files) == 4
-    for words in SENTENCES:
-        hashed.clear()
-        stored[tuple(map(Word, words))]
-        assert len(hashed) == len(words)
+@pytest.mark.parametrize("place", ["header", "words", "checksum", "numbers", "length"])
+def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str) -> None:
+    make(tmp_path, bilm, [("a", "boat")], "float16")
+    (path,) = tmp_path.glob("*.layers")
+    content = bytearray(path.read_bytes())
+    if place == "length":
+        content = content[:-7]
+    else:
+        index = len(content) - 2 * 2 * elmo_vectors.stored_size(CONFIG)  # two words in float16
+        content[{"header": 1, "words": index - 12, "checksum": index - 1, "numbers": index + 1}[place]] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path}: damaged, since it has not what was written; delete the file"):
+        StoredLayers(make(tmp_path, bilm, [("a", "boat")], "float16").files)[("a", "boat")]
+    path.write_bytes(b"")
+    with pytest.raises(UserError, match="damaged"):
+        make(tmp_path, bilm, [("a", "boat")], "float16")
+    path.unlink()
+    assert make(tmp_path, bilm, [("a", "boat")], "float16").words == 2
 
 
 def test_a_disk_without_room_is_told_before_the_work(

@@ -1,6 +1,7 @@
 """The text given to `elmo-jax task predict` becomes the words of examples: with --format lines, one per line."""
 
 import argparse
+import gzip
 import io
 import json
 import sys
@@ -11,16 +12,27 @@ from elmo_jax.cli import task
 from elmo_jax.cli.main import main
 from elmo_jax.cli.task import _inputs
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.trained_task import TrainedTask
+from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.tasks.squad.tokenizer import tokenize
 
 pytestmark = pytest.mark.quick
 
 
-def read(tmp_path, content=None, text=None, format="lines", texts=1, documents=False):
-    path = tmp_path / "input.txt"
+def read(tmp_path, content=None, text=None, format="lines", texts=1, documents=False, task="pos", name="input.txt"):
+    path = tmp_path / name
     if content is not None:
         path.write_bytes(content.encode())
     options = argparse.Namespace(text=text, input=None if content is None else str(path), format=format)
-    return list(_inputs(options, texts, documents))
+    return list(_inputs(options, Untrained("coref" if documents else "snli" if texts == 2 else task)))
+
+
+class Untrained(TrainedTask):
+    """The part of a trained task that reads its input."""
+
+    def __init__(self, name, **data):
+        self._task = task_of(name)
+        self.config = task_config({"task": name, "data": {"train": "train.csv", **data}})
 
 
 def test_a_line_is_a_sentence_and_words_are_divided_by_spaces_and_tabs_only(tmp_path):
@@ -49,12 +61,13 @@ def test_a_line_of_two_texts(tmp_path):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"content": "a\n\nb\n"}, "input.txt, line 2: is empty"),
-        ({"content": "a\nb\n \n"}, "input.txt, line 3: is empty"),
+        ({"content": "a\n\nb\n"}, "input.txt, line 2: has no words"),
+        ({"content": "a\nb\n \n"}, "input.txt, line 3: has no words"),
         ({"content": ""}, "input.txt: has no words"),
         ({"content": "\n \n", "format": "raw"}, "input.txt: has no words"),
         ({"content": "", "documents": True}, "input.txt: has no words"),
         ({"text": [""]}, "--text: has no words"),
+        ({"text": ["a"], "format": "data"}, "--format data: needs a file"),
         ({"text": [" "], "format": "raw"}, "--text: has no words"),
         ({"text": ["a", ""], "texts": 2}, "--text: has no words"),
         ({"text": ["a"], "texts": 2}, "--text: this task has 2 texts per example, got 1"),
@@ -68,10 +81,83 @@ def test_what_has_no_words_is_named(tmp_path, given, expected):
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_text_of_a_classifier_is_a_line(tmp_path):
+    """As in the training, whose records are whole texts, and which `data.words` says how to split."""
+    content = "He sat. She isn't here!\nYes.\n"
+    expected = [["He", "sat", ".", "She", "isn", "'t", "here", "!"], ["Yes", "."]]
+    for format in ("auto", "raw"):
+        assert read(tmp_path, content, format=format, task="sst") == expected
+    assert read(tmp_path, text=["He sat. Yes."], format="raw", task="sst") == [["He", "sat", ".", "Yes", "."]]
+    assert Untrained("sst", words="spaces").split("He sat. Yes.") == [["He", "sat.", "Yes."]]
+    assert Untrained("sst", train="train.txt").split("He sat. Yes.") == [["He", "sat", "."], ["Yes", "."]]  # trees
+    german = Untrained("pos", language="de").split("Er kam am 3. Mai.")
+    assert german != Untrained("pos", language="en").split("Er kam am 3. Mai.") and len(german) == 1
+    with pytest.raises(UserError, match="input.txt, line 2: has no words"):
+        read(tmp_path, "a\n\nb\n", format="raw", task="sst")
+
+
+def test_a_question_is_tokenized_as_in_training():
+    (question,) = Untrained("squad").split("Who isn't here?", "It’s well-known.")
+    (example,) = task_of("squad").from_words(question, {})
+    assert example.tokens == tokenize("Who isn't here?").words and example.paragraph.text == "It’s well-known."
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "expected"),
+    [
+        ("sst", "a.csv", 'id,text,label\n7,"He sat, so. Yes.",x\n8,No,\n', [("7", 7), ("8", 1)]),
+        ("sst", "a.csv", "text\nYes\n", [("", 1)]),
+        ("sst", "a.tsv", 'text\tlabel\n"Yes\tx\n', [("", 2)]),
+        ("sst", "a.jsonl.gz", gzip.compress(b'{"text": "He sat", "id": "k"}\n'), [("k", 2)]),
+        ("sst", "a.txt", "(3 (2 It) (4 (2 is) (4 good)))\n", [("", 3)]),
+        ("snli", "a.jsonl", '{"sentence1": "A dog", "sentence2": "It", "pairID": "3e"}\n', [("3e", 2)]),
+        ("snli", "a.csv", 'sentence1,sentence2,gold_label\n"A, b",It,-\n', [("", 3)]),
+        ("snli", "labels.test", "neutral\n", [("", 1)]),
+        ("pos", "a.conllu", "# sent_id = s-1\n1\tHe\t_\tX" + "\t_" * 6 + "\n", [("s-1", 1)]),
+        ("ner", "a.txt", "-DOCSTART- O\n\nRome I-LOC\nis O\n", [("", 2)]),
+        ("srl", "a.bio", "1 He sat ||| B-ARG0 B-V\n", [("", 2)]),
+    ],
+)
+def test_a_file_that_training_reads_is_not_prose(tmp_path, task, name, content, expected):
+    if name == "labels.test":
+        for other in ("s1.test", "s2.test"):
+            (tmp_path / other).write_text("Yes\n")
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    options = argparse.Namespace(text=None, input=str(tmp_path / name), format="auto")
+    trained = Untrained(task, format="bio") if task == "srl" else Untrained(task)
+    found = _inputs(options, trained)
+    assert [(e.id, len(trained._task.texts(e)[0][0])) for e in found] == expected
+
+
+def test_documents_and_questions_are_read_without_answers(tmp_path):
+    question = {"id": "q", "question": "Who?"}
+    data = {"data": [{"title": "t", "paragraphs": [{"context": "Ada.", "qas": [question]}]}]}
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    (example,) = Untrained("squad").read(str(tmp_path / "a.json"))
+    assert (example.id, example.answers) == ("q", [])
+    (tmp_path / "a.jsonlines").write_text('{"doc_key": "nw_0", "sentences": [["Ada", "."]]}\n')
+    (document,) = Untrained("coref").read(str(tmp_path / "a.jsonlines"))
+    assert document.id == "(nw); part 0"
+
+
+def test_a_file_that_is_neither_is_named(tmp_path, capsys):
+    with pytest.raises(UserError, match="a.csv, line 2: expected 2 columns, found 3"):
+        read(tmp_path, "text,label\na,b,c\n", format="auto", task="sst", name="a.csv")
+    with pytest.raises(UserError, match="line 1: expected 10 columns"):
+        read(tmp_path, "He sat.\n", format="data")
+    assert read(tmp_path, "He sat.\n", format="auto") == [["He", "sat", "."]]
+    (tmp_path / "ner.txt").write_text("Rome\tB-LOC\nis\n")
+    trained = Untrained("ner", train="train.txt")
+    _inputs(argparse.Namespace(text=None, input=str(tmp_path / "ner.txt"), format="auto"), trained)
+    assert "ner.txt, line 2: expected 2 columns" in (err := capsys.readouterr().err) and "as running text" in err
+    with pytest.raises(UserError, match="nowhere.csv: cannot be read"):
+        Untrained("sst").read(str(tmp_path / "nowhere.csv"))
+
+
 class Stub:
     """A task model that returns its input."""
 
-    texts_per_example, reads_documents = 1, False
+    texts_per_example, reads_documents, reads_texts = 1, False, False
 
     def stream(self, inputs):
         return ({"tokens": words} for words in inputs)

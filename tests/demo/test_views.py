@@ -10,6 +10,8 @@ import pytest
 
 from elmo_jax.demo import views
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.formats.sources import split_texts
+from elmo_jax.tasks.registry import task_of
 from tests.analysis.texts import tiny_bilm
 
 
@@ -78,6 +80,10 @@ class Model:
 
     def __init__(self, reads_documents: bool = False) -> None:
         self.reads_documents = reads_documents
+
+    def split(self, *texts: str) -> list[Any]:
+        task = task_of("snli" if len(texts) > 1 else "coref" if self.reads_documents else "pos")
+        return split_texts(task, task.config_class(), *texts)
 
     def without_examples(self, inputs: list[Any]) -> int:
         return sum(item == ["No", "."] for item in inputs)

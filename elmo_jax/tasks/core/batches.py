@@ -7,7 +7,7 @@ Shapes: N examples, B examples per batch.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,15 +31,20 @@ class Groups:
     members: tuple[np.ndarray, ...]  # the numbers of the examples of each group
     shapes: tuple[Shape, ...]  # the shape of each group; every size is at least that of the group before
 
-    def epoch(self, batch_size: int, rng: np.random.Generator | None) -> list[Batch]:
-        """Returns the batches of an epoch in an order drawn from `rng`, or in the order of the groups if it is None."""
+    def epoch(self, size: int | Callable[[Shape], int], rng: np.random.Generator | None) -> list[Batch]:
+        """Returns the batches of an epoch in an order drawn from `rng`, or in the order of the groups if it is None.
+
+        The number of examples of a batch is `size`, or what `size` returns for the shape of a group. Examples do not
+        move on to a group whose batches are smaller.
+        """
         batches: list[Batch] = []
         waiting = np.zeros(0, np.int64)
-        for number, (members, shape) in enumerate(zip(self.members, self.shapes, strict=True)):
+        sizes = [size if isinstance(size, int) else size(shape) for shape in self.shapes]
+        for members, shape, batch_size, after in zip(self.members, self.shapes, sizes, [*sizes[1:], 0], strict=True):
             members = np.concatenate([waiting, members if rng is None else rng.permutation(members)])
-            whole = len(members) // batch_size * batch_size
-            last = number == len(self.members) - 1
-            for start in range(0, len(members) if last else whole, batch_size):
+            last = after < batch_size
+            whole = len(members) if last else len(members) // batch_size * batch_size
+            for start in range(0, whole, batch_size):
                 batches.append(Batch(tuple(members[start : start + batch_size].tolist()), shape))
             waiting = members[whole:]
         if rng is not None:

@@ -4,6 +4,7 @@ Shapes: B examples per batch, C classes.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ class ClassifiedTexts:
 
     texts: tuple[list[str], ...]  # the words of each text
     label: str  # the name of the class; empty if the texts are not annotated
+    id: str = dataclasses.field(default="", compare=False, repr=False)  # its name in the file; empty if it has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,7 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
 
     metric = "accuracy"
     averages = True
+    closed_labels = True
     classes: tuple[str, ...]
     text_names: tuple[str, ...] = ("sentence",)
 
@@ -57,12 +60,16 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     def arrays(self, examples: Sequence[ClassifiedTexts], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `label` int32 [B]; 0 for examples without a label, or with one that the training examples lack.
 
-        This affects the loss alone, since scores compare the labels themselves.
+        This affects the loss alone, since scores compare the labels themselves; see `unseen`.
         """
         numbers = {label: i for i, label in enumerate(labels["classes"])}
         found = np.zeros(number, np.int32)
         found[: len(examples)] = [numbers.get(e.label, 0) for e in examples]
         return {"label": found}
+
+    def unseen(self, examples: Sequence[ClassifiedTexts], labels: Labels) -> Counter[str]:
+        """Returns the labels that are no classes of the model."""
+        return Counter(e.label for e in examples if e.label and e.label not in labels["classes"])
 
     def decode(
         self, predictions: Arrays, examples: Sequence[ClassifiedTexts], labels: Labels, config: Any
@@ -82,12 +89,13 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         """Returns lines of gold label (if there is one), predicted label and each text, with tabs between."""
         lines = []
         for example, prediction in zip(examples, predictions, strict=True):
-            labels = [self.written(label) for label in (example.label, prediction.label) if label]
+            classes = tuple(prediction.probabilities)
+            labels = [self.written(label, classes) for label in (example.label, prediction.label) if label]
             lines.append("\t".join([*labels, *map(" ".join, example.texts)]) + "\n")
         return "".join(lines)
 
-    def written(self, label: str) -> str:
-        """Returns a label as files have it."""
+    def written(self, label: str, classes: Sequence[str]) -> str:
+        """Returns a label as files with these classes have it."""
         return label
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[ClassifiedTexts]:

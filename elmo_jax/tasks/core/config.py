@@ -7,6 +7,7 @@ those of a biLM, experiments edit a `ConfigDict` of the same shape, and every ke
 import dataclasses
 from typing import Literal
 
+from elmo_jax.data.prepare.options import LANGUAGES
 from elmo_jax.errors import UserError
 from elmo_jax.settings import fraction, setting
 
@@ -18,12 +19,20 @@ class TaskDataConfig:
     train: str = setting("", "The training examples: a file, several files separated by commas, or tfds:NAME:SPLIT.")
     dev: str = setting("", "The examples that select the best epoch.")
     test: str = setting("", "The examples that the selected epoch is tested on; empty for none.")
+    language: str = setting(
+        "en", "The ISO 639 code of the language, with which running text is tokenized, also that of task predict."
+    )
     train_fraction: float = setting(
         1.0,
         "The fraction of the training examples that is used; a smaller fraction is a subset of a larger one.",
         above=0,
         most=1,
     )
+
+    def check(self, where: str = "config") -> None:
+        """Raises `UserError` for a language without a code of two letters."""
+        if self.language not in LANGUAGES:
+            raise UserError(f"{where}.language: expected an ISO 639-1 code such as de, got {self.language!r}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,9 @@ from elmo_jax.tasks.core.program import BatchArrays, Model, TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Example, Prediction, Shape
 
-MOST_WORDS = 65_536  # of a batch with padding, where batches fit their examples
+# The bounds on a batch with padding that is not trained on: its words where it fits its examples, and its pairs of
+# words in an example, which attention compares
+MOST_WORDS, MOST_PAIRS = 65_536, 2**22
 
 Use = Literal["training", "evaluation", "prediction"]
 
@@ -47,7 +49,9 @@ class TaskData(Generic[Example]):
         train = setup.config.train
         self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples
         self._batch_size, self._devices, self._fits = train.batch_size, setup.devices, use == "prediction"
-        self._max_sentences = train.max_sentences if use == "training" else 0
+        self._trains = use == "training"
+        self._max_sentences = train.max_sentences if self._trains else 0
+        self._most_pairs = train.batch_size * max(map(_pairs, known), default=0)
         sizes = [self._size(example) for example in examples]
         self.groups: Groups = make_groups(sizes, train.shapes, known)
 
@@ -55,16 +59,23 @@ class TaskData(Generic[Example]):
         """Returns the batches of an epoch; see `Groups.epoch`.
 
         Batches that fit have no more places than their examples need, rounded up to a power of two, and examples of one
-        group only; long ones are in smaller batches. All others have B places.
+        group only. All others have B places or, for examples that are longer than those of the training, fewer.
         """
         if not self._fits:
-            return self.groups.epoch(self._batch_size, rng)
+            return self.groups.epoch(self._places, rng)
         batches: list[Batch] = []
         for members, shape in zip(self.groups.members, self.groups.shapes, strict=True):
-            most = max(1, min(self._batch_size, MOST_WORDS // sum(rows * words for rows, words in shape)))
+            most = max(1, min(self._places(shape), MOST_WORDS // sum(rows * words for rows, words in shape)))
+            most = 1 << (most.bit_length() - 1)
             parts = (members[start : start + most] for start in range(0, len(members), most))
             batches += [Batch(tuple(part.tolist()), shape) for part in parts]
         return batches
+
+    def _places(self, shape: Shape) -> int:
+        """Returns the number of places of a batch, so that none takes more memory than those of the training."""
+        if self._trains:
+            return self._batch_size
+        return max(1, min(self._batch_size, max(MOST_PAIRS, self._most_pairs) // _pairs(shape)))
 
     def _size(self, example: Example) -> Shape:
         most = self._max_sentences
@@ -81,7 +92,7 @@ class TaskData(Generic[Example]):
 
     def arrays(self, batch: Batch, draw: Sequence[int] | None = None) -> BatchArrays:
         """Returns the arrays of a batch on the host; the numbers `draw`, such as seed and epoch, choose the windows."""
-        examples = 1 << (len(batch.examples) - 1).bit_length() if self._fits else self._batch_size
+        examples = 1 << (len(batch.examples) - 1).bit_length() if self._fits else self._places(batch.shape)
         places = -(-examples // self._devices) * self._devices  # B
         chosen = [self._drawn(number, draw) for number in batch.examples]
         texts = [self._task.texts(example) for example in chosen]
@@ -109,6 +120,10 @@ class TaskData(Generic[Example]):
             for batch, arrays in prefetched((batch, self.arrays(batch, draw)) for batch in batches):
                 yield batch, arrays
                 progress.add(len(batch.examples))
+
+
+def _pairs(shape: Shape) -> int:
+    return sum(rows * words * words for rows, words in shape)
 
 
 def predict(

@@ -6,9 +6,11 @@ A forward-only language model has P numbers where these shapes have 2P.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,22 +29,28 @@ WORDS_PER_FILE = 100_000  # the number of words that a process that is killed ma
 BATCH, BATCH_WORDS = 64, 8_192  # the largest batch, in sentences and in words with padding
 _LOCK = ".layers.lock"  # held by the process that writes into the folder
 
+# The index of a file: the key, the number of words and the checksum of the numbers of each sentence.
+_ENTRY = np.dtype([("key", "V16"), ("words", "<i8"), ("crc", "<u4")])
+
 Sentence = tuple[str, ...]
 
 
 class LayersFile:
-    """The stored layers of some sentences."""
+    """The stored layers of some sentences: an array `.npy` of `_ENTRY`, followed by the numbers.
 
-    def __init__(self, path: Path, sentences: Sequence[Sentence], size: int, dtype: str) -> None:
-        """Opens the file of these sentences in this order. Raises `UserError` if it has another size."""
-        lengths = np.array([len(sentence) for sentence in sentences], np.int64)
-        ends = np.cumsum(lengths)
-        self.starts = dict(zip(sentences, (ends - lengths).tolist(), strict=True))  # the first row of each sentence
-        shape = (int(ends[-1]), size)
-        expected = shape[0] * size * np.dtype(dtype).itemsize
-        if path.stat().st_size != expected:
-            raise UserError(f"{path}: does not have the {expected:,} bytes that were written; delete the file")
-        self.vectors = np.memmap(path, dtype, "r", shape=shape)
+    A damaged key is that of no sentence, and the checksum of a sentence shows all other damages.
+    """
+
+    def __init__(self, path: Path, size: int, dtype: str) -> None:
+        """Opens a file. Raises `UserError` if it is too short or its index cannot be read."""
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.entries = np.lib.format.read_array(file)
+                shape = (int(self.entries["words"].sum()), size)
+                self.vectors = np.memmap(path, dtype, "r", file.tell(), shape)
+        except (ValueError, EOFError, IndexError, OverflowError):
+            raise _damaged(path) from None
 
 
 class StoredLayers:
@@ -50,14 +58,37 @@ class StoredLayers:
 
     def __init__(self, files: Sequence[LayersFile]) -> None:
         """Keeps the files, of which several may have the same sentence."""
-        self._places = {
-            sentence: (file.vectors, start) for file in files for sentence, start in file.starts.items()
-        }  # so that a sentence is found in a time that does not depend on the number of files
+        self._places: dict[bytes, tuple[LayersFile, int, int]] = {}  # the file, the end of the rows, and the checksum
+        for file in files:
+            ends = np.cumsum(file.entries["words"]).tolist()
+            places = zip(itertools.repeat(file), ends, file.entries["crc"].tolist())
+            self._places |= zip(_keys(file), places, strict=False)
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
-        """Returns the numbers of a sentence, [T, S]. Raises `KeyError` if no file has it."""
-        vectors, start = self._places[tuple(sentence)]
-        return vectors[start : start + len(sentence)]
+        """Returns the numbers of a sentence, [T, S].
+
+        Raises:
+          KeyError: no file has the sentence.
+          UserError: the numbers are not those that were written.
+        """
+        file, end, crc = self._places[_key(sentence)]
+        vectors = file.vectors[end - len(sentence) : end]
+        if zlib.crc32(vectors.data) != crc:
+            raise _damaged(file.path)
+        return vectors
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path}: damaged, since it has not what was written; delete the file, which is then made again")
+
+
+def _key(sentence: Sequence[str]) -> bytes:
+    return hashlib.sha256(repr(tuple(map(str, sentence))).encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def _keys(file: LayersFile) -> list[bytes]:
+    keys = file.entries["key"].tobytes()
+    return [keys[start : start + 16] for start in range(0, len(keys), 16)]
 
 
 def stored_size(config: ModelConfig) -> int:
@@ -82,7 +113,7 @@ def packed(layers: np.ndarray, config: ModelConfig) -> np.ndarray:
 class Made(NamedTuple):
     """The result of `make`."""
 
-    files: list[LayersFile]  # one per part of the sentences
+    files: list[LayersFile]  # those with some of the sentences
     words: int  # the number of words that were not on disk
     seconds: float  # the time for these words
 
@@ -90,31 +121,35 @@ class Made(NamedTuple):
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Made:
     """Opens the files with the layers of some sentences, and computes first those that are missing.
 
-    The distinct sentences, sorted by length, are divided into parts of about `WORDS_PER_FILE` words with a file each,
-    so that a process that is stopped loses one part at most. A file's name depends on the biLM, which reads every
-    sentence from a zero state, the type of the numbers ("float16" or "float32") and its sentences, so a file is never
-    taken for another one, and any number of runs may share a folder.
+    The distinct sentences that no file has, sorted by length, are divided into parts of about `WORDS_PER_FILE` words
+    with a file each, so that a process that is stopped loses one part at most. A file's name begins with a digest of
+    the biLM, which reads every sentence from a zero state, and the type of the numbers ("float16" or "float32"), so
+    that any number of runs may share a folder.
 
     Raises:
-      UserError: a file cannot be written or is incomplete, the disk has no room for all files, or a number is too large
+      UserError: a file cannot be written or is damaged, the disk has no room for all files, or a number is too large
         for float16.
     """
-    distinct = sorted(
-        {tuple(sentence) for sentence in sentences if len(sentence)}, key=lambda words: (len(words), words)
-    )
-    size = stored_size(bilm.config)
-    parts = [(folder / f"{_name(bilm, part, dtype)}.layers", part) for part in _parts(distinct)]
-    missing = sum(sum(map(len, part)) for path, part in parts if not path.is_file())
+    wanted = {_key(sentence): tuple(sentence) for sentence in sentences if len(sentence)}
+    job = json.dumps([bilm.fingerprint, bilm.precision.value, dtype])
+    size, name = stored_size(bilm.config), hashlib.sha256(job.encode()).hexdigest()[:16]
+    files = [LayersFile(path, size, dtype) for path in sorted(folder.glob(f"{name}-*.layers"))]
+    there = {key for file in files for key in _keys(file)}
+    files = [file for file in files if not wanted.keys().isdisjoint(_keys(file))]
+    distinct = sorted((wanted[key] for key in wanted.keys() - there), key=lambda words: (len(words), words))
+    missing = sum(map(len, distinct))
     if missing:
         check_room(folder, missing * size * np.dtype(dtype).itemsize, f"vectors of {missing:,} words")
     computed, began = 0, time.perf_counter()
-    with Progress("embedding", "words", sum(map(len, distinct))) as progress:
-        for path, part in parts:
-            if path.is_file() or not _write_once(path, bilm, part, dtype, progress):
-                progress.skip(sum(map(len, part)))
-            else:
+    with Progress("embedding", "words", missing) as progress:
+        for part in _parts(distinct):
+            digest = hashlib.sha256(b"".join(map(_key, part))).hexdigest()[:16]
+            path = folder / f"{name}-{digest}.layers"
+            if _write_once(path, bilm, part, dtype, progress):
                 computed += sum(map(len, part))
-    files = [LayersFile(path, part, size, dtype) for path, part in parts]
+            else:
+                progress.skip(sum(map(len, part)))
+            files.append(LayersFile(path, size, dtype))
     return Made(files, computed, time.perf_counter() - began if computed else 0.0)
 
 
@@ -130,22 +165,6 @@ def _parts(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
             part, count = [], 0
     if part:
         yield part
-
-
-def _name(bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype: str) -> str:
-    """Returns the name of the file with the layers of some sentences."""
-    digest = hashlib.sha256()
-    for sentence in sentences:
-        digest.update(("\n".join(sentence) + "\0").encode("utf-8", "surrogatepass"))
-    job = {
-        "bilm": bilm.fingerprint,
-        "precision": bilm.precision.value,
-        "dtype": dtype,
-        "sentences": len(sentences),
-        "words": sum(map(len, sentences)),
-        "sentences_sha256": digest.hexdigest(),
-    }
-    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def _write_once(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype: str, progress: Progress) -> bool:
@@ -165,10 +184,12 @@ def _write_once(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], 
 def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype: str, progress: Progress) -> None:
     """Embeds batches of sentences of similar length, and writes each sentence to its place in the file."""
     starts = np.cumsum([0, *map(len, sentences)])
-    size = stored_size(bilm.config)
+    shape, entries = (int(starts[-1]), stored_size(bilm.config)), np.zeros(len(sentences), _ENTRY)
     with path.open("wb") as empty:  # a write to a memory map for which the disk has no room would kill the process
-        os.posix_fallocate(empty.fileno(), 0, int(starts[-1]) * size * np.dtype(dtype).itemsize)
-    file = np.memmap(path, dtype, "r+", shape=(int(starts[-1]), size))
+        np.lib.format.write_array(empty, entries)
+        offset = empty.tell()
+        os.posix_fallocate(empty.fileno(), offset, shape[0] * shape[1] * np.dtype(dtype).itemsize)
+    file = np.memmap(path, dtype, "r+", offset, shape)
     for rows in _batches(sentences):
         layers, _, _ = bilm.embed([sentences[row] for row in rows])
         for row, found in zip(rows, layers, strict=True):
@@ -178,9 +199,13 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype
                 raise UserError(
                     f"a vector of {sentences[row]!r} is too large for {dtype}; set config.elmo.dtype=float32"
                 )
-            file[starts[row] : starts[row] + length] = vectors
+            stored = file[starts[row] : starts[row] + length]
+            stored[:] = vectors
+            entries[row] = np.void(_key(sentences[row])), length, zlib.crc32(stored.data)
             progress.add(length)
     file.flush()
+    with path.open("r+b") as index:
+        np.lib.format.write_array(index, entries)
 
 
 def _batches(sentences: Sequence[Sentence]) -> Iterator[list[int]]:

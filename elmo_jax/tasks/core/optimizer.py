@@ -67,7 +67,7 @@ def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: S
         case "warmup_cosine":
             warmup = min(config.warmup_steps, steps // 2)
             decayed = min((step - warmup) / max(steps - warmup, 1), 1.0)
-            factor = step / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * decayed))
+            factor = (step + 1) / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * decayed))
     return config.learning_rate * factor
 
 

@@ -21,7 +21,17 @@ from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import TextEncoder, elmo_mixes
 from elmo_jax.tasks.core.program import TaskProgram, TaskState
-from elmo_jax.tasks.core.setup import SPLITS, TaskSetup, layers_of, open_model, short_enough, training_share, words_of
+from elmo_jax.tasks.core.setup import (
+    SPLITS,
+    TaskSetup,
+    check_labels,
+    layers_of,
+    open_model,
+    report_case,
+    short_enough,
+    training_share,
+    words_of,
+)
 from elmo_jax.tasks.core.task import Task
 from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
@@ -51,6 +61,11 @@ def train_task(
     for name in ("train", "dev"):
         if not splits[name]:
             raise UserError(f"config.data.{name}: no examples; give a file")
+    chosen = training_share(splits["train"], config)
+    labels = task.labels(chosen, config)
+    report_case(task, chosen, labels)
+    for name in ("dev", "test"):
+        check_labels(task, splits[name], labels, f"config.data.{name}", refuse=len(chosen) == len(splits["train"]))
     bilm = open_model(config)
     words, table = words_of(task, config, splits)
     fingerprints = {
@@ -63,8 +78,7 @@ def train_task(
         open_workdir(workdir, config, {"fingerprint": fingerprints}, CHANGEABLE)
         use_compilation_cache(workdir)
         mesh = make_mesh(list(devices or jax.local_devices()))
-        chosen = training_share(splits["train"], config)
-        setup = TaskSetup(task, config, task.labels(chosen, config), words, table, bilm, mesh)
+        setup = TaskSetup(task, config, labels, words, table, bilm, mesh)
         run = TaskRun(setup, {**splits, "train": short_enough(task, chosen, config)}, workdir)
         already = True
         for seed in config.seeds:

@@ -1,6 +1,8 @@
 """What a task's training and the use of a trained task have in common, and how it is made from an experiment."""
 
 import dataclasses
+import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic
 
@@ -79,6 +81,31 @@ def training_share(examples: Sequence[Any], config: TaskConfig) -> list[Any]:
     return [examples[place] for place in sorted(order[:number].tolist())]
 
 
+def report_case(task: Task[Any, Any], examples: Sequence[Any], labels: Labels) -> None:
+    """Reports on stderr the training labels that differ only in case, which are different labels of the model."""
+    names = sorted(task.unseen(examples, dict.fromkeys(labels, ())), key=str.lower)
+    pairs = [f"{a!r} and {b!r}" for a, b in itertools.pairwise(names) if a.lower() == b.lower()]
+    report("config.data.train", {f"different labels, though they differ only in case: {', '.join(pairs)}": len(pairs)})
+
+
+def check_labels(
+    task: Task[Any, Any], examples: Sequence[Any], labels: Labels, source: str, refuse: bool = False
+) -> None:
+    """Reports on stderr the labels of examples that are not among those of the training, which count as errors.
+
+    Raises:
+      UserError: there are such labels, or with open `labels` more of them than others; only with `refuse`.
+    """
+    unseen = task.unseen(examples, labels)
+    if unseen:
+        most = ", ".join(f"{label!r} ({number:,})" for label, number in unseen.most_common(5))
+        message = f"{source}: {unseen.total():,} labels that the training examples do not have: {most}"
+        every = task.unseen(examples, dict.fromkeys(labels, ()))
+        if refuse and (task.closed_labels or 2 * unseen.total() > every.total()):
+            raise UserError(f"{message}; correct the file, or add examples of them to config.data.train")
+        print(f"elmo-jax: {message}; each counts as an error", file=sys.stderr)
+
+
 def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConfig) -> list[Any]:
     """Returns the training examples whose texts have at most `max_length` words each; all examples if that is 0.
 
@@ -113,5 +140,5 @@ def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir:
     if bilm is None or elmo.vectors == "computed":
         return None
     folder = files.local(elmo.cache or workdir / "elmo")
-    rows = [rows_of(setup.task, splits[name]) for name in SPLITS if splits[name]]
-    return StoredLayers([file for part in rows for file in elmo_vectors.make(folder, bilm, part, elmo.dtype).files])
+    rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
+    return StoredLayers(elmo_vectors.make(folder, bilm, rows, elmo.dtype).files)

@@ -4,6 +4,7 @@ Shapes: B examples per batch, T words of the longest example, N tags.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ class TaggedSentence:
 
     tokens: list[str]  # the words
     tags: list[str]  # one tag per word; empty if the sentence is not annotated
+    # its name in the file; empty if it has none
+    id: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
 
 
 Sentence = TypeVar("Sentence", bound=TaggedSentence)
@@ -48,13 +51,18 @@ class TaggingTask(Task[Sentence, Tags]):
         """Returns `tags` int32 [B, T].
 
         A gold tag that is not in `labels`, which only happens outside of the training examples, gets the number 0. This
-        affects the loss alone, since scores compare the tags themselves.
+        affects the loss alone, since scores compare the tags themselves; see `unseen`.
         """
         numbers = {tag: i for i, tag in enumerate(labels["tags"])}
         found = np.zeros((number, shape[0][1]), np.int32)
         for row, example in enumerate(examples):
             found[row, : len(example.tags)] = [numbers.get(tag, 0) for tag in example.tags]
         return {"tags": found}
+
+    def unseen(self, examples: Sequence[Sentence], labels: Labels) -> Counter[str]:
+        """Returns the tags that the model cannot predict."""
+        known = {"O", *labels["tags"]}
+        return Counter(tag for example in examples for tag in example.tags if tag not in known)
 
     def decode(self, predictions: Arrays, examples: Sequence[Sentence], labels: Labels, config: Any) -> list[Tags]:
         """Returns the best tag of every word."""

@@ -9,7 +9,7 @@ per word, W input features per word without ELMo.
 import abc
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import flax.linen as nn
@@ -27,6 +27,7 @@ Arrays = dict[str, np.ndarray]
 TfdsExamples = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, with NumPy values
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]
+Splitter = Callable[[str], list[str]]
 
 
 @flax.struct.dataclass
@@ -58,9 +59,11 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       metric: the name of the first metric of `score`, which selects the best epoch.
       config_class: the settings of the task's experiments.
       averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
+      closed_labels: whether the dev and test examples must not have labels that the training examples lack.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
       rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices;
         otherwise the examples are documents, and the task has `window`.
+      ids_are_keys: whether predictions are written by the ids of examples, of which no two may then be equal.
       tfds_features: the features that `from_tfds` reads; empty if TFDS has no dataset of the task.
     """
 
@@ -68,8 +71,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     metric: str
     config_class: type[TaskConfig]
     averages = False
+    closed_labels = False
     texts_per_example = 1
     rows_are_examples = True
+    ids_are_keys = False
     tfds_features: tuple[str, ...] = ()
 
     @abc.abstractmethod
@@ -84,6 +89,17 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         Raises:
           UserError: the file is malformed; the message names the file and the line.
         """
+
+    def read_inputs(self, source: str, config: Any) -> list[Example]:
+        """Reads examples for `predict`, as `read` does; in some formats they may lack their annotation."""
+        return self.read(source, config, training=False)
+
+    def splitter(self, config: Any) -> Splitter | None:
+        """Returns what splits a text of an example into its words, as in training.
+
+        None if an example is a sentence, so that running text is split into sentences first.
+        """
+        return None
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[Example]:
         """Returns the examples of a split of a TFDS dataset.
@@ -103,6 +119,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def labels(self, train: Sequence[Example], config: Any) -> Labels:
         """Returns what the model must know about the training examples, such as the set of tags, as JSON values."""
         return {}
+
+    def unseen(self, examples: Sequence[Example], labels: Labels) -> Counter[str]:
+        """Returns the labels in the gold annotation that the training examples lack, so that no prediction has them."""
+        return Counter()
 
     @abc.abstractmethod
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
@@ -147,6 +167,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         Returns:
           One example; or, for semantic roles, one per predicate, which may be none.
         """
+
+    def overlooked(self, texts: Sequence[list[str]], labels: Labels) -> list[str]:
+        """Returns the words in some sentences of which `from_words` cannot know whether they need a prediction."""
+        return []
 
     @abc.abstractmethod
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import sys
 import zipfile
@@ -23,14 +24,18 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData, Use, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
-from elmo_jax.tasks.core.setup import TaskSetup, open_model, rows_of
-from elmo_jax.tasks.core.task import Shape
+from elmo_jax.tasks.core.setup import TaskSetup, check_labels, open_model, rows_of
+from elmo_jax.tasks.core.task import Shape, repeated_id, report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
-from elmo_jax.tasks.formats.sources import read_source
+from elmo_jax.tasks.formats.sources import read_source, split_texts
 from elmo_jax.tasks.registry import task_config, task_of
 
 AT_ONCE = 2048  # examples that are sorted by length and predicted together
 _ADVICE = "restore it, or train the task again in another --workdir"
+
+
+class Examples(list[Any]):
+    """Examples that were read from a file; `TrainedTask` predicts for them as for a list of words."""
 
 
 class TrainedTask:
@@ -107,6 +112,22 @@ class TrainedTask:
         """Whether an example is a whole text of several sentences."""
         return not self._task.rows_are_examples
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether an example is a whole text without sentences, as for classifiers that were trained on such texts."""
+        return self._task.splitter(self.config) is not None
+
+    def read(self, source: str) -> Examples:
+        """Returns the examples of a file in the format of `data.test`, whose annotation some tasks may lack."""
+        examples = Examples(read_source(self._task, self.config, source, training=False, annotated=False))
+        twice = repeated_id(examples)
+        report(source, {f"examples with an id of another one, such as {twice!r}": 1 if twice else 0})
+        return examples
+
+    def split(self, *texts: str) -> list[Any]:
+        """Returns the inputs of `predict` in the running text, or texts, of one example; see `sources.split_texts`."""
+        return split_texts(self._task, self.config, *texts)
+
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
 
@@ -115,10 +136,12 @@ class TrainedTask:
 
         Args:
           inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of
-            tuples of such sentences (premise, hypothesis; question, paragraph).
+            tuples of such sentences (premise, hypothesis; question, paragraph). `split` makes them from running text,
+            and `read` returns the examples of a file.
 
         Returns:
-          The predictions as dicts of JSON values: one per input or, for semantic roles, one per predicate.
+          The predictions as dicts of JSON values: one per input or, for semantic roles, one per predicate. Those of
+          examples that have an id in their file have an `id`.
 
         Raises:
           UserError: an input has another form.
@@ -127,7 +150,11 @@ class TrainedTask:
 
     def stream(self, inputs: Sequence[Any]) -> Iterator[Any]:
         """Yields what `predict` returns, in order, while further predictions are made."""
-        return (self._task.as_json(e, p) for e, p in self._predicted(inputs))
+        return (self._json(e, p) for e, p in self._predicted(inputs))
+
+    def _json(self, example: Any, prediction: Any) -> dict[str, Any]:
+        name = getattr(example, "id", "")
+        return {**({"id": name} if name else {}), **self._task.as_json(example, prediction)}
 
     def shown(self, inputs: Sequence[Any]) -> Iterator[str]:
         """Yields the predictions for a person to read, as `stream` does."""
@@ -135,25 +162,36 @@ class TrainedTask:
 
     def without_examples(self, inputs: Sequence[Any]) -> int:
         """Returns the number of inputs without a prediction, which are sentences without a predicate."""
-        return sum(not self._examples([item]) for item in inputs)
+        return 0 if isinstance(inputs, Examples) else sum(not self._examples([item]) for item in inputs)
 
     def written(self, inputs: Sequence[Any]) -> dict[str, str]:
         """Returns the predictions in the task's own file format, by the ending of the file; see `Task.files`."""
         predicted = list(self._predicted(inputs))
         return self._task.files([e for e, _ in predicted], [p for _, p in predicted])
 
-    def evaluate(self, source: str) -> dict[str, float]:
-        """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name."""
+    def evaluate(self, source: str, predictions: str | os.PathLike[str] | None = None) -> dict[str, float]:
+        """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name.
+
+        The predictions are written as JSON lines to the file `predictions`, if one is given.
+        """
         examples = read_source(self._task, self.config, source, training=False)
+        check_labels(self._task, examples, self._setup.labels, source)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
             self._report_unknown(examples, source)
-        return self._task.score(examples, self._predictions(examples))
+        found = self._predictions(examples)
+        if predictions is not None:
+            lines = [json.dumps(self._json(e, p), ensure_ascii=False) for e, p in zip(examples, found, strict=True)]
+            files.write_text(files.place(predictions), "".join(f"{line}\n" for line in lines))
+        return self._task.score(examples, found)
 
     def _predicted(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """Yields the examples of a user's words with their predictions, `AT_ONCE` after `AT_ONCE`."""
-        examples = self._examples(inputs)
+        examples = inputs if isinstance(inputs, Examples) else self._examples(inputs)
         self._report_unknown(examples, "the text")
+        words = [] if examples is inputs else self._task.overlooked(inputs, self._setup.labels)
+        shown = f"{', '.join(words[:20])}{', …' if len(words) > 20 else ''}"
+        report("the text", {f"words that the training text lacks, not taken as predicates: {shown}": len(words)})
         # With a layer norm, predictions depend on all examples.
         size = max(1, len(examples)) if self.config.elmo.layer_norm else AT_ONCE
         with Progress("predicting", "examples", len(examples)) as progress:

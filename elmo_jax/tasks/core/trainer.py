@@ -126,7 +126,9 @@ class Trainer(Generic[Example, Prediction]):
         step, began = int(state.step), time.perf_counter()
         for _, host in data.iterate(batches, (self._seed, epoch)):
             rate = self._rate(step, evaluations)
+            before = state.interval.loss + 0  # a copy, since the step overwrites the state
             state = program.train_step(state, program.place(host), self._training.constants, rate, seed)
+            self._check_loss(float(before), step)  # of the step before, while this one runs
             step += 1
             if every and step % every == 0:
                 state = self._evaluate(state, began)
@@ -140,6 +142,14 @@ class Trainer(Generic[Example, Prediction]):
         self._session.progress.advance()
         due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
         return self._evaluate(state) if due else state
+
+    def _check_loss(self, loss: float, step: int) -> None:
+        """Raises `UserError` if the loss of the first `step` updates is not finite."""
+        if not np.isfinite(loss):
+            raise UserError(
+                f"{self._training.workdir}: the loss became infinite or NaN before step {step}; try a lower"
+                " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
+            )
 
     def _timed(self, state: TaskState, began: float) -> TaskState:
         """Adds the time since `began` to the interval; waits for the last step."""
@@ -196,11 +206,7 @@ class Trainer(Generic[Example, Prediction]):
         if not interval.steps:
             return {}
         loss, words, seconds = float(interval.loss / interval.steps), int(interval.words), float(interval.seconds)
-        if not np.isfinite(loss):
-            raise UserError(
-                f"{self._training.workdir}: the loss became infinite or NaN before step {step}; try a lower"
-                " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
-            )
+        self._check_loss(loss, step)
         return {
             "train/loss": loss,
             "train/words_per_second": words / max(seconds, 1e-9),

@@ -61,6 +61,7 @@ class Coref(Task[Document, Prediction]):
     name = "coref"
     metric = "average_f1"
     config_class = CorefConfig
+    ids_are_keys = True
     rows_are_examples = False
 
     def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:

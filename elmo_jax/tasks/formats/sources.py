@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
@@ -30,7 +31,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     found: list[Any] = []
     for source in listed(sources):
         found += read_source(task, config, source, training=name == "train")
-    if name != "train":  # predictions are written by the id, if the examples of the task have one
+    if name != "train" and task.ids_are_keys:
         twice = repeated_id(found)
         if twice is not None:
             raise UserError(
@@ -39,8 +40,10 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     return found
 
 
-def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training: bool) -> list[Any]:
-    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read`.
+def read_source(
+    task: Task[Any, Any], config: TaskConfig, source: str, training: bool, annotated: bool = True
+) -> list[Any]:
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read` and `Task.read_inputs`.
 
     Raises:
       UserError: the file or the dataset does not exist, the task cannot read it, it has no examples, or its words are
@@ -48,12 +51,33 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, training:
     """
     if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
-    else:
+    elif annotated:
         examples = task.read(str(local(source)), config, training)
+    else:
+        examples = task.read_inputs(str(local(source)), config)
     if not examples:
         raise UserError(f"{source}: has no examples of the task {task.name}")
     _check_words(source, [row for example in examples for text in task.texts(example) for row in text])
     return examples
+
+
+def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[Any]:
+    """Returns the inputs of `TrainedTask.predict` in the running text, or texts, of one example.
+
+    They are one if an example is a whole text, and otherwise one per sentence. Words are those of the training's texts
+    or, if its files have words, those of the Moses tokenizer for `data.language`.
+
+    Raises:
+      UserError: a text is in a script without spaces between words.
+    """
+    if any(is_unspaced(text, are_words=False) for text in texts):
+        raise UserError(UNSPACED)
+    split = task.splitter(config)
+    if split:
+        words = tuple(map(split, texts))
+        return [words if task.texts_per_example > 1 else words[0]]
+    sentences = list(raw_sentences(texts[0].split("\n"), language=config.data.language))
+    return sentences if task.rows_are_examples else [sentences]
 
 
 def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:

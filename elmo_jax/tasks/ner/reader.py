@@ -18,8 +18,10 @@ EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003
 
 
-def read(path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error") -> list[TaggedSentence]:
-    """Reads a file of columns, the first of which is the word and the last its tag.
+def read(
+    path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error", word: int = 1, tag: int = 0
+) -> list[TaggedSentence]:
+    """Reads a file of columns, by default the first of which is the word and the last its tag.
 
     A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
 
@@ -29,22 +31,31 @@ def read(path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error") -> li
         the tags of the file decide, and a line on stderr reports the notation.
       empty_words: "error" to refuse a line whose word is empty, "skip" to leave it out of its sentence, and report
         the number of such lines.
+      word: the column of the word, the first one being 1.
+      tag: the column of the tag; 0 for the last one.
 
     Raises:
-      UserError: the number of columns changes within the file, a word or a tag is missing, or the tags break the rules
-        of `scheme`, or of more than one with "auto".
+      UserError: the number of columns changes within the file, a word or a tag is missing, the tags break the rules of
+        `scheme`, or of more than one with "auto"; or the first column has the numbers of the words, or the last two
+        have tags of the same types, and `word` or `tag` does not say which column is read.
     """
     examples: list[TaggedSentence] = []
     columns = skipped = 0
     found = [(block, [cells(line.text) for line in block]) for block in blocks(path, _separates)]
-    notation = known_scheme(path, scheme, [[row[-1] for row in rows] for _, rows in found])
     for block, rows in found:
         columns = columns or len(rows[0])
         for line, row in zip(block, rows, strict=True):
-            if len(row) != columns or columns < 2:
+            if len(row) != columns or columns < max(2, word, tag):
                 expected = f"{columns} columns, as in the lines before" if columns > 1 else "a word and its tag"
-                first = block[0] if not examples and block[0].text.startswith("#") else line
+                if columns == len(row) > 1:
+                    expected = f"{max(word, tag)} columns (config.data.word_column, tag_column)"
+                first = block[0] if block is found[0][0] and block[0].text.startswith("#") else line
                 raise _refused(path, first, f"expected {expected}, found {line.text!r}")
+    _check_columns(path, [rows for _, rows in found], word, tag)
+    found = [(block, [[row[word - 1], row[tag - 1].strip()] for row in rows]) for block, rows in found]
+    notation = known_scheme(path, scheme, [[row[-1] for row in rows] for _, rows in found])
+    for block, rows in found:
+        for line, row in zip(block, rows, strict=True):
             if is_blank(row[0]) and empty_words == "error":
                 advice = "remove the line, or leave such lines out with config.data.empty_words=skip"
                 raise error_at(path, line.number, f"the word is empty; {advice}")
@@ -54,16 +65,35 @@ def read(path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error") -> li
             raise _refused(path, block[error.position], error.reason) from None
         kept: list[tuple[str, str]] = []
         opens = False  # whether the first word of a span was left out, which then begins at its next one
-        for row, tag in zip(rows, tags, strict=True):
-            opens = tag[0] == "B" or (opens and tag[0] == "I")
+        for row, bio in zip(rows, tags, strict=True):
+            opens = bio[0] == "B" or (opens and bio[0] == "I")
             if not is_blank(row[0]):
-                kept.append((row[0], f"B{tag[1:]}" if opens else tag))
+                kept.append((row[0], f"B{bio[1:]}" if opens else bio))
                 opens = False
         skipped += len(rows) - len(kept)
         if kept:
             examples.append(TaggedSentence([word for word, _ in kept], [tag for _, tag in kept]))
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
+
+
+def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: int, tag: int) -> None:
+    """Raises `UserError` if a column that is read by default has numbers of words or, maybe, inner tags."""
+    firsts = [[row[0] for row in rows] for rows in sentences]
+    numbered = any(len(column) > 1 for column in firsts) and all(
+        column[0].isdecimal() and column == [str(int(column[0]) + i) for i in range(len(column))] for column in firsts
+    )
+    if numbered and word == 1:
+        raise UserError(
+            f"{path}: the first column has the numbers of the words; set config.data.word_column=2, and"
+            " config.data.tag_column to the column of the tags if it is not the last"
+        )
+    before, last = ({row[i].partition("-")[2] for rows in sentences for row in rows} - {""} for i in (-2, -1))
+    if tag == 0 and before & last and all(row[-2] == "O" or row[-2][1:2] == "-" for rows in sentences for row in rows):
+        raise UserError(
+            f"{path}: the last two columns have tags of the same types, such as {min(before & last)}; set"
+            " config.data.tag_column to one of them, the first column being 1"
+        )
 
 
 def known_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:

@@ -28,6 +28,8 @@ class NERDataConfig(TaskDataConfig):
         " (also called BILOU), bioes, or auto if the tags decide.",
     )
     empty_words: EmptyWords = setting("error", "Whether a line whose word is empty is an error or skipped.")
+    word_column: int = setting(1, "The column of the word in files, the first one being 1.", least=1)
+    tag_column: int = setting(0, "The column of its tag in files; 0 for the last one.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +46,13 @@ class NER(TaggingTask[TaggedSentence]):
     name = "ner"
     metric = "f1"
     config_class = NERConfig
+    closed_labels = True
     tfds_features = ("tokens", "ner")
 
     def read(self, source: str, config: NERConfig, training: bool) -> list[TaggedSentence]:
         """Reads files with one word and its tag per line."""
-        return read(Path(source), config.data.scheme, config.data.empty_words)
+        data = config.data
+        return read(Path(source), data.scheme, data.empty_words, data.word_column, data.tag_column)
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: NERConfig) -> list[TaggedSentence]:
         """Reads datasets in the form of `conll2003`."""
@@ -68,8 +72,14 @@ class NER(TaggingTask[TaggedSentence]):
         return found
 
     def labels(self, train: Sequence[TaggedSentence], config: NERConfig) -> Labels:
-        """Returns all tags, in the model's encoding, of the entity types in the training examples."""
+        """Returns all tags, in the model's encoding, of the entity types in the training examples.
+
+        Raises:
+          UserError: there is no entity.
+        """
         types = sorted({span.label for example in train for span in spans(example.tags)})
+        if not types:
+            raise UserError("config.data.train: no word is in an entity; is the last column the tag (data.tag_column)?")
         marks = "BIUL" if config.model.encoding == "BIOUL" else "BI"
         tags = ["O", *(f"{mark}-{label}" for label in types for mark in marks)]
         return {"tags": tags, "encoding": config.model.encoding}

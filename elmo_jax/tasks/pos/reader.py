@@ -16,6 +16,7 @@ _UPOS, _XPOS, _COLUMNS = 3, 4, 10
 _WORD_NUMBER = re.compile(r"[1-9][0-9]*")
 _RANGE = re.compile(r"[1-9][0-9]*-[1-9][0-9]*")  # a token of several words: 3-4 for "don't", before "do" and "n't"
 _EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*")  # a word that is implied but not in the text, such as 8.1
+_NAME = re.compile(r"#\s*sent_id\s*=\s*(.*\S)\s*")
 _STORY = re.compile(r"={10,}\s*")
 _CLOSERS = frozenset(["''/''", ")/)"])
 
@@ -33,9 +34,12 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
     for block in blocks(path):
         tokens: list[str] = []
         tags: list[str] = []
+        name = ""
         for line in block:
-            if not tokens and line.text.startswith("#"):
-                continue  # comments come before the words
+            if not tokens and line.text.startswith("#"):  # comments come before the words
+                match = _NAME.fullmatch(line.text)
+                name = match[1] if match else name
+                continue
             row = line.text.split("\t")
             if len(row) != _COLUMNS:
                 raise error_at(path, line.number, f"expected {_COLUMNS} columns separated by tabs, found {len(row)}")
@@ -43,7 +47,7 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
                 continue
             if not _WORD_NUMBER.fullmatch(row[0]) or int(row[0]) != len(tokens) + 1:
                 raise error_at(path, line.number, f"expected word {len(tokens) + 1} of the sentence, found {row[0]!r}")
-            tag = row[_UPOS if column == "upos" else _XPOS]
+            tag = row[_UPOS if column == "upos" else _XPOS].strip()
             if tag in ("_", ""):
                 raise error_at(path, line.number, f"the word {row[1]!r} has no tag in the column of {column.upper()}")
             if not row[1]:
@@ -51,7 +55,7 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
             tokens.append(row[1])
             tags.append(tag)
         if tokens:
-            examples.append(TaggedSentence(tokens, tags))
+            examples.append(TaggedSentence(tokens, tags, id=name))
     return examples
 
 

@@ -1,105 +1,74 @@
 """Reads pairs of sentences with an entailment label: the files of SNLI, and others in the same layouts."""
 
-import csv
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.lines import read_json
 from elmo_jax.tasks.formats.penn import unescape
-from elmo_jax.text_files import Line, error_at, read_lines
-from elmo_jax.words import is_blank, split_words
+from elmo_jax.tasks.formats.tables import Quoting, read_records
+from elmo_jax.text_files import error_at, read_lines
+from elmo_jax.words import split_words
 
 LABELS = ("entailment", "neutral", "contradiction")
 _NO_LABEL = "-"
 WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
 _PARALLEL = "labels."  # labels.dev next to s1.dev and s2.dev, the layout of e-SNLI and InferSent
 
-Quoting = Literal["none", "csv"]
+_LABEL, _PREMISE, _HYPOTHESIS, _ID = "gold_label", "sentence1", "sentence2", "pairID"
+_PARSES = "sentence1_binary_parse", "sentence2_binary_parse"
 
-_LABEL, _PREMISE, _HYPOTHESIS = "gold_label", "sentence1", "sentence2"
-_PREMISE_PARSE, _HYPOTHESIS_PARSE = "sentence1_binary_parse", "sentence2_binary_parse"
+Row = tuple[int, str, str, tuple[list[str], ...]]  # the number of a line, id, label, and words of both sentences
 
 
-def read(path: Path, quoting: Quoting) -> list[ClassifiedTexts]:
-    """Reads JSON lines (`.jsonl`), `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
-    if ".jsonl" in map(str.lower, path.suffixes):
-        return read_jsonl(path)
+def read(path: Path, quoting: Quoting, language: str = "en", annotated: bool = True) -> list[ClassifiedTexts]:
+    """Reads `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise records (`read_pairs`)."""
     if path.name.startswith(_PARALLEL):
         part = path.name.removeprefix(_PARALLEL)
         return read_parallel(path, path.with_name(f"s1.{part}"), path.with_name(f"s2.{part}"))
-    return read_tab(path, quoting)
+    return read_pairs(path, quoting, language, annotated)
 
 
-def read_jsonl(path: Path) -> list[ClassifiedTexts]:
-    """Reads a file of JSON objects, one per line, as SNLI was published.
+def read_pairs(
+    path: Path, quoting: Quoting = "none", language: str = "en", annotated: bool = True
+) -> list[ClassifiedTexts]:
+    """Reads JSON lines, as SNLI was published, or a table (`tables.read_records`).
+
+    The fields are `gold_label`, either the two binary parses or `sentence1` and `sentence2`, and, if known, `pairID`. A
+    table without a header has the columns label, premise and hypothesis.
 
     The words are the leaves of `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with
-    bracket names and quotes as `penn.unescape` maps them.
-
-    Raises:
-      UserError: a line is not a JSON object in which these two fields and `gold_label` are strings, a label is unknown,
-        or a sentence has no words.
-    """
-    rows = []
-    for line in read_lines(path):
-        if is_blank(line.text):
-            continue
-        record = read_json(path, line.text, line.number)
-        values = []
-        for key in (_LABEL, _PREMISE_PARSE, _HYPOTHESIS_PARSE):
-            value = record.get(key) if isinstance(record, dict) else None
-            if not isinstance(value, str):
-                raise error_at(path, line.number, f"expected a JSON object whose {key!r} is a string, found {value!r}")
-            values.append(value)
-        rows.append((line.number, values))
-    return _pairs(path, rows, _leaves)
-
-
-def read_tab(path: Path, quoting: Quoting = "none") -> list[ClassifiedTexts]:
-    """Reads a file with one pair per line and columns separated by tabs.
-
-    Without a header line, the columns are label, premise and hypothesis. A header line names the columns: `gold_label`,
-    and either the two binary parses, whose leaves are then the words, or `sentence1` and `sentence2`.
-
-    Sentences without parses are split into words like running text for pretraining: by the Moses tokenizer, after
-    quotes and dashes have been replaced by plain ones (`data.prepare.text.raw_sentences`).
+    bracket names and quotes as `penn.unescape` maps them. Sentences without parses are split into words like running
+    text for pretraining: by the Moses tokenizer, after quotes and dashes have been replaced by plain ones
+    (`data.prepare.text.raw_sentences`).
 
     Args:
       path: the file.
-      quoting: "csv" if cells may be in double quotes, with double quotes inside them doubled, as spreadsheets and
-        pandas write them.
+      quoting: "csv" if cells of a table with tabs may be in double quotes, with double quotes inside them doubled, as
+        spreadsheets and pandas write them.
+      language: the ISO 639 code of the language of sentences without parses.
+      annotated: whether each pair must have a label.
 
     Raises:
-      UserError: a line has another number of columns than the first one, the quotes of a cell are wrong, a label is
-        unknown, or a sentence has no words.
+      UserError: as `read_records`, a field is missing or is not a string, a label is unknown, or a sentence has no
+        words.
     """
-    header = [_LABEL, _PREMISE, _HYPOTHESIS]
-    rows: list[tuple[int, list[str]]] = []
-    for line in read_lines(path):
-        if is_blank(line.text):
-            continue
-        cells = _cells(path, line, quoting)
-        if line.number == 1 and _LABEL in cells:
-            header = cells
-            continue
-        if len(cells) != len(header):
-            message = f"expected {len(header)} columns separated by tabs, found {len(cells)}"
-            raise error_at(path, line.number, message)
-        rows.append((line.number, cells))
-    has_parses = _PREMISE_PARSE in header and _HYPOTHESIS_PARSE in header
-    names = (_LABEL, _PREMISE_PARSE, _HYPOTHESIS_PARSE) if has_parses else (_LABEL, _PREMISE, _HYPOTHESIS)
-    for name in names:
-        if name not in header:
-            raise error_at(path, 1, f"the header line names no column {name!r}")
-    picked = [header.index(name) for name in names]
-    return _pairs(
-        path, [(number, [row[i] for i in picked]) for number, row in rows], _leaves if has_parses else tokenize
-    )
+    rows: list[Row] = []
+    tokens, leaves = functools.cache(functools.partial(tokenize, language=language)), functools.cache(_leaves)
+    for number, record in read_records(path, quoting, (_LABEL, _PREMISE, _HYPOTHESIS)):
+        if not annotated:
+            record = {_LABEL: "", **record}
+        has_parses = all(name in record for name in _PARSES)
+        names = (_LABEL, *(_PARSES if has_parses else (_PREMISE, _HYPOTHESIS)))
+        for name in names:
+            if not isinstance(record.get(name), str):
+                raise error_at(path, number, f"expected a string {name!r}, found {record.get(name)!r}")
+        label, *texts = (record[name] for name in names)
+        words = tuple(map(leaves if has_parses else tokens, texts))  # most premises of SNLI occur three times
+        rows.append((number, str(record.get(_ID, "")), label.strip(), words))
+    return _pairs(path, rows, annotated)
 
 
 def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> list[ClassifiedTexts]:
@@ -116,27 +85,26 @@ def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> list[Classi
         if len(lines) != len(shortest):
             short = (labels, premises, hypotheses)[files.index(shortest)]
             raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must match line by line")
-    rows = [(line[0].number, [line[0].text.strip(), line[1].text, line[2].text]) for line in zip(*files, strict=True)]
-    return _pairs(labels, rows, _tokens)
+    rows = [
+        (label.number, "", label.text.strip(), tuple(_tokens(line.text) for line in texts))
+        for label, *texts in zip(*files, strict=True)
+    ]
+    return _pairs(labels, rows)
 
 
-def _pairs(
-    path: Path, rows: Iterable[tuple[int, Sequence[str]]], split: Callable[[str], list[str]]
-) -> list[ClassifiedTexts]:
-    """Makes examples from rows, each with its line number, label, premise and hypothesis."""
-    split = functools.cache(split)  # most premises of SNLI occur three times
+def _pairs(path: Path, rows: Iterable[Row], annotated: bool = True) -> list[ClassifiedTexts]:
+    """Makes examples from rows; without `annotated`, those without a label are kept, and labels are not read."""
     examples = []
     without_label = 0
-    for number, (label, premise, hypothesis) in rows:
-        if label == _NO_LABEL:
+    for number, name, label, texts in rows:
+        if label == _NO_LABEL and annotated:
             without_label += 1
             continue
-        if label not in LABELS:
+        if label not in LABELS and annotated:
             raise error_at(path, number, f"expected a label of {', '.join(LABELS)} or '-', found {label!r}")
-        texts = (split(premise), split(hypothesis))
         if not all(texts):
             raise error_at(path, number, f"the {'hypothesis' if texts[0] else 'premise'} has no words")
-        examples.append(ClassifiedTexts(texts, label))
+        examples.append(ClassifiedTexts(texts, label if annotated else "", id=name))
     report(path, {WITHOUT_LABEL: without_label})
     return examples
 
@@ -149,15 +117,6 @@ def _leaves(parse: str) -> list[str]:
     return [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")]
 
 
-def tokenize(sentence: str) -> list[str]:
+def tokenize(sentence: str, language: str = "en") -> list[str]:
     """Splits a sentence into words as running text is split for pretraining, by the Moses tokenizer."""
-    return [word for words in raw_sentences([sentence], paragraph_lines=True) for word in words]
-
-
-def _cells(path: Path, line: Line, quoting: Quoting) -> list[str]:
-    if quoting == "none":
-        return line.text.split("\t")
-    try:
-        return next(csv.reader([line.text], delimiter="\t", strict=True))
-    except csv.Error as error:
-        raise error_at(path, line.number, f"not a line of quoted columns ({error})") from None
+    return [w for words in raw_sentences([sentence], paragraph_lines=True, language=language) for w in words]

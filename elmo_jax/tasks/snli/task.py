@@ -1,6 +1,7 @@
 """Implements textual entailment as a task of the trainer."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, TfdsExamples, report
+from elmo_jax.tasks.core.task import Labels, Splitter, TfdsExamples, report
+from elmo_jax.tasks.formats.tables import Quoting
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
-from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, Quoting, read, tokenize
+from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, read, tokenize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +43,16 @@ class SNLI(ClassificationTask):
     tfds_features = ("premise", "hypothesis", "label")
 
     def read(self, source: str, config: SNLIConfig, training: bool) -> list[ClassifiedTexts]:
-        """Reads JSON lines (`.jsonl`), `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise lines with tabs."""
-        return read(Path(source), config.data.quoting)
+        """Reads `labels.PART` next to `s1.PART` and `s2.PART`, JSON lines (`.jsonl`), or tables (`.csv`, or tabs)."""
+        return read(Path(source), config.data.quoting, config.data.language)
+
+    def read_inputs(self, source: str, config: SNLIConfig) -> list[ClassifiedTexts]:
+        """Reads such files with or without labels."""
+        return read(Path(source), config.data.quoting, config.data.language, annotated=False)
+
+    def splitter(self, config: SNLIConfig) -> Splitter:
+        """Returns the tokenizer of sentences without parses."""
+        return functools.partial(tokenize, language=config.data.language)
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: SNLIConfig) -> list[ClassifiedTexts]:
         """Reads datasets in the form of `snli`, whose sentences are not tokenized."""
@@ -50,7 +60,9 @@ class SNLI(ClassificationTask):
         if set(names) != set(LABELS):
             raise UserError(f"{source}: expected the labels {', '.join(LABELS)}, found {', '.join(names)}")
         found = [
-            ClassifiedTexts(tuple(tokenize(r[name].decode()) for name in self.text_names), names[r["label"]])
+            ClassifiedTexts(
+                tuple(tokenize(r[name].decode(), config.data.language) for name in self.text_names), names[r["label"]]
+            )
             for r in records
             if r["label"] >= 0
         ]

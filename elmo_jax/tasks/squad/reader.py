@@ -14,7 +14,9 @@ from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenize
 from elmo_jax.text_files import read_lines
 
-Missing = Literal["error", "skip", "no_answer"]  # what happens to a question without an answer; see `questions`
+# what happens to a question without an answer, see `questions`; "unknown" is for files of which no answers are read
+Missing = Literal["error", "skip", "no_answer"]
+AnyMissing = Missing | Literal["unknown"]
 
 _MOVED = "first answers not at their answer_start; nearest occurrence used"
 _MISSING = "questions left out, since they have no answer, or the first one is not in the paragraph"
@@ -67,7 +69,7 @@ def split_selection(source: str) -> tuple[Path, slice | Selection]:
     return Path(match["path"]), Selection(titles, bool(match["others"]))
 
 
-def read(path: Path, missing: Missing = "error", part: slice | Selection = slice(None)) -> list[Example]:
+def read(path: Path, missing: AnyMissing = "error", part: slice | Selection = slice(None)) -> list[Example]:
     """Reads a file of questions in the JSON of SQuAD; see `questions`. The articles are chosen by place or title.
 
     Raises:
@@ -87,7 +89,7 @@ def read(path: Path, missing: Missing = "error", part: slice | Selection = slice
     return questions(path, [articles[number] for number in numbers], missing, numbers)
 
 
-def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Sequence[int]) -> list[Example]:
+def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers: Sequence[int]) -> list[Example]:
     """Returns the questions of articles in the form of SQuAD 1.1 or 2.0, whose `plausible_answers` are not read.
 
     The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
@@ -98,7 +100,8 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
       path: the file of the articles, for messages.
       articles: the articles, each with `title` and `paragraphs`.
       missing: "error" to refuse a question without an answer, as SQuAD 2.0 has them, or whose first answer is nowhere
-        in its paragraph; "skip" to leave it out; "no_answer" to refuse it unless it has `is_impossible`.
+        in its paragraph; "skip" to leave it out; "no_answer" to refuse it unless it has `is_impossible`;
+        "unknown" to read no answers.
       numbers: the number of each article, for messages.
 
     Raises:
@@ -126,14 +129,16 @@ def questions(path: Path, articles: Sequence[Any], missing: Missing, numbers: Se
 
 
 def _example(
-    path: Path, question: Any, about: Paragraph, where: str, missing: Missing, counts: dict[str, int]
+    path: Path, question: Any, about: Paragraph, where: str, missing: AnyMissing, counts: dict[str, int]
 ) -> Example | None:
     """Returns one question, or None if its answer is missing, and counts answers that are moved, missing or wider."""
     name = _field(path, question, "id", str, where)
     tokens = tokenize(_field(path, question, "question", str, where)).words
-    answers = _field(path, question, "answers", list, where)
     if not tokens:
         raise UserError(f"{path}, {where}: the question {name!r} has no words")
+    if missing == "unknown":
+        return Example(name, about, tokens, [], (0, 0))
+    answers = _field(path, question, "answers", list, where)
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
     impossible = "is_impossible" in question and _field(path, question, "is_impossible", bool, where)
     if impossible and texts:

@@ -12,11 +12,12 @@ import numpy as np
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text, TfdsExamples
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples
 from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
 from elmo_jax.tasks.squad.tokenizer import tokenize
+from elmo_jax.words import split_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Squad(Task[Example, Prediction]):
     name = "squad"
     metric = "f1"
     config_class = SquadConfig
+    ids_are_keys = True
     averages = True
     texts_per_example = 2
     tfds_features = ("id", "title", "context", "question", "answers")
@@ -67,6 +69,15 @@ class Squad(Task[Example, Prediction]):
         """Reads a file in the JSON of SQuAD, or some of its articles; see `SquadDataConfig`."""
         path, part = split_selection(source)
         return read(path, config.data.missing, part)
+
+    def read_inputs(self, source: str, config: SquadConfig) -> list[Example]:
+        """Reads such a file, whose questions may have no answers."""
+        path, part = split_selection(source)
+        return read(path, "unknown", part)
+
+    def splitter(self, config: SquadConfig) -> Splitter:
+        """Returns a function that keeps the text, which `from_words` tokenizes."""
+        return split_words
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: SquadConfig) -> list[Example]:
         """Reads datasets in the form of `squad`."""

@@ -57,9 +57,9 @@ class SRL(TaggingTask[Example]):
         return examples[part]
 
     def labels(self, train: Sequence[Example], config: SRLConfig) -> Labels:
-        """Returns the tags of the training examples, and the words that are predicates in a text without annotation.
+        """Returns the tags of the training examples, their words, and those that are predicates in other text.
 
-        Those are the words, in lower case, that are predicates in at least half of their occurrences in the training
+        The last are the words, in lower case, that are predicates in at least half of their occurrences in the training
         sentences, since most words that can be predicates are common nouns and auxiliaries at other times.
         """
         words: Counter[str] = Counter()
@@ -70,7 +70,8 @@ class SRL(TaggingTask[Example]):
             words.update(word.lower() for word in sentence.tokens)
             predicates.update(sentence.tokens[place].lower() for place in sentence.predicates)
         known = sorted(word for word, number in predicates.items() if 2 * number >= words[word])
-        return {"tags": sorted({"O", *super().labels(train, config)["tags"]}), "predicates": known}
+        tags = sorted({"O", *super().labels(train, config)["tags"]})
+        return {"tags": tags, "predicates": known, "words": sorted(words)}
 
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `flags` int32 [B, T], 1 on the predicate, and `tags` int32 [B, T]."""
@@ -106,6 +107,12 @@ class SRL(TaggingTask[Example]):
         """
         known = set(labels["predicates"])
         return [Example(texts[0], [], 0, place) for place, word in enumerate(texts[0]) if word.lower() in known]
+
+    def overlooked(self, texts: Sequence[list[str]], labels: Labels) -> list[str]:
+        """Returns the words that the training text lacks, so that they are not taken as predicates."""
+        known = set(labels["words"])
+        every = dict.fromkeys(word for words in texts for word in words if any(map(str.isalpha, word)))
+        return [word for word in every if word.lower() not in known]
 
     def as_json(self, example: Example, prediction: Tags) -> dict[str, Any]:
         """Returns `tokens`, `predicate` (its position), `tags` and `arguments` (words `start` to before `end`).

@@ -7,15 +7,16 @@ from pathlib import Path
 import flax.linen as nn
 
 from elmo_jax.errors import UserError
+from elmo_jax.files import listed
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, report
+from elmo_jax.tasks.core.task import Labels, Splitter, report
 from elmo_jax.tasks.formats.penn import Escapes
+from elmo_jax.tasks.formats.tables import SUFFIXES, Quoting, suffix_of
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from elmo_jax.tasks.sst.reader import LABELS, Phrases, read
-from elmo_jax.tasks.sst.records import SUFFIXES, Words, read_records
-from elmo_jax.text_files import without_suffix
+from elmo_jax.tasks.sst.records import Words, read_texts, splitter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class SSTDataConfig(TaskDataConfig):
     text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
     label: str = setting("label", "The field of the label in these files, whose labels are the classes.")
     words: Words = setting("moses", "How a text in these files is split into words: by Moses, or at its spaces.")
+    quoting: Quoting = setting("none", "Whether cells of .tsv files may be in double quotes (csv); those of .csv may.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +55,8 @@ class SST(ClassificationTask):
     def read(self, source: str, config: SSTConfig, training: bool) -> list[ClassifiedTexts]:
         """Reads a file of trees: phrases for training, whole sentences otherwise; or a file of records."""
         data, path = config.data, Path(source)
-        if without_suffix(path).suffix.lower() in SUFFIXES:
-            return read_records(path, data.text, data.label, data.words)
+        if suffix_of(source) in SUFFIXES:
+            return self._records(source, config)
         if not training or data.phrases == "sentences":
             return read(path, "sentences", data.escapes)
         phrases = read(path, "all", data.escapes)
@@ -62,14 +64,28 @@ class SST(ClassificationTask):
         report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
         return found
 
+    def read_inputs(self, source: str, config: SSTConfig) -> list[ClassifiedTexts]:
+        """Reads such a file; its records may have no labels."""
+        if suffix_of(source) in SUFFIXES:
+            return self._records(source, config, annotated=False)
+        return self.read(source, config, training=False)
+
+    def _records(self, source: str, config: SSTConfig, annotated: bool = True) -> list[ClassifiedTexts]:
+        data, split = config.data, splitter(config.data.words, config.data.language)
+        return read_texts(Path(source), data.text, data.label, split, data.quoting, annotated)
+
+    def splitter(self, config: SSTConfig) -> Splitter | None:
+        """Returns the tokenizer of records, which are whole texts; None for a treebank, which has sentences."""
+        return None if _has_trees(config) else splitter(config.data.words, config.data.language)
+
     def labels(self, train: Sequence[ClassifiedTexts], config: SSTConfig) -> Labels:
-        """Returns the treebank's classes, or those of the training examples in alphabetical order.
+        """Returns the treebank's classes, or those of the training records in alphabetical order.
 
         Raises:
           UserError: all training examples have one label.
         """
         found = {example.label for example in train}
-        if found <= set(LABELS):
+        if _has_trees(config) and found <= set(LABELS):
             return {"classes": list(LABELS)}
         if len(found) == 1:
             raise UserError(f"config.data.train: all examples have the label {found.pop()!r}; expected two or more")
@@ -79,9 +95,14 @@ class SST(ClassificationTask):
         """Returns the biattentive classification network."""
         return BCN(config.model, len(labels["classes"]))
 
-    def written(self, label: str) -> str:
-        """Returns the number of a sentiment, as the files of trees have it, and other labels as they are."""
-        return str(LABELS.index(label)) if label in LABELS else label
+    def written(self, label: str, classes: Sequence[str]) -> str:
+        """Returns the number of a sentiment, as the files of trees have it, and labels of records as they are."""
+        return str(LABELS.index(label)) if tuple(classes) == LABELS and label in LABELS else label
+
+
+def _has_trees(config: SSTConfig) -> bool:
+    """Returns whether some of the training examples are trees."""
+    return any(suffix_of(source) not in SUFFIXES for source in listed(config.data.train))
 
 
 TASK = SST()

@@ -87,8 +87,16 @@ def test_a_run_of_other_settings_is_refused(tagger: Commands, trained: Path) -> 
 
 
 def test_evaluate_prints_the_metrics_of_the_training(tagger: Commands, trained: Path) -> None:
-    ended = tagger.inside("task", "evaluate", "whole", "--data", "problem/test.conllu", "--json", "metrics.json")
+    data = tagger.folder / "named.conllu"
+    blocks = (tagger.folder / "problem" / "test.conllu").read_text().strip().split("\n\n")
+    data.write_text("".join(f"# sent_id = s{n}\n{block}\n\n" for n, block in enumerate(blocks)))
+    options = ("--json", "metrics.json", "--predictions", "predictions.jsonl")
+    ended = tagger.inside("task", "evaluate", "whole", "--data", "named.conllu", *options)
     assert ended.status == 0, ended.stderr
+    predictions = [json.loads(line) for line in (tagger.folder / "predictions.jsonl").read_text().splitlines()]
+    assert [found["id"] for found in predictions] == [f"s{n}" for n in range(len(blocks))]
+    again = tagger.inside("task", "predict", "whole", "--input", "named.conllu", "--output", "json")
+    assert [json.loads(line) for line in again.stdout.splitlines()] == predictions
     expected = numbers(trained)["seeds"][0]["test"]
     assert json.loads((tagger.folder / "metrics.json").read_text()) == pytest.approx(expected)
 

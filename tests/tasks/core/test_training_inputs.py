@@ -3,13 +3,25 @@
 import errno
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 import elmo_jax
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core import trained_task
-from elmo_jax.tasks.core.elmo_vectors import stored_size
-from tests.tasks.tagging import BILM, train, write_problem
+from elmo_jax.tasks.core.classification import ClassifiedTexts
+from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
+from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData, Use
+from elmo_jax.tasks.core.elmo_vectors import LayersFile, stored_size
+from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.setup import TaskSetup, check_labels, report_case
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
+from elmo_jax.tasks.registry import task_of
+from elmo_jax.tasks.sst.task import SSTConfig
+from tests.tasks.tagging import BILM, curve, train, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +50,11 @@ def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ..
 def test_a_loss_that_is_not_finite_is_told(folder: Path, tmp_path: Path) -> None:
     """Without a mean of squares, Adam divides a mean of gradients by `eps` where the last gradient is zero."""
     more = ("train.optimizer.learning_rate=1000", "train.optimizer.b2=0", "train.optimizer.eps=1e-30")
-    with pytest.raises(UserError, match="the loss became infinite or NaN"):
-        train(folder, tmp_path / "run", *more, "train.epochs=30")
+    with pytest.raises(UserError, match="the loss became infinite or NaN before step ") as error:
+        train(folder, tmp_path / "run", *more, "train.epochs=30", "train.evaluate_every=1000")
+    step = int(str(error.value).split(" before step ")[1].split(";")[0])
+    assert 0 < step < 30 * 5  # at once, not at the evaluation at the end
+    assert curve(tmp_path / "run", "step") == [0]
 
 
 def test_the_layer_of_the_bilm_must_exist(folder: Path, tmp_path: Path) -> None:
@@ -70,12 +85,11 @@ def distinct_sentences(path: Path) -> set[tuple[str, ...]]:
 def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(folder: Path, tmp_path: Path) -> None:
     elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
     train(folder, tmp_path / "run", *elmo, "train.max_length=3", "train.epochs=1")
-    sizes = [path.stat().st_size for path in (tmp_path / "layers").glob("*.layers")]
+    (stored,) = [LayersFile(path, stored_size(BILM), "float16") for path in (tmp_path / "layers").glob("*.layers")]
     sentences = {name: distinct_sentences(folder / f"{name}.conllu") for name in ("train", "dev", "test")}
     short = {sentence for sentence in sentences["train"] if len(sentence) <= 3}
     assert 0 < len(short) < len(sentences["train"])
-    words = [sum(map(len, found)) for found in (short, sentences["dev"], sentences["test"])]
-    assert sorted(sizes) == sorted(2 * stored_size(BILM) * number for number in words)  # float16
+    assert len(stored.vectors) == sum(map(len, short | sentences["dev"] | sentences["test"]))
 
 
 def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:
@@ -112,3 +126,62 @@ def test_words_whose_pretrained_vectors_were_not_read_are_counted(
     stream = task.stream([["the", "dog"], ["a"], ["dog", "sees", "the"]])
     assert next(stream) == together[0] and len(calls) == 1  # printed before the others are made
     assert list(stream) == together[1:] and len(calls) == 2
+
+
+def rename_tags(path: Path, old: str, new: str, number: int = -1) -> None:
+    path.write_text(path.read_text().replace(f"\t{old}\t", f"\t{new}\t", number))
+
+
+def test_labels_that_the_training_lacks_are_counted_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tags may be rare, so some in dev are reported; a file with other tags is refused, and only counted later."""
+    write_problem(tmp_path)
+    rename_tags(tmp_path / "dev.conllu", "NOUN", "Noun", 1)
+    train(tmp_path, tmp_path / "run", "train.epochs=1")
+    said = "config.data.dev: 1 labels that the training examples do not have: 'Noun' (1); each counts as an error"
+    assert said in capsys.readouterr().err
+    for tag in ("DET", "ADJ", "NOUN"):
+        rename_tags(tmp_path / "test.conllu", tag, tag.lower())
+    with pytest.raises(UserError, match=r"config.data.test: \d+ labels that the training examples do not have: '"):
+        train(tmp_path, tmp_path / "other", "train.epochs=1")
+    assert not (tmp_path / "other").exists()
+    elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
+    assert f"{tmp_path / 'test.conllu'}: " in (err := capsys.readouterr().err) and "'noun' (" in err
+
+
+def test_classes_that_the_training_lacks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"classes": ["neg", "pos"]}
+    examples = [ClassifiedTexts((["a"],), label) for label in ("pos", "neg", "Neg")]
+    with pytest.raises(UserError, match=r"dev: 1 labels that .* do not have: 'Neg' \(1\); correct the file"):
+        check_labels(task_of("sst"), examples, labels, "dev", refuse=True)
+    check_labels(task_of("sst"), examples, labels, "test")
+    assert capsys.readouterr().err.startswith("elmo-jax: test: 1 labels that")
+    ner = [TaggedSentence(["a", "b"], ["B-PER", "I-PER"]), TaggedSentence(["c"], ["B-LOC"])]
+    with pytest.raises(UserError, match=r"'B-LOC' \(1\)"):
+        check_labels(task_of("ner"), ner, {"tags": ["O", "B-PER", "I-PER", "U-PER", "L-PER"]}, "dev", refuse=True)
+    report_case(task_of("sst"), examples, labels)
+    assert "different labels, though they differ only in case: 'neg' and 'Neg': 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("use", ["evaluation", "prediction"])
+def test_texts_longer_than_those_of_the_training_are_in_smaller_batches(use: Use) -> None:
+    """Attention compares all words of a text with each other, in every place of a batch."""
+    config = SSTConfig(train=TaskTrainConfig(batch_size=32), word_vectors=WordVectorsConfig(dim=3))
+    words = Vocabulary([], [], config.word_vectors)
+    table = WordTable(np.zeros((2, 3), np.float32), np.zeros(2, bool), 0.0, None)
+    setup = TaskSetup(task_of("sst"), config, {"classes": ["a"]}, words, table, None, make_mesh(jax.devices()[:1]))
+    lengths = [10] * 31 + [3000] * 3 + [400] * 40
+    examples = [ClassifiedTexts((["x"] * length,), "a") for length in lengths]
+    data = TaskData(setup, TextEncoder(setup), examples, (((1, 12),),), use)
+    batches = data.epoch(None)
+    assert sorted(number for batch in batches for number in batch.examples) == list(range(len(examples)))
+    shapes = [data.arrays(batch).texts[0]["mask"].shape for batch in batches]
+    assert all(rows * words**2 <= MOST_PAIRS or rows == 1 for rows, words in shapes), shapes
+    assert (1, 3000) in shapes and (26 if use == "evaluation" else 16, 400) in shapes and (32, 12) in shapes
+    training = TaskData(setup, TextEncoder(setup), examples[-40:], use="training")
+    assert [len(batch.examples) for batch in training.epoch(None)] == [32, 8]
+    known = training.groups.shapes  # what fits into the memory of the training fits again
+    assert [
+        len(batch.examples) for batch in TaskData(setup, TextEncoder(setup), examples[-40:], known).epoch(None)
+    ] == [32, 8]

@@ -130,3 +130,30 @@ def test_tags_of_two_notations_are_refused(tmp_path):
         read(path, "auto")
     assert str(refused.value) == f"{path}: {expected}"
     assert [example.tags for example in read(path, "iob1")] == [["B-PER"], ["B-LOC", "I-LOC"]]
+
+
+def test_numbers_of_words_are_not_read_as_words(tmp_path):
+    path = write(tmp_path, "1\tAda\tO\tB-PER\n2\twent\tO\tO\n\n1\tParis\tB-DERIV\tB-LOC\n")
+    with pytest.raises(UserError, match="the first column has the numbers of the words; set config.data.word_column=2"):
+        read(path, "bio")
+    found = read(path, "bio", word=2)
+    assert found == [TaggedSentence(["Ada", "went"], ["B-PER", "O"]), TaggedSentence(["Paris"], ["B-LOC"])]
+    assert [example.tags for example in read(path, "bio", word=2, tag=3)] == [["O", "O"], ["B-DERIV"]]
+    assert message(read, path, "bio", word=5).startswith("line 1: expected 5 columns (config.data.word_column")
+    through = write(tmp_path, "7\tAda\tB-PER\n8\twent\tO\n\n9\tParis\tB-LOC\n")  # numbered over the document
+    with pytest.raises(UserError, match="the first column has the numbers of the words"):
+        read(through, "bio")
+    years = write(tmp_path, "1843\tO\n\n1844\tO\n", "years.txt")  # sentences of one word say nothing
+    assert [example.tokens for example in read(years, "bio")] == [["1843"], ["1844"]]
+
+
+def test_inner_tags_are_not_read_as_tags(tmp_path):
+    path = write(tmp_path, "Bank\tB-ORG\tO\nof\tI-ORG\tO\nRome\tI-ORG\tB-LOC\n\nPisa\tB-LOC\tO\n")
+    with pytest.raises(UserError, match="the last two columns have tags of the same types, such as LOC; set config"):
+        read(path, "bio")
+    assert read(path, "bio", tag=2)[0].tags == ["B-ORG", "I-ORG", "I-ORG"]
+    assert read(path, "bio", tag=3)[0].tags == ["O", "O", "B-LOC"]
+
+
+def test_spaces_around_a_tag_are_no_part_of_it(tmp_path):
+    assert read(write(tmp_path, "Rome\tB-LOC \nis\t O\n"), "bio")[0].tags == ["B-LOC", "O"]

@@ -4,7 +4,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.classification import ClassifiedTexts
-from elmo_jax.tasks.snli.reader import read_jsonl, read_parallel, read_tab
+from elmo_jax.tasks.snli.reader import read_pairs, read_parallel
 from tests.tasks.format_cases import message, write
 
 RECORDS = [
@@ -20,8 +20,8 @@ RECORDS = [
 
 
 def test_json_lines_have_the_leaves_of_the_parses(tmp_path, capsys):
-    path = write(tmp_path, "".join(json.dumps(record) + "\n" for record in RECORDS))
-    found = read_jsonl(path)
+    path = write(tmp_path, "".join(json.dumps(record) + "\n" for record in RECORDS), "a.jsonl")
+    found = read_pairs(path)
     assert found == [
         ClassifiedTexts((["A", "man", "(", "old", ")"], ["He", "says", '"', "hi", '"']), "neutral"),
         ClassifiedTexts((["It", "ran"], ["Yes"]), "entailment"),
@@ -33,29 +33,29 @@ def test_json_lines_have_the_leaves_of_the_parses(tmp_path, capsys):
     ("change", "expected"),
     [
         ({"gold_label": "maybe"}, "expected a label of entailment, neutral, contradiction or '-', found 'maybe'"),
-        ({"gold_label": 1}, "expected a JSON object whose 'gold_label' is a string, found 1"),
+        ({"gold_label": 1}, "expected a string 'gold_label', found 1"),
         ({"sentence1_binary_parse": "( )"}, "the premise has no words"),
         ({"sentence2_binary_parse": ""}, "the hypothesis has no words"),
         (
             {"sentence2_binary_parse": None},
-            "expected a JSON object whose 'sentence2_binary_parse' is a string, found None",
+            "expected a string 'sentence2_binary_parse', found None",
         ),
     ],
 )
 def test_records_that_are_no_pairs(tmp_path, change, expected):
     lines = [json.dumps(RECORDS[0]), json.dumps(RECORDS[2] | change)]
-    assert message(read_jsonl, write(tmp_path, "\n".join(lines))) == f"line 2: {expected}"
+    assert message(read_pairs, write(tmp_path, "\n".join(lines), "a.jsonl")) == f"line 2: {expected}"
 
 
 def test_lines_that_are_not_json_objects(tmp_path):
     expected = "line 1: not JSON (Expecting ',' delimiter, character 9)"
-    assert message(read_jsonl, write(tmp_path, '{"a": 1 ')) == expected
-    assert "line 1: expected a JSON object whose 'gold_label'" in message(read_jsonl, write(tmp_path, "[]"))
+    assert message(read_pairs, write(tmp_path, '{"a": 1 ', "a.jsonl")) == expected
+    assert "line 1: expected a JSON object, found '[]'" in message(read_pairs, write(tmp_path, "[]", "a.jsonl"))
 
 
 def test_tab_file_without_header(tmp_path, capsys):
     path = write(tmp_path, 'neutral\tIt isn’t.\tA "dog"--old.\n\n-\ta\tb\ncontradiction\tHe won. It rained.\tNo\n')
-    found = read_tab(path)
+    found = read_pairs(path)
     assert found == [
         ClassifiedTexts((["It", "isn", "'t", "."], ["A", '"', "dog", '"', "--", "old", "."]), "neutral"),
         ClassifiedTexts((["He", "won", ".", "It", "rained", "."], ["No"]), "contradiction"),
@@ -65,38 +65,38 @@ def test_tab_file_without_header(tmp_path, capsys):
 
 def test_tab_file_with_header(tmp_path):
     path = write(tmp_path, "sentence1\tsentence2\tgold_label\nIt ran.\tYes\tneutral\n")
-    assert read_tab(path) == [ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral")]
+    assert read_pairs(path) == [ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral")]
 
 
 def test_tab_file_of_snli_has_parses(tmp_path):
     header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1\tsentence2\n"
     path = write(tmp_path, header + "neutral\t( It ran )\tYes\tx\ty\n")
-    assert read_tab(path) == [ClassifiedTexts((["It", "ran"], ["Yes"]), "neutral")]
+    assert read_pairs(path) == [ClassifiedTexts((["It", "ran"], ["Yes"]), "neutral")]
 
 
 def test_quoted_cells(tmp_path):
     path = write(tmp_path, 'sentence1\tsentence2\tgold_label\n"The ""big"" one"\tYes\tneutral\n')
-    assert read_tab(path, "csv")[0].texts[0] == ["The", '"', "big", '"', "one"]
-    assert read_tab(path)[0].texts[0].count('"') == 6
+    assert read_pairs(path, "csv")[0].texts[0] == ["The", '"', "big", '"', "one"]
+    assert read_pairs(path)[0].texts[0].count('"') == 6
     unclosed = write(tmp_path, 'neutral\t"a\tb\n')
-    assert message(read_tab, unclosed, "csv").startswith("line 1: not a line of quoted columns (")
-    assert read_tab(unclosed)[0].texts[1] == ["b"]
+    assert message(read_pairs, unclosed, "csv").startswith("line 1: not a row of quoted cells (")
+    assert read_pairs(unclosed)[0].texts[1] == ["b"]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("neutral\ta\tb\nneutral\ta\n", "line 2: expected 3 columns separated by tabs, found 2"),
+        ("neutral\ta\tb\nneutral\ta\n", "line 2: expected 3 columns, found 2 separated by tabs"),
         (
             "label\ta\tb\n",
             "line 1: expected a label of entailment, neutral, contradiction or '-', found 'label'",
         ),
-        ("gold_label\tsentence1\nneutral\ta\n", "line 1: the header line names no column 'sentence2'"),
+        ("gold_label\tsentence1\nneutral\ta\n", "line 2: expected a string 'sentence2', found None"),
         ("neutral\ta\t \n", "line 1: the hypothesis has no words"),
     ],
 )
 def test_lines_that_are_no_pairs(tmp_path, text, expected):
-    assert message(read_tab, write(tmp_path, text)) == expected
+    assert message(read_pairs, write(tmp_path, text)) == expected
 
 
 def parallel(tmp_path, labels, premises, hypotheses):

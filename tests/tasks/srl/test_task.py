@@ -15,7 +15,9 @@ TRAIN = [
 
 def test_words_are_predicates_that_were_so_in_half_of_their_uses():
     labels = TASK.labels(TRAIN, SRLConfig())
-    assert labels == {
+    sentence = "Cats , frobnicated by the mouse , frobnicated ; 2".split()
+    assert TASK.overlooked([sentence, ["purr"]], labels) == ["frobnicated", "by", "purr"]
+    assert {key: labels[key] for key in ("tags", "predicates")} == {
         "tags": ["B-ARG0", "B-ARG1", "B-V", "I-ARG0", "I-ARG1", "O"],
         "predicates": ["chase", "chased", "looks"],  # "like" is a predicate in only one of four occurrences
     }

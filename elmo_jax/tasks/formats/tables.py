@@ -1,0 +1,77 @@
+"""Reads records of named fields: JSON lines, CSV, and tab-separated files, whose cells have no quotes by default."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from elmo_jax.tasks.core.task import report
+from elmo_jax.tasks.formats.lines import read_json
+from elmo_jax.text_files import error_at, read_lines, without_suffix
+from elmo_jax.words import is_blank
+
+Quoting = Literal["none", "csv"]  # of tab-separated files; those with commas always have quotes
+SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
+_ESCAPED = re.compile(r'"([^"]|"")*""([^"]|"")*"')
+
+
+def suffix_of(source: str | Path) -> str:
+    """Returns the ending of a file's name in lower case, before that of a compression."""
+    return without_suffix(Path(source)).suffix.lower()
+
+
+def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the number of the first line of each record, and its fields by name.
+
+    Args:
+      path: JSON lines (`.jsonl`, `.ndjson`), a table with commas (`.csv`), or one with tabs (any other name).
+      quoting: whether cells of a table with tabs may be in double quotes, with double quotes inside them doubled.
+      columns: the names of the columns of a table whose first row has none of them; without any, the first row always
+        has the names.
+
+    Raises:
+      UserError: a line is not a JSON object, a row has another number of cells than the first one, two columns have one
+        name, or the quotes of a cell are wrong.
+    """
+    suffix = suffix_of(path)
+    if suffix in (".jsonl", ".ndjson"):
+        for number, text in read_lines(path):
+            if not is_blank(text):
+                record = read_json(path, text, number)
+                if not isinstance(record, dict):
+                    raise error_at(path, number, f"expected a JSON object, found {text[:40]!r}")
+                yield number, record
+        return
+    names: list[str] = []
+    escaped = 0
+    for number, row in _rows(path, "," if suffix == ".csv" else "\t", suffix == ".csv" or quoting == "csv"):
+        if not names:
+            has_names = not columns or not {cell.strip() for cell in row}.isdisjoint(columns)
+            names = [cell.strip() for cell in row] if has_names else list(columns)
+            twice = [name for name, uses in Counter(names).items() if uses > 1]
+            if twice:
+                raise error_at(path, number, f"two columns have the name {twice[0]!r}; rename one")
+            if has_names:
+                continue
+        if len(row) != len(names):
+            advice = "; a text with commas needs double quotes around it" if suffix == ".csv" else " separated by tabs"
+            raise error_at(path, number, f"expected {len(names)} columns, found {len(row)}{advice}")
+        escaped += quoting == "none" and suffix != ".csv" and any(map(_ESCAPED.fullmatch, row))
+        yield number, dict(zip(names, row, strict=True))
+    report(path, {"rows with doubled quotes, read as they are; config.data.quoting=csv would undo them": escaped})
+
+
+def _rows(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of the first line and the cells of each row that is not blank."""
+    csv.field_size_limit(2**31 - 1)
+    lines = (f"{line.text}\n" for line in read_lines(path))
+    rows, first = csv.reader(lines, delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE, strict=True), 1
+    try:
+        for row in rows:
+            if not all(map(is_blank, row)):
+                yield first, row
+            first = rows.line_num + 1
+    except csv.Error as error:
+        raise error_at(path, first, f"not a row of quoted cells ({error})") from None
