@@ -19,6 +19,7 @@ import numpy as np
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, PADDING, spell
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.precision import usual_numerics
 from elmo_jax.types import Tree
 
 SIZES = (32, 512)  # the values of K, for few and for many words; one program is compiled for each
@@ -103,6 +104,7 @@ class WordVectors:
                 self._keep(list(missing), found)
         return vectors[[place[k] for k in keys]] if keys else vectors
 
+    @usual_numerics()
     def encode(self, words: Sequence[str]) -> np.ndarray:
         """Returns the vectors of words, [n, P], without the cache."""
         characters = spell(words, self._model.config.char_cnn.max_characters)
