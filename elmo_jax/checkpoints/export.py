@@ -74,6 +74,16 @@ class PretrainedBiLM:
         ]
         return "\n  ".join([*lines, *_history(self.info)])
 
+    @property
+    def language(self) -> str:
+        """The ISO 639-1 code of the language of the text, whose rules tokenize other text; English if not recorded."""
+        return str(self.info.get("language", "en"))
+
+    @property
+    def precision_of_training(self) -> str:
+        """The precision of the matrix products in training, with which its perplexities were measured."""
+        return str(self.info.get("settings", {}).get("train", {}).get("precision", "float32"))
+
     def without_softmax(self) -> Self:
         """Returns this biLM without its softmax and vocabulary."""
         params = {name: tree for name, tree in self.params.items() if name != "softmax"}

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_on_interrupt()
     if given[:1] in (["embed"], ["evaluate"], ["neighbours"], ["demo"]) or given[:2] in _OF_TASKS:
         keep_compiled_programs(cache_folder())  # trainings keep theirs in the folder of the run
-    for flag in ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION"):
+    transfers = [name for name in os.environ if name.startswith("JAX_TRANSFER_GUARD")]
+    for flag in ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION", *transfers):
         os.environ.pop(flag, None)  # which are meant for other programs; the numbers here are the same without them
     try:
         return _run(given, check_flags=True)
@@ -142,6 +143,7 @@ def _parser() -> "argparse.ArgumentParser":
         pretrain,
         settings,
         task,
+        tokenize,
     )
     from elmo_jax.cli.values import Parser
 
@@ -157,6 +159,6 @@ def _parser() -> "argparse.ArgumentParser":
     for command in (prepare, pretrain, finetune, evaluate, export):
         command.add_command(commands)
     hdf5.add_commands(commands)
-    for command in (embed, neighbours, task, demo, settings, compile):
+    for command in (tokenize, embed, neighbours, task, demo, settings, compile):
         command.add_command(commands)
     return parser

@@ -197,7 +197,7 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     if kind is not None:
         reason = f"its name ends in {_suffix(paths[0])}"
         return Files(name, paths, kind, reason, options.field, Errors(options.errors))
-    return Files(name, paths, *_guess_format(paths[0]), options.field, Errors(options.errors))
+    return Files(name, paths, *guess_format(paths[0]), options.field, Errors(options.errors))
 
 
 def _suffix(path: Path) -> str:
@@ -254,7 +254,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _guess_format(path: Path) -> tuple[Format, str]:
+def guess_format(path: Path) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
     A file whose first line is a JSON object is JSON lines.
