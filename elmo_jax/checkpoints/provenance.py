@@ -38,7 +38,6 @@ def provenance(
         "heldout_perplexity": heldout,
         "corpus_fingerprint": corpus.fingerprint,
         "language": corpus.language,
-        "tokenized": all(source["format"] == "lines" for source in corpus.report["sources"]),
         "corpus_sources": [short_name(source["source"]) for source in corpus.report["sources"]],
         "evaluation_batch_size": config.evaluation.batch_size,
         "settings": settings,

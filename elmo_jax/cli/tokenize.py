@@ -26,15 +26,11 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _tokenize(options: argparse.Namespace) -> int:
     from elmo_jax.analysis.neighbours import read_text
     from elmo_jax.checkpoints.open import open_bilm
-    from elmo_jax.runs.progress import print_above, say
+    from elmo_jax.runs.progress import print_above
 
     check_distinct({"--out": options.out}, {"MODEL": options.model}, [options.text])
-    bilm = open_bilm(model_source(options))
-    sentences = read_text(options.text, text_options(options).in_language(bilm.language))
-    say(
-        f"{options.model}: trained on text that was tokenized before, by a program that is not recorded",
-        bool(bilm.info.get("tokenized")),
-    )
+    language = open_bilm(model_source(options)).language
+    sentences = read_text(options.text, text_options(options).in_language(language))
     text = "".join(" ".join(words) + "\n" for words in sentences)
     if options.out:
         write_text(options.out, text)

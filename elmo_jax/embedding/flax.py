@@ -93,7 +93,7 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: "CachedWords
       UserError: the model was trained with another biLM, or the cache is of another one (the fingerprints differ); or
         the model has no `ELMo`.
     """
-    variables = {"elmo": {"fingerprint": module.fingerprint[...]}} if hasattr(module, "fingerprint") else {}
+    variables = {"elmo": {"fingerprint": module.fingerprint.get_value()}} if hasattr(module, "fingerprint") else {}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
         setattr(module, name, nnx.data(jax.tree.map(FrozenBiLM, value)))
     return module
