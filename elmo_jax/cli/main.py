@@ -158,6 +158,7 @@ def _parser() -> "argparse.ArgumentParser":
         pretrain,
         settings,
         task,
+        tokenize,
     )
     from elmo_jax.cli.values import Parser
 
@@ -173,6 +174,6 @@ def _parser() -> "argparse.ArgumentParser":
     for command in (prepare, pretrain, finetune, evaluate, export):
         command.add_command(commands)
     hdf5.add_commands(commands)
-    for command in (embed, neighbours, task, demo, settings, compile):
+    for command in (tokenize, embed, neighbours, task, demo, settings, compile):
         command.add_command(commands)
     return parser

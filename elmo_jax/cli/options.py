@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,9 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--language",
-        default="en",
         metavar="CODE",
-        help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: %(default)s)",
+        help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: that of the"
+        " text that the model was trained on, or en)",
     )
     add_choice(
         parser,
@@ -126,14 +127,20 @@ def model_source(options: argparse.Namespace) -> "BiLMSource":
     return options.model if options.options is None else (options.options, options.model)
 
 
-def words_file(path: Path | None) -> contextlib.AbstractContextManager[Path | None]:
-    """Returns a context with a vocabulary file: `path` itself, or one with the words of the run or export at `path`."""
+@contextlib.contextmanager
+def words_file(path: Path | None) -> Iterator[tuple[Path | None, str | None]]:
+    """A context with a vocabulary file, and with the language of its words, if it is known.
+
+    The file is `path` itself, or one with the words of the run or export at `path`.
+    """
     if path is None or not (path.is_dir() or path.suffix == ".safetensors"):
-        return contextlib.nullcontext(path)
+        yield path, None
+        return
     from elmo_jax.checkpoints.open import open_bilm
     from elmo_jax.data.lexicon import vocabulary_file
 
-    words = open_bilm(path).vocabulary
-    if words is None:
+    bilm = open_bilm(path)
+    if bilm.vocabulary is None:
         raise UserError(f"{path}: this biLM has no softmax, and therefore no vocabulary; give a file of words")
-    return vocabulary_file(words)
+    with vocabulary_file(bilm.vocabulary) as file:
+        yield file, bilm.language

@@ -44,6 +44,7 @@ class Text:
 
     sources: Sequence[str]
     options: PrepareOptions = PrepareOptions()
+    language: str = "en"  # unless the options have one
 
     def prepare(self, out: epath.Path, **changes: Any) -> Corpus:
         """Prepares the text in the folder `out`, unless that has been done already.
@@ -58,7 +59,9 @@ class Text:
                 f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
                 " prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
             )
-        return prepare(self.sources, Path(out), dataclasses.replace(self.options, **changes))
+        options = dataclasses.replace(self.options, **changes)
+        options = dataclasses.replace(options, text=options.text.in_language(self.language))
+        return prepare(self.sources, Path(out), options)
 
 
 def finetune(
@@ -84,7 +87,7 @@ def finetune(
       UserError: a model, a text or a setting is invalid, or the loss is not finite.
     """
     check_connected()
-    workdir = place(workdir)
+    workdir, text = place(workdir), dataclasses.replace(text, language=source.bilm.language)
     with fails_together():
         config = with_architecture(config, source.bilm.config, source.name)
         if is_first():

@@ -1,6 +1,7 @@
 """Prepares a training of a biLM for the devices: model, step, evaluator and text."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -139,7 +140,7 @@ class Program:
         sources = self._heldout(sources, whole)  # of the same blocks
         return self._evaluator.sentences(params, blocks, self._distinct, self.spellings, self.watch, sources)[0]
 
-    @property
+    @functools.cached_property
     def whole_blocks(self) -> int:
         """The number of blocks that are evaluated after training: all of them, unless the settings say otherwise."""
         return len(self._heldout(self.corpus.blocks("heldout"), whole=True))

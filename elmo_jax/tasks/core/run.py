@@ -57,6 +57,10 @@ def train_task(
     if files.in_bucket(workdir):
         raise UserError(f"{workdir}: a task is trained in a folder of this machine")
     task = task_of(config.task)
+    bilm = open_model(config)
+    if not config.data.language:
+        language = bilm.language if bilm else "en"
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, language=language))
     splits = {name: read_part(task, config, name) for name in SPLITS}
     for name in ("train", "dev"):
         if not splits[name]:
@@ -66,7 +70,6 @@ def train_task(
     report_case(task, chosen, labels)
     for name in ("dev", "test"):
         check_labels(task, splits[name], labels, f"config.data.{name}", refuse=len(chosen) == len(splits["train"]))
-    bilm = open_model(config)
     words, table = words_of(task, config, splits)
     fingerprints = {
         "bilm": bilm.fingerprint if bilm else None,
