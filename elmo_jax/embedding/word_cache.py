@@ -41,7 +41,7 @@ def key(word: str, max_characters: int) -> bytes | str:
         return word  # the sentence marks are not spelled by their bytes, but by separate characters
     read = max_characters - 2
     try:
-        if 4 * len(word) > read and len(word.encode()) > read:
+        if 4 * len(word) > read and len(word.encode(errors="replace")) > read:
             _warn_of_long_words(read)
         return word[:read].encode()[:read]
     except UnicodeEncodeError:
