@@ -15,7 +15,7 @@ from elmo_jax.cli.values import check_distinct, downloaded, output, source, whol
 from elmo_jax.files import write_json, write_text
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `evaluate`."""
     parser = commands.add_parser(
         "evaluate",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `export`."""
     parser = commands.add_parser(
         "export",

@@ -40,7 +40,7 @@ These settings apply to fine-tuning only:
 """
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `finetune`."""
     parser = commands.add_parser(
         "finetune",

@@ -102,7 +102,7 @@ def _check_xla_flags() -> None:
     if os.environ.get("XLA_FLAGS"):
         import subprocess
 
-        probe = [sys.executable, "-c", "from jaxlib import _jax; _jax.CompileOptions()"]
+        probe = [sys.executable, "-c", "import jax; jax.config.update('jax_platforms', 'cpu'); jax.devices()"]
         ended = subprocess.run(probe, capture_output=True, text=True, errors="replace", check=False)
         found = re.search(r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*", ended.stderr)
         if ended.returncode and found:

@@ -18,7 +18,7 @@ from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `neighbours`."""
     parser = commands.add_parser(
         "neighbours",

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elmo_jax.cli.values import bilm, downloaded, number, source, whole
 from elmo_jax.errors import UserError
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from elmo_jax.checkpoints.open import BiLMSource
     from elmo_jax.data.prepare.options import TextOptions
 
-Commands = argparse._SubParsersAction
+
+class Commands(Protocol):
+    """What commands are added to."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+        """Adds a command and returns its parser."""
+        ...
+
 
 SOURCES = """\
 a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds:NAME for a TFDS text dataset, such as

@@ -13,7 +13,7 @@ from elmo_jax.cli.options import (
 from elmo_jax.cli.values import downloaded, local, source, whole
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `prepare`."""
     parser = commands.add_parser(
         "prepare",

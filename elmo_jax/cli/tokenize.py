@@ -7,7 +7,7 @@ from elmo_jax.cli.values import check_distinct, output, source, tolerant_output
 from elmo_jax.files import write_text
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `tokenize`."""
     parser = commands.add_parser(
         "tokenize",

@@ -24,14 +24,20 @@ ROWS = PartitionSpec(AXIS)
 _forked = False  # whether this process was forked from one in which JAX had been used
 
 
-def _note_fork() -> None:
-    global _forked
-    number = jax.config.values["jax_num_cpu_devices"]
+def is_in_use() -> bool:
+    """Returns whether JAX has opened its devices."""
+    number = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     try:
-        jax.config.update("jax_num_cpu_devices", number + 1)  # which JAX refuses once it has been used
+        jax.config.update("jax_num_cpu_devices", number + 1)  # which JAX refuses from then on
         jax.config.update("jax_num_cpu_devices", number)
     except RuntimeError:
-        _forked = True
+        return True
+    return False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = is_in_use()
 
 
 os.register_at_fork(after_in_child=_note_fork)

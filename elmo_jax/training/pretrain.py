@@ -106,7 +106,7 @@ def _check_continuable(workdir: epath.Path, total: int) -> None:
 
 def use_compilation_cache(workdir: epath.Path) -> None:
     """Makes JAX cache compiled programs in the folder of the run, unless the user has set a cache folder."""
-    if jax.config.values["jax_compilation_cache_dir"] is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,

@@ -66,7 +66,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     found: dict[str, argparse.ArgumentParser] = {}
 
     def visit(parser: argparse.ArgumentParser, name: str) -> None:
-        inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        inner = [action for action in parser._actions if isinstance(action.choices, dict)]
         for action in inner:
             for key, child in action.choices.items():
                 visit(child, f"{name} {key}".strip())
