@@ -33,7 +33,7 @@ from elmo_jax.runs.result import Finished
 from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import total_steps
-from elmo_jax.training.pretrain import launch, use_compilation_cache
+from elmo_jax.training.pretrain import launch
 
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
@@ -98,7 +98,6 @@ def finetune(
             corpus = _corpus(text, workdir, source, config)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         config = _with_evaluations(config, corpus)
-        use_compilation_cache(workdir)
         known = None
         if source.bilm.vocabulary is None:
             _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")

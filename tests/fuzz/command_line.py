@@ -170,7 +170,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not {"compilation_cache", "__pycache__", ".lock"}.intersection(path.parts)
+        if path.is_file() and not {"__pycache__", ".lock"}.intersection(path.parts)
     }
 
 
