@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
@@ -81,11 +82,11 @@ class Program:
         # The filters are applied to every position with a character, and to one of padding.
         self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
 
-        def start(params: Tree | None) -> TrainState:
+        def start(params: Tree | None, seed: jax.Array) -> TrainState:
             with_softmax = self._model.clone(vocabulary_size=vocabulary_size)
-            return initial_state(config, with_softmax, self.step.optimizer, params, frozen)
+            return initial_state(config, with_softmax, self.step.optimizer, params, frozen, seed)
 
-        self._shapes = jax.eval_shape(lambda: start(None))
+        self._shapes = jax.eval_shape(start, None, np.int32(config.train.seed))
         self._shardings = named_shardings(state_specs(self._shapes, mesh, placement), mesh)
         self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
 
@@ -100,7 +101,7 @@ class Program:
 
     def first_state(self, params: Tree | None) -> TrainState:
         """Makes the state of step 0, with these parameters or, for None, with random initial ones."""
-        return self._start(params)
+        return self._start(params, np.int32(self.config.train.seed))
 
     def abstract_state(self) -> Any:
         """Returns the shapes, dtypes and shardings of the state, the target of a restore."""

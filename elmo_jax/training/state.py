@@ -41,14 +41,15 @@ def initial_state(
     optimizer: optax.GradientTransformation,
     params: Tree | None = None,
     frozen: Collection[str] = (),
+    seed: jax.Array | None = None,
 ) -> TrainState:
     """Makes the state before the first step, with all rows at their beginning.
 
     The softmax's rows of given `params` are in the order of the vocabulary; None means random initial parameters. The
     `optimizer` is that of all trained parameters but the softmax. The `frozen` parts are not trained and have no
-    optimizer state.
+    optimizer state. A `seed` takes the place of that of the config, so that one compiled program serves all seeds.
     """
-    key = jax.random.key(config.train.seed, impl="threefry2x32")
+    key = jax.random.key(config.train.seed if seed is None else seed, impl="threefry2x32")
     init, later = jax.random.split(key)
     params = to_lanes(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
