@@ -44,6 +44,15 @@ def glorot_uniform(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float3
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
+def each_direction(initializer: Any) -> nn.initializers.Initializer:
+    """Returns an initializer that draws the values of each of the directions, the first axis, independently."""
+
+    def initialize(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+        return jnp.stack([initializer(each, tuple(shape[1:])) for each in jax.random.split(key)])
+
+    return initialize
+
+
 class Dense(nn.Module):
     """Computes the product with a matrix plus a bias, in float32 at full precision.
 

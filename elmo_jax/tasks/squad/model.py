@@ -15,8 +15,8 @@ from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.recurrent import BiGRU
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
-from elmo_jax.tasks.squad.gru import BiGRU
 
 NO_ANSWER = (-1, -1)  # the place of the answer to a question without one
 

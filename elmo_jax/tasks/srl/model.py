@@ -14,7 +14,7 @@ from jax import lax
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
-from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
+from elmo_jax.tasks.layers.recurrent import HighwayLSTM
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
 from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
 from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 from elmo_jax.text_files import error_at
 
 
