@@ -87,7 +87,7 @@ class NER(TaggingTask[TaggedSentence]):
     def arrays(self, examples: Sequence[TaggedSentence], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `tags` int32 [B, T], in the model's encoding."""
         if labels["encoding"] == "BIOUL":
-            examples = [TaggedSentence(e.tokens, to_bioul(e.tags, "bio")) for e in examples]
+            examples = [TaggedSentence(e.tokens, to_bioul(e.tags)) for e in examples]
         return super().arrays(examples, number, shape, labels)
 
     def module(self, config: NERConfig, labels: Labels) -> nn.Module:
