@@ -86,8 +86,3 @@ def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> fl
         if bad > config.plateau_patience:
             factor, bad = factor * config.decay, 0
     return factor
-
-
-def averaged(average: Any, params: Any, decay: float) -> Any:
-    """Returns the moving average of all weights after a step; it starts at the initial weights and is not corrected."""
-    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)

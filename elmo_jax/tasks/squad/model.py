@@ -9,6 +9,7 @@ import dataclasses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from elmo_jax.model.dropout import Dropout
@@ -121,8 +122,7 @@ def answer_loss(
     """
     losses = jnp.zeros(start.shape[0])
     for side, logits in enumerate((start, end)):
-        chosen = jnp.take_along_axis(logits, jnp.maximum(answers[:, side : side + 1], 0), axis=1)[:, 0]
-        losses += jax.nn.logsumexp(logits, axis=-1) - chosen  # [B]
+        losses += optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(answers[:, side], 0))  # [B]
     if odds is not None:
         losses = jnp.where(answers[:, 0] < 0, jax.nn.softplus(-odds), losses + jax.nn.softplus(odds))
     filled = mask.any(-1)

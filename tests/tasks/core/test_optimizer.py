@@ -9,7 +9,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.core.config import TaskOptimizerConfig
-from elmo_jax.tasks.core.optimizer import averaged, learning_rate, make_optimizer
+from elmo_jax.tasks.core.optimizer import learning_rate, make_optimizer
 from elmo_jax.tasks.core.trainer import Evaluations
 
 
@@ -94,10 +94,3 @@ def test_adadelta() -> None:
         change = math.sqrt(changes + 1e-2) / math.sqrt(squares + 1e-2) * gradient
         changes = 0.9 * changes + 0.1 * change**2
         assert_allclose(found, [-change], rtol=1e-5)
-
-
-def test_the_moving_average() -> None:
-    average = {"w": jnp.array([1.0])}
-    for params, expected in ((3.0, 1.2), (5.0, 1.58)):
-        average = averaged(average, {"w": jnp.array([params])}, 0.9)
-        assert_allclose(average["w"], [expected], rtol=1e-6)
