@@ -7,6 +7,8 @@ per word, W input features per word without ELMo.
 """
 
 import abc
+import dataclasses
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +20,7 @@ import jax
 import numpy as np
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -57,7 +59,9 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     Attributes:
       name: the name of the task.
       metric: the name of the first metric of `score`, which selects the best epoch.
-      config_class: the settings of the task's experiments.
+      data: the default settings of the task's files.
+      model: the default settings of its model, a frozen dataclass.
+      train: the default settings of its training.
       averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
       closed_labels: whether the dev and test examples must not have labels that the training examples lack.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
@@ -69,13 +73,21 @@ class Task(abc.ABC, Generic[Example, Prediction]):
 
     name: str
     metric: str
-    config_class: type[TaskConfig]
+    data = TaskDataConfig()
+    model: Any
+    train = TaskTrainConfig()
     averages = False
     closed_labels = False
     texts_per_example = 1
     rows_are_examples = True
     ids_are_keys = False
     tfds_features: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def config_class(self) -> type[TaskConfig]:
+        """The settings of the task's experiments: those of all tasks with its own `data`, `model` and `train`."""
+        own = [(name, type(getattr(self, name)), getattr(self, name)) for name in ("data", "model", "train")]
+        return dataclasses.make_dataclass(f"{type(self).__name__}Config", own, bases=(TaskConfig,), frozen=True)
 
     @abc.abstractmethod
     def read(self, source: str, config: Any, training: bool) -> list[Example]:

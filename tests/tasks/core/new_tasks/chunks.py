@@ -27,13 +27,6 @@ class ChunkModel:
     units: int = setting(100, "The number of units per direction of the LSTM.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class ChunkConfig(TaskConfig):
-    """An experiment on chunks."""
-
-    model: ChunkModel = ChunkModel()
-
-
 class Tagger(nn.Module):
     """A biLSTM and a softmax."""
 
@@ -55,10 +48,10 @@ class Chunks(TaggingTask[TaggedSentence]):
     """Finds noun phrases and other chunks of words; a tag is that of a word in its chunk."""
 
     name = "chunks"
-    config_class = ChunkConfig
+    model = ChunkModel()
     averages = True
 
-    def read(self, source: str, config: ChunkConfig, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: TaskConfig, training: bool) -> list[TaggedSentence]:
         """Reads sentences with blank lines between them."""
         examples = []
         for block in blocks(Path(source)):
@@ -69,7 +62,7 @@ class Chunks(TaggingTask[TaggedSentence]):
             examples.append(TaggedSentence([row[0] for row in rows], [row[2] for row in rows]))
         return examples
 
-    def module(self, config: ChunkConfig, labels: Labels) -> nn.Module:
+    def module(self, config: TaskConfig, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return Tagger(config.model, len(labels["tags"]))
 

@@ -27,13 +27,6 @@ class QuestionModel:
     units: int = setting(100, "The number of units of the dense layer.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class QuestionConfig(TaskConfig):
-    """An experiment on the types of questions."""
-
-    model: QuestionModel = QuestionModel()
-
-
 class Classifier(nn.Module):
     """A dense layer, a maximum over the words, and a softmax."""
 
@@ -53,10 +46,10 @@ class Questions(ClassificationTask):
     """The type of answer that a question asks for."""
 
     name = "questions"
-    config_class = QuestionConfig
+    model = QuestionModel()
     classes = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
-    def read(self, source: str, config: QuestionConfig, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: TaskConfig, training: bool) -> list[ClassifiedTexts]:
         """Reads lines such as `NUM:date When did Ada live ?`."""
         examples = []
         for line in read_lines(Path(source)):
@@ -67,7 +60,7 @@ class Questions(ClassificationTask):
             examples.append(ClassifiedTexts((words,), label))
         return examples
 
-    def module(self, config: QuestionConfig, labels: Labels) -> nn.Module:
+    def module(self, config: TaskConfig, labels: Labels) -> nn.Module:
         """Returns the classifier."""
         return Classifier(config.model, len(labels["classes"]))
 
