@@ -56,7 +56,7 @@ def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) ->
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
     """Returns the learning rate of the update after `step` others, of a training of `steps` updates.
 
-    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `Evaluations`.
+    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `trainer.dev_metrics`.
     """
     factor = 1.0
     match config.schedule:

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.coref.scorer import finish, product, split_rows
+from elmo_jax.tasks.coref.scorer import finish, split_rows
 from elmo_jax.tasks.coref.spans import Kept
+from elmo_jax.tasks.layers.dense import product
 from elmo_jax.types import Tree
 
 

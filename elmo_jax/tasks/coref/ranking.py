@@ -18,7 +18,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from elmo_jax.model.dropout import dropped
-from elmo_jax.tasks.coref.scorer import finish, product, split_rows
+from elmo_jax.tasks.coref.scorer import finish, split_rows
+from elmo_jax.tasks.layers.dense import product
 from elmo_jax.types import Tree
 
 CHUNK = 32  # the number of kept spans per chunk, for which g_i * kernel takes 25 MB at the paper's sizes

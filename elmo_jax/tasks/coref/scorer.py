@@ -10,11 +10,9 @@ from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from elmo_jax.model.dropout import dropped
-from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform, product
 from elmo_jax.types import Tree
 
 
@@ -43,11 +41,6 @@ def split_rows(kernel: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
     """Returns the rows of `kernel` [F, H] for each part of its input; the parts have `sizes` features."""
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     return [kernel[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-
-
-def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns `a @ b` at full precision on accelerators too."""
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:

@@ -16,9 +16,8 @@ from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
 _ENOUGH_WORDS = 20  # in a text of this length, a word that makes up more than half is a placeholder
-SLICE = re.compile(r"(-?\d*):(-?\d*)")
-_LISTED = re.compile(r"(.+)\[([^\[\]]+)\]")
-_SLICED = re.compile(rf"(.+)\[{SLICE.pattern}\]")
+_BRACKETED = re.compile(r"(.+)\[([^\[\]]*)\]")
+_SLICE = re.compile(r"(-?\d*):(-?\d*)")
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
@@ -118,16 +117,18 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
     return found
 
 
-def split_slice(source: str) -> tuple[Path, slice]:
-    """Divides `PATH[first:end]`, in which the slice means what it does in Python, into the path and the slice.
+def split_brackets(source: str) -> tuple[Path, slice | str]:
+    """Divides `PATH[first:end]` into the path and a slice, as in Python, and `PATH[TEXT]` into the path and the text.
 
-    Without brackets, it is that of everything. A file whose own name ends with brackets is read whole.
+    Without brackets, the slice is that of everything. A file whose own name ends with brackets is read whole.
     """
-    match = _SLICED.fullmatch(source)
+    match = _BRACKETED.fullmatch(source)
     if not match or Path(source).exists():
         return Path(source), slice(None)
-    first, end = (int(bound) if bound.strip("-") else None for bound in match.groups()[1:])
-    return Path(match[1]), slice(first, end)
+    bounds = _SLICE.fullmatch(match[2])
+    if not bounds:
+        return Path(match[1]), match[2]
+    return Path(match[1]), slice(*(int(bound) if bound.strip("-") else None for bound in bounds.groups()))
 
 
 def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
@@ -143,10 +144,10 @@ def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
     Raises:
       UserError: the folder has no such files, or not exactly one for a name in the list.
     """
-    listing = _LISTED.fullmatch(source)
-    if listing and not Path(source).exists() and Path(listing[1]).is_dir() and not SLICE.fullmatch(listing[2]):
-        return _listed_files(Path(listing[1]), local(listing[2]), endings), slice(None)
-    path, part = split_slice(source)
+    path, part = split_brackets(source)
+    if isinstance(part, str):
+        listed_files = _listed_files(path, local(part), endings) if part and path.is_dir() else [Path(source)]
+        return listed_files, slice(None)
     if not path.is_dir():
         return [path], part
     files = _files_below(path, endings)

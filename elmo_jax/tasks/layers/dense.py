@@ -22,6 +22,11 @@ for those of AllenNLP's ESIM: Xavier-uniform input matrices, orthogonal recurren
 """
 
 
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns `a @ b` at full precision on accelerators too."""
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
 def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
     """Returns an initializer of matrices [D, blocks * H] whose blocks [D, H] are independent orthogonal matrices."""
     orthogonal = nn.initializers.orthogonal()
@@ -73,4 +78,4 @@ class Dense(nn.Module):
             kernel_init, bias_init = nn.initializers.xavier_uniform(), nn.initializers.zeros_init()
         kernel = self.param("kernel", kernel_init, (size, self.features))
         bias = self.param("bias", bias_init, (self.features,))
-        return jnp.matmul(inputs, kernel, precision=lax.Precision.HIGHEST) + bias
+        return product(inputs, kernel) + bias

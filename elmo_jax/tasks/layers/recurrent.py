@@ -19,7 +19,7 @@ from jax import lax
 
 from elmo_jax.model.dropout import Dropout, DropoutKind, variational_mask
 from elmo_jax.model.token_encoder import uniform
-from elmo_jax.tasks.layers.dense import Initial, block_orthogonal, each_direction, glorot_uniform
+from elmo_jax.tasks.layers.dense import Initial, block_orthogonal, each_direction, glorot_uniform, product
 
 Direction = Literal["forward", "backward"]
 
@@ -97,8 +97,8 @@ def _forward(cell: Cell, direction: Direction, *arrays: Any) -> Any:
 
     def step(state: State, at: tuple[jax.Array, jax.Array]) -> tuple[State, Any]:
         x, word = at
-        product = _multiply(_dropped(state[-1], dropout), recurrent)
-        z = jnp.concatenate([x[..., :columns] + product, x[..., columns:]], axis=-1)
+        added = product(_dropped(state[-1], dropout), recurrent)
+        z = jnp.concatenate([x[..., :columns] + added, x[..., columns:]], axis=-1)
         new = tuple(jnp.where(word, n, old) for n, old in zip(cell(z, state), state, strict=True))
         return new, (new[-1], z, state)
 
@@ -115,8 +115,8 @@ def _backward(cell: Cell, direction: Direction, residuals: Any, gradients: Any) 
         d_output, z, before, word = at
         d_new = tuple(jnp.where(word, d, 0) for d in (*d_state[:-1], d_state[-1] + d_output))
         d_z, d_before = jax.vjp(cell, z, before)[1](d_new)
-        product = _multiply(d_z[..., :columns], recurrent.swapaxes(-1, -2))
-        d_before = (*d_before[:-1], d_before[-1] + _dropped(product, dropout))
+        d_fed = product(d_z[..., :columns], recurrent.swapaxes(-1, -2))
+        d_before = (*d_before[:-1], d_before[-1] + _dropped(d_fed, dropout))
         return tuple(jnp.where(word, d, stay) for d, stay in zip(d_before, d_state, strict=True)), d_z
 
     d_first, d_z = lax.scan(step, d_last, (d_outputs, z, before, real), reverse=direction == "forward")
@@ -154,10 +154,6 @@ def _dropped(hidden: jax.Array, mask: jax.Array | None) -> jax.Array:
     return hidden if mask is None else hidden * mask
 
 
-def _multiply(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
-    return jnp.matmul(inputs, kernel, precision=lax.Precision.HIGHEST)
-
-
 def _multiply_each(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
     """Multiplies [B, T, D] by the matrix of each direction, [2, D, Z], to [T, 2, B, Z]."""
     return jnp.einsum("btd,edz->tebz", inputs, kernel, precision=lax.Precision.HIGHEST)
@@ -178,7 +174,7 @@ class LSTM(nn.Module):
         size = inputs.shape[-1]
         kernel = self.param("kernel", self._kernel, (size + self.size, 4 * self.size))
         bias = self.param("bias", self._bias, (4 * self.size,))
-        read = _multiply(inputs.swapaxes(0, 1), kernel[:size]) + bias  # [T, B, 4H]
+        read = product(inputs.swapaxes(0, 1), kernel[:size]) + bias  # [T, B, 4H]
         zero = jnp.zeros((len(inputs), self.size), read.dtype)
         hidden, _ = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], None)
         return hidden.swapaxes(0, 1)
@@ -252,7 +248,7 @@ class HighwayLayer(nn.Module):
         kernel = self.param("kernel", block_orthogonal(6), (inputs.shape[-1], 6 * self.units))
         recurrent = self.param("recurrent", block_orthogonal(5), (self.units, 5 * self.units))
         bias = self.param("bias", nn.initializers.zeros, (6 * self.units,))
-        read = _multiply(inputs, kernel) + bias  # [T, B, 6H]
+        read = product(inputs, kernel) + bias  # [T, B, 6H]
         start = (jnp.zeros((inputs.shape[1], self.units), read.dtype),) * 2
         hidden, last = recurrence(highway_cell, self.direction, recurrent, read, start, mask[..., None], dropout)
         return _dropped(hidden, dropout), (last[0], _dropped(last[1], dropout))

@@ -15,7 +15,7 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform, product
 from elmo_jax.tasks.layers.recurrent import BiGRU
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
 
@@ -80,7 +80,7 @@ class SpanFinder(nn.Module):
         the last word, and from the sum of `hidden` [B, T, 2H] with learned attention.
         """
         attention = self.param("no_answer_attention", glorot_uniform, (hidden.shape[-1],))
-        scores = jnp.matmul(hidden, attention, precision=lax.Precision.HIGHEST)  # [B, T]
+        scores = product(hidden, attention)  # [B, T]
         own = (hidden, jax.nn.softmax(jnp.where(mask, scores, MASKED)))
         sums = [jnp.einsum("btd,bt->bd", *side, precision=lax.Precision.HIGHEST) for side in (*sides, own)]
         layer = jnp.tanh(self._dense(80, "no_answer_hidden")(jnp.concatenate(sums, axis=-1)))  # 80 and tanh: original

@@ -13,9 +13,10 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples
+from elmo_jax.tasks.formats.sources import split_brackets
 from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
-from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read
 from elmo_jax.tasks.squad.tokenizer import tokenize
 from elmo_jax.words import split_words
 
@@ -60,12 +61,12 @@ class Squad(Task[Example, Prediction]):
 
     def read(self, source: str, config: Any, training: bool) -> list[Example]:
         """Reads a file in the JSON of SQuAD, or some of its articles; see `SquadDataConfig`."""
-        path, part = split_selection(source)
+        path, part = split_brackets(source)
         return read(path, config.data.missing, part)
 
     def read_inputs(self, source: str, config: Any) -> list[Example]:
         """Reads such a file, whose questions may have no answers."""
-        path, part = split_selection(source)
+        path, part = split_brackets(source)
         return read(path, "unknown", part)
 
     def splitter(self, config: Any) -> Splitter:

@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.squad.reader import split_selection
+from elmo_jax.tasks.formats.sources import read_part, split_brackets
 from elmo_jax.tasks.squad.task import TASK, SquadDataConfig
 from tests.tasks import checks
 
@@ -72,9 +71,9 @@ def test_titles_that_the_file_does_not_have_are_refused(file):
 @pytest.mark.parametrize("name", ["x[1:2]", "x[a;b]", "x[not a]"])
 def test_a_file_with_brackets_in_its_name_is_read_whole(tmp_path, name):
     path = tmp_path / name
-    assert split_selection(str(path))[0] == tmp_path / "x"
+    assert split_brackets(str(path))[0] == tmp_path / "x"
     path.touch()
-    assert split_selection(str(path)) == (path, slice(None))
+    assert split_brackets(str(path)) == (path, slice(None))
 
 
 def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
