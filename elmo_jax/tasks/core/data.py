@@ -113,13 +113,11 @@ class TaskData(Generic[Example]):
         The progress is counted by `progress`, or shown here; `draw`, if given, is seed and epoch of a training.
         """
         text = "evaluating" if draw is None else f"seed {draw[0]}, epoch {draw[1] + 1}"
-        with contextlib.ExitStack() as stack:
-            if progress is None:
-                number = sum(len(batch.examples) for batch in batches)
-                progress = stack.enter_context(Progress(text, "examples", number))
+        number = sum(len(batch.examples) for batch in batches)
+        with contextlib.nullcontext(progress) if progress else Progress(text, "examples", number) as shown:
             for batch, arrays in prefetched((batch, self.arrays(batch, draw)) for batch in batches):
                 yield batch, arrays
-                progress.add(len(batch.examples))
+                shown.add(len(batch.examples))
 
 
 def _pairs(shape: Shape) -> int:

@@ -6,8 +6,6 @@ The first layer's input is a concatenation, which is never made for all candidat
 part by its rows of the kernel, which is far less work since parts are shared.
 """
 
-from collections.abc import Sequence
-
 import flax.linen as nn
 import jax
 
@@ -35,12 +33,6 @@ class Scorer(nn.Module):
             }
             for number, name in enumerate(names)
         }
-
-
-def split_rows(kernel: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
-    """Returns the rows of `kernel` [F, H] for each part of its input; the parts have `sizes` features."""
-    starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return [kernel[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
 def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:

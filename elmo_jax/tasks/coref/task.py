@@ -83,12 +83,13 @@ class Coref(Task[Document, Prediction]):
         return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
 
     def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns the arrays of one document of N words; N is rounded up so that few sizes occur.
+        """Returns the arrays of one document of N words; N is rounded up to 32, 64, 128, … so that few sizes occur.
 
         These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
         """
         (document,) = examples
-        size = _rounded(sum(map(len, document.sentences)))
+        words = sum(map(len, document.sentences))
+        size = max(_SMALLEST, 1 << (words - 1).bit_length())  # compiling takes as long as dozens of training steps
         gold = np.zeros((1, size, labels["widest"]), np.int32)
         for entity, cluster in enumerate(document.clusters, 1):
             for start, end in cluster:
@@ -185,14 +186,6 @@ def clusters(
         cluster_of[place] = cluster_of[antecedent]
         cluster_of[place].append((int(starts[place]), int(ends[place])))
     return sorted(map(sorted, found))
-
-
-def _rounded(words: int) -> int:
-    """Returns the least of 32, 64, 128, … that is not smaller than the number of words.
-
-    Windows of documents have any number of words, and compiling a program takes as long as dozens of training steps.
-    """
-    return max(_SMALLEST, 1 << (words - 1).bit_length())
 
 
 def _cells(words: int, found: Prediction) -> list[str]:

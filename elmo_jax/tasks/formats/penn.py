@@ -1,9 +1,6 @@
 """Undoes the escapes of the Penn Treebank, which stand for characters that its own notation needs."""
 
 import re
-from typing import Literal
-
-Escapes = Literal["map", "keep"]  # whether escapes are replaced by the characters that they stand for
 
 _WORDS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
 _BACKSLASH = re.compile(r"\\([/*])")

@@ -20,14 +20,6 @@ Encoding = Literal["BIOUL", "BIO"]
 
 FORBIDDEN = -10000.0  # AllenNLP's score of a transition that the encoding forbids
 
-# The allowed transitions by the letters of the tags: first those to any type, then those inside a span of one type.
-_Rules = dict[tuple[str, ...], tuple[str, ...]]  # letters before, letters after
-_ANY_TYPE: dict[Encoding, _Rules] = {
-    "BIOUL": {("O", "L", "U", "START"): ("O", "B", "U"), ("O", "L", "U"): ("END",)},
-    "BIO": {("O", "B", "I", "START"): ("O", "B"), ("O", "B", "I"): ("END",)},
-}
-_SAME_TYPE: dict[Encoding, _Rules] = {"BIOUL": {("B", "I"): ("I", "L")}, "BIO": {("B", "I"): ("I",)}}
-
 
 class Transitions(NamedTuple):
     """The scores of a chain for decoding, other than those of its tags."""
@@ -115,13 +107,16 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
       Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
       row of words and N + 1 its end.
     """
-    parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the letter and the type of each
+    parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the prefix and the type of each
     allowed = np.zeros((len(parts), len(parts)), bool)
     for i, (before, kind) in enumerate(parts):
         for j, (after, other) in enumerate(parts):
-            any_type = any(before in a and after in b for a, b in _ANY_TYPE[encoding].items())
-            same_type = any(before in a and after in b for a, b in _SAME_TYPE[encoding].items())
-            allowed[i, j] = any_type or (same_type and kind == other)
+            is_open = before in ("B", "I")
+            if after in ("I", "L"):
+                allowed[i, j] = is_open and kind == other
+            else:  # in BIO, a span may end anywhere
+                allowed[i, j] = encoding == "BIO" or not is_open
+    allowed[-1] = allowed[:, -2] = allowed[-2, -1] = False  # nothing follows the end or precedes the start
     return allowed
 
 

@@ -13,7 +13,6 @@ from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Labels, Splitter, report
-from elmo_jax.tasks.formats.penn import Escapes
 from elmo_jax.tasks.formats.tables import SUFFIXES, Quoting, suffix_of
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from elmo_jax.tasks.sst.reader import LABELS, Phrases, read
@@ -31,7 +30,6 @@ class SSTDataConfig(TaskDataConfig):
         " AllenNLP.",
         least=1,
     )
-    escapes: Escapes = setting("map", "Whether escapes such as -LRB- are replaced by their characters (map) or kept.")
     text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
     label: str = setting("label", "The field of the label in these files, whose labels are the classes.")
     words: Words = setting("moses", "How a text in these files is split into words: by Moses, or at its spaces.")
@@ -52,8 +50,8 @@ class SST(ClassificationTask):
         if suffix_of(source) in SUFFIXES:
             return self._records(source, config)
         if not training or data.phrases == "sentences":
-            return read(path, "sentences", data.escapes)
-        phrases = read(path, "all", data.escapes)
+            return read(path, "sentences")
+        phrases = read(path, "all")
         found = [phrase for phrase in phrases if len(phrase.texts[0]) >= data.shortest]
         report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
         return found

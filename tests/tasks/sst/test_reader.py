@@ -49,11 +49,6 @@ def test_short_phrases_are_left_out_with_their_number_but_no_sentences(tmp_path,
     assert capsys.readouterr().err == f"elmo-jax: {path}: phrases of fewer than 3 words left out: 12\n"
 
 
-def test_escapes_may_be_kept(tmp_path):
-    path = write(tmp_path, TREES)
-    assert read(path, "sentences", escapes="keep")[1].texts[0] == ["-LRB-", "bad\\/sad", "-RRB-"]
-
-
 def test_repeated_phrases_are_kept(tmp_path):
     assert phrases(read(write(tmp_path, "(2 (3 so) (3 so))"), "all")) == [(2, "so so"), (3, "so"), (3, "so")]
 
