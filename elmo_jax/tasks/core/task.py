@@ -12,7 +12,7 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import flax.linen as nn
 import flax.struct
@@ -30,6 +30,7 @@ TfdsExamples = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, wi
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]
 Splitter = Callable[[str], list[str]]
+Use = Literal["training", "evaluation", "prediction"]
 
 
 @flax.struct.dataclass
@@ -90,21 +91,18 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         return dataclasses.make_dataclass(f"{type(self).__name__}Config", own, bases=(TaskConfig,), frozen=True)
 
     @abc.abstractmethod
-    def read(self, source: str, config: Any, training: bool) -> list[Example]:
-        """Reads annotated examples from a file.
+    def read(self, source: str, config: Any, use: Use) -> list[Example]:
+        """Reads examples from a file.
 
         Args:
           source: the path.
           config: the settings of the experiment.
-          training: whether the examples are trained on; some tasks then read other examples from the same file.
+          use: what the examples are for. Some tasks read others from the same file for "training", and for "prediction"
+            those of some formats may lack their annotation.
 
         Raises:
           UserError: the file is malformed; the message names the file and the line.
         """
-
-    def read_inputs(self, source: str, config: Any) -> list[Example]:
-        """Reads examples for `predict`, as `read` does; in some formats they may lack their annotation."""
-        return self.read(source, config, training=False)
 
     def splitter(self, config: Any) -> Splitter | None:
         """Returns what splits a text of an example into its words, as in training.

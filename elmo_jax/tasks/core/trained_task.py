@@ -21,11 +21,11 @@ from elmo_jax.model.precision import usual_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.progress import Progress
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.data import TaskData, Use, predict
+from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels, open_model, rows_of
-from elmo_jax.tasks.core.task import Shape, repeated_id, report
+from elmo_jax.tasks.core.task import Shape, Use, repeated_id, report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source, split_texts
 from elmo_jax.tasks.registry import task_config, task_of
@@ -119,7 +119,7 @@ class TrainedTask:
 
     def read(self, source: str) -> Examples:
         """Returns the examples of a file in the format of `data.test`, whose annotation some tasks may lack."""
-        examples = Examples(read_source(self._task, self.config, source, training=False, annotated=False))
+        examples = Examples(read_source(self._task, self.config, source, "prediction"))
         twice = repeated_id(examples)
         report(source, {f"examples with an id of another one, such as {twice!r}": 1 if twice else 0})
         return examples
@@ -174,7 +174,7 @@ class TrainedTask:
 
         The predictions are written as JSON lines to the file `predictions`, if one is given.
         """
-        examples = read_source(self._task, self.config, source, training=False)
+        examples = read_source(self._task, self.config, source, "evaluation")
         check_labels(self._task, examples, self._setup.labels, source)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:

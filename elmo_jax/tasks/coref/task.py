@@ -10,7 +10,7 @@ import numpy as np
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig, TaskTrainConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text, Use
 from elmo_jax.tasks.coref.json_lines import NO_SPEAKER, read_json_lines
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
@@ -48,7 +48,7 @@ class Coref(Task[Document, Prediction]):
     ids_are_keys = True
     rows_are_examples = False
 
-    def read(self, source: str, config: Any, training: bool) -> list[Document]:
+    def read(self, source: str, config: Any, use: Use) -> list[Document]:
         """Reads a file, or files of a folder (`files_of`).
 
         A `.jsonlines` or `.jsonl` file is e2e-coref's, and others are CoNLL-2012's, whose names end with `conll` in

@@ -11,7 +11,7 @@ from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.task import Task, repeated_id
+from elmo_jax.tasks.core.task import Task, Use, repeated_id
 from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
@@ -29,7 +29,7 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     sources: str = getattr(config.data, name)
     found: list[Any] = []
     for source in listed(sources):
-        found += read_source(task, config, source, training=name == "train")
+        found += read_source(task, config, source, "training" if name == "train" else "evaluation")
     if name != "train" and task.ids_are_keys:
         twice = repeated_id(found)
         if twice is not None:
@@ -39,10 +39,8 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     return found
 
 
-def read_source(
-    task: Task[Any, Any], config: TaskConfig, source: str, training: bool, annotated: bool = True
-) -> list[Any]:
-    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read` and `Task.read_inputs`.
+def read_source(task: Task[Any, Any], config: TaskConfig, source: str, use: Use) -> list[Any]:
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read`.
 
     Raises:
       UserError: the file or the dataset does not exist, the task cannot read it, it has no examples, or its words are
@@ -50,10 +48,8 @@ def read_source(
     """
     if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
-    elif annotated:
-        examples = task.read(str(local(source)), config, training)
     else:
-        examples = task.read_inputs(str(local(source)), config)
+        examples = task.read(str(local(source)), config, use)
     if not examples:
         raise UserError(f"{source}: has no examples of the task {task.name}")
     _check_words(source, [row for example in examples for text in task.texts(example) for row in text])

@@ -11,7 +11,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples, Use
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.model import NERModel, Tagger
@@ -42,7 +42,7 @@ class NER(TaggingTask[TaggedSentence]):
     closed_labels = True
     tfds_features = ("tokens", "ner")
 
-    def read(self, source: str, config: Any, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
         """Reads files with one word and its tag per line."""
         data = config.data
         return read(Path(source), data.scheme, data.empty_words, data.word_column, data.tag_column)

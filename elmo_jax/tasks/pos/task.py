@@ -9,7 +9,7 @@ import flax.linen as nn
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Labels, TfdsExamples
+from elmo_jax.tasks.core.task import Labels, TfdsExamples, Use
 from elmo_jax.tasks.pos.model import POSModel, SoftmaxTagger
 from elmo_jax.tasks.pos.reader import Column, read_conllu, read_penn
 
@@ -33,7 +33,7 @@ class POS(TaggingTask[TaggedSentence]):
     averages = True
     tfds_features = ("tokens", "upos", "xpos", "head")
 
-    def read(self, source: str, config: Any, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
         """Reads CoNLL-U files or `.pos` files of the Penn Treebank."""
         if config.data.format == "penn":
             return read_penn(Path(source))

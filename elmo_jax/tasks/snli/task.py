@@ -11,7 +11,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Splitter, TfdsExamples, report
+from elmo_jax.tasks.core.task import Labels, Splitter, TfdsExamples, Use, report
 from elmo_jax.tasks.formats.tables import Quoting
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, read, tokenize
@@ -35,13 +35,9 @@ class SNLI(ClassificationTask):
     text_names = ("premise", "hypothesis")
     tfds_features = ("premise", "hypothesis", "label")
 
-    def read(self, source: str, config: Any, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: Any, use: Use) -> list[ClassifiedTexts]:
         """Reads `labels.PART` next to `s1.PART` and `s2.PART`, JSON lines (`.jsonl`), or tables (`.csv`, or tabs)."""
-        return read(Path(source), config.data.quoting, config.data.language)
-
-    def read_inputs(self, source: str, config: Any) -> list[ClassifiedTexts]:
-        """Reads such files with or without labels."""
-        return read(Path(source), config.data.quoting, config.data.language, annotated=False)
+        return read(Path(source), config.data.quoting, config.data.language, annotated=use != "prediction")
 
     def splitter(self, config: Any) -> Splitter:
         """Returns the tokenizer of sentences without parses."""

@@ -12,7 +12,7 @@ import numpy as np
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples, Use
 from elmo_jax.tasks.formats.sources import split_brackets
 from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
@@ -59,15 +59,10 @@ class Squad(Task[Example, Prediction]):
     texts_per_example = 2
     tfds_features = ("id", "title", "context", "question", "answers")
 
-    def read(self, source: str, config: Any, training: bool) -> list[Example]:
+    def read(self, source: str, config: Any, use: Use) -> list[Example]:
         """Reads a file in the JSON of SQuAD, or some of its articles; see `SquadDataConfig`."""
         path, part = split_brackets(source)
-        return read(path, config.data.missing, part)
-
-    def read_inputs(self, source: str, config: Any) -> list[Example]:
-        """Reads such a file, whose questions may have no answers."""
-        path, part = split_brackets(source)
-        return read(path, "unknown", part)
+        return read(path, "unknown" if use == "prediction" else config.data.missing, part)
 
     def splitter(self, config: Any) -> Splitter:
         """Returns a function that keeps the text, which `from_words` tokenizes."""

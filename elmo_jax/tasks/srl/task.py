@@ -12,7 +12,7 @@ import numpy as np
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as_json
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Use
 from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
@@ -38,7 +38,7 @@ class SRL(TaggingTask[Example]):
     data = SRLDataConfig()
     model = SRLModel()
 
-    def read(self, source: str, config: Any, training: bool) -> list[Example]:
+    def read(self, source: str, config: Any, use: Use) -> list[Example]:
         """Reads the predicates of files (`files_of`); sentences without a predicate give no example."""
         layout = config.data.format
         examples: list[Example] = []

@@ -12,7 +12,7 @@ from elmo_jax.files import listed
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Splitter, report
+from elmo_jax.tasks.core.task import Labels, Splitter, Use, report
 from elmo_jax.tasks.formats.tables import SUFFIXES, Quoting, suffix_of
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from elmo_jax.tasks.sst.reader import LABELS, Phrases, read
@@ -44,27 +44,18 @@ class SST(ClassificationTask):
     model = SSTModel()
     classes = LABELS
 
-    def read(self, source: str, config: Any, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: Any, use: Use) -> list[ClassifiedTexts]:
         """Reads a file of trees: phrases for training, whole sentences otherwise; or a file of records."""
         data, path = config.data, Path(source)
         if suffix_of(source) in SUFFIXES:
-            return self._records(source, config)
-        if not training or data.phrases == "sentences":
+            split = splitter(data.words, data.language)
+            return read_texts(path, data.text, data.label, split, data.quoting, annotated=use != "prediction")
+        if use != "training" or data.phrases == "sentences":
             return read(path, "sentences")
         phrases = read(path, "all")
         found = [phrase for phrase in phrases if len(phrase.texts[0]) >= data.shortest]
         report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
         return found
-
-    def read_inputs(self, source: str, config: Any) -> list[ClassifiedTexts]:
-        """Reads such a file; its records may have no labels."""
-        if suffix_of(source) in SUFFIXES:
-            return self._records(source, config, annotated=False)
-        return self.read(source, config, training=False)
-
-    def _records(self, source: str, config: Any, annotated: bool = True) -> list[ClassifiedTexts]:
-        data, split = config.data, splitter(config.data.words, config.data.language)
-        return read_texts(Path(source), data.text, data.label, split, data.quoting, annotated)
 
     def splitter(self, config: Any) -> Splitter | None:
         """Returns the tokenizer of records, which are whole texts; None for a treebank, which has sentences."""

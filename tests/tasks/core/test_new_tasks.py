@@ -35,7 +35,7 @@ def test_a_new_task_is_short_and_learns(module: Any, text: str, tmp_path: Any) -
     training = TaskTrainConfig(batch_size=3, shapes=1, optimizer=TaskOptimizerConfig(ema=0.9))
     settings = {"word_vectors": WordVectorsConfig(dim=7), "train": training}
     config = task.config_class(**settings, model=dataclasses.replace(task.config_class().model, units=9))
-    examples = task.read(str(tmp_path / "train"), config, True)
+    examples = task.read(str(tmp_path / "train"), config, "training")
     words, table = vocabulary.build(rows_of(task, examples), [], config.word_vectors, config.characters)
     setup = TaskSetup(task, config, task.labels(examples, config), words, table, None, make_mesh(jax.devices()[:1]))
     program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples)

@@ -53,11 +53,11 @@ def test_a_folder_is_read_in_the_order_of_its_names_and_divided(tmp_path):
         (tmp_path / f"{document.name[3:]}.v4_gold_conll").write_text(text)
     (tmp_path / "notes.txt").write_text("no document")
     config = TASK.config_class()
-    assert [document.name[3:] for document in TASK.read(str(tmp_path), config, True)] == ["a", "b", "c"]
-    assert [document.name[3:] for document in TASK.read(f"{tmp_path}[1:]", config, True)] == ["b", "c"]
+    assert [document.name[3:] for document in TASK.read(str(tmp_path), config, "training")] == ["a", "b", "c"]
+    assert [document.name[3:] for document in TASK.read(f"{tmp_path}[1:]", config, "training")] == ["b", "c"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="has no files whose names end with conll"):
-        TASK.read(str(tmp_path / "empty"), config, True)
+        TASK.read(str(tmp_path / "empty"), config, "training")
 
 
 def test_singletons_are_a_setting(tmp_path):
@@ -65,8 +65,8 @@ def test_singletons_are_a_setting(tmp_path):
     path.write_text(TASK.write([DOCUMENT], [CLUSTERS]))
     drop = from_dict({"data": {"singletons": "drop"}}, TASK.config_class)
     predicted = [CLUSTERS[:2]]
-    keep = TASK.score(TASK.read(str(path), TASK.config_class(), False), predicted)
-    assert keep["average_f1"] < 100 == TASK.score(TASK.read(str(path), drop, False), predicted)["average_f1"]
+    keep = TASK.score(TASK.read(str(path), TASK.config_class(), "evaluation"), predicted)
+    assert keep["average_f1"] < 100 == TASK.score(TASK.read(str(path), drop, "evaluation"), predicted)["average_f1"]
 
 
 def test_a_window_has_the_mentions_inside_it():

@@ -121,9 +121,7 @@ def test_parallel_files_keep_round_brackets(tmp_path):
 
 def test_parallel_files_that_do_not_agree(tmp_path):
     path = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n")
-    with pytest.raises(
-        UserError, match="labels.dev, line 2: .*s2.dev has no such line; the files must"
-    ):
+    with pytest.raises(UserError, match="labels.dev, line 2: .*s2.dev has no such line; the files must"):
         read(path)
     path = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n \n")
     with pytest.raises(UserError, match="labels.dev, line 2: the hypothesis has no words"):

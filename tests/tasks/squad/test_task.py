@@ -40,9 +40,9 @@ def file(tmp_path):
 
 def test_articles_of_a_file_are_chosen_with_a_slice(file):
     config = TASK.config_class()
-    assert [e.id for e in TASK.read(file, config, True)] == ["a0", "a1", "b0"]
-    assert [e.id for e in TASK.read(f"{file}[1:]", config, True)] == ["b0"]
-    assert [e.id for e in TASK.read(f"{file}[:-1]", config, True)] == ["a0", "a1"]
+    assert [e.id for e in TASK.read(file, config, "training")] == ["a0", "a1", "b0"]
+    assert [e.id for e in TASK.read(f"{file}[1:]", config, "training")] == ["b0"]
+    assert [e.id for e in TASK.read(f"{file}[:-1]", config, "training")] == ["a0", "a1"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -63,7 +63,7 @@ def test_articles_of_a_file_are_chosen_by_title_in_any_order(tmp_path, order):
 def test_titles_that_the_file_does_not_have_are_refused(file):
     for part in ("[a;Rhine]", "[not Rhine]"):
         with pytest.raises(UserError, match=r"questions.json: has no article with the title 'Rhine'$"):
-            TASK.read(f"{file}{part}", TASK.config_class(), True)
+            TASK.read(f"{file}{part}", TASK.config_class(), "training")
     with pytest.raises(UserError, match="has no examples of the task squad"):
         read_part(TASK, TASK.config_class(data=SquadDataConfig(dev=f"{file}[]")), "dev")
 
@@ -82,7 +82,7 @@ def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
     answers = [qa["answers"][0] for qa in text["paragraphs"][0]["qas"]]
     answers[0]["answer_start"], answers[1]["answer_start"], answers[3]["text"] = 5, 7, "London"
     path.write_text(json.dumps({"data": [text]}))
-    found = TASK.read(str(path), TASK.config_class(data=SquadDataConfig(missing="skip")), True)
+    found = TASK.read(str(path), TASK.config_class(data=SquadDataConfig(missing="skip")), "training")
     assert [example.answers for example in found] == [["Ada"], ["Ada"], ["1843"]]
     assert capsys.readouterr().err.splitlines() == [
         f"elmo-jax: {path}: first answers not at their answer_start; nearest occurrence used: 2",
@@ -105,11 +105,13 @@ def test_tfds_gives_what_the_file_gives(file):
         for article in ARTICLES
         for qa in article["paragraphs"][0]["qas"]
     ]
-    assert TASK.from_tfds("tfds:squad", {}, records, TASK.config_class()) == TASK.read(file, TASK.config_class(), True)
+    assert TASK.from_tfds("tfds:squad", {}, records, TASK.config_class()) == TASK.read(
+        file, TASK.config_class(), "training"
+    )
 
 
 def test_what_a_user_sees(file):
-    examples = TASK.read(file, TASK.config_class(), False)
+    examples = TASK.read(file, TASK.config_class(), "evaluation")
     sides = [np.stack([certain(e.span[side], 12) for e in examples]) for side in (0, 1)]
     found = TASK.decode({"start": sides[0], "end": sides[1]}, examples, {}, TASK.config_class())
     assert TASK.score(examples, found) == {"f1": 100.0, "exact_match": 100.0}
@@ -145,7 +147,7 @@ def test_the_question_comes_first_and_padding_has_no_probability():
 
 def test_what_a_user_of_squad_2_sees(file):
     config = TASK.config_class(data=SquadDataConfig(missing="no_answer"))
-    examples = TASK.read(file, config, False)[:2]
+    examples = TASK.read(file, config, "evaluation")[:2]
     sides = {side: np.stack([certain(e.span[i], 12) for e in examples]) for i, side in enumerate(("start", "end"))}
     examples[1] = dataclasses.replace(examples[1], answers=[], span=(-1, -1))
     assert TASK.arrays(examples, 3, (), {})["answers"].tolist() == [[0, 1], [-1, -1], [0, 0]]

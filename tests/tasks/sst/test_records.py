@@ -55,7 +55,7 @@ def test_records_that_are_wrong(tmp_path, name, text, expected):
 
 def test_the_classes_are_those_of_the_training_examples(tmp_path):
     config = TASK.config_class(data=SSTDataConfig(words="spaces"))
-    train = TASK.read(str(write(tmp_path, "text,label\na,spam\nb,ham\n", "a.csv")), config, training=True)
+    train = TASK.read(str(write(tmp_path, "text,label\na,spam\nb,ham\n", "a.csv")), config, "training")
     assert TASK.labels(train, config) == {"classes": ["ham", "spam"]}
     other = [*train, example("c", "eggs")]
     arrays = TASK.arrays(other, 4, (), {"classes": ["ham", "spam"]})
@@ -70,7 +70,7 @@ def test_labels_keep_their_names(tmp_path):
     text = "text,label\na fine film,positive\nvery dull, negative\nso weak,negative \n"
     path = write(tmp_path, text, "a.csv")
     config = TASK.config_class(data=SSTDataConfig(words="spaces", train=str(path)))
-    classes = TASK.labels(TASK.read(str(path), config, training=True), config)["classes"]
+    classes = TASK.labels(TASK.read(str(path), config, "training"), config)["classes"]
     assert classes == ["negative", "positive"]
     predictions = [ClassPrediction("positive", {"negative": 0.3, "positive": 0.7})]
     assert TASK.write([example("a", "negative")], predictions) == "negative\tpositive\ta\n"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput, Use
 from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.recurrent import BiLSTM
@@ -51,7 +51,7 @@ class Chunks(TaggingTask[TaggedSentence]):
     model = ChunkModel()
     averages = True
 
-    def read(self, source: str, config: TaskConfig, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: TaskConfig, use: Use) -> list[TaggedSentence]:
         """Reads sentences with blank lines between them."""
         examples = []
         for block in blocks(Path(source)):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput, Use
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.masked import masked_max, mean_cross_entropy
 from elmo_jax.text_files import error_at, read_lines
@@ -49,7 +49,7 @@ class Questions(ClassificationTask):
     model = QuestionModel()
     classes = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
-    def read(self, source: str, config: TaskConfig, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: TaskConfig, use: Use) -> list[ClassifiedTexts]:
         """Reads lines such as `NUM:date When did Ada live ?`."""
         examples = []
         for line in read_lines(Path(source)):
