@@ -7,7 +7,7 @@ from pathlib import Path
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.penn import unescape
+from elmo_jax.tasks.formats.lines import unescape
 from elmo_jax.tasks.formats.tables import Quoting, read_records
 from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
@@ -29,10 +29,10 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
     The fields are `gold_label`, either the two binary parses or `sentence1` and `sentence2`, and, if known, `pairID`. A
     table without a header has the columns label, premise and hypothesis. The words are the leaves of
     `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with bracket names and quotes as
-    `penn.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
+    `lines.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
 
     The lines of `labels.PART`, `s1.PART` and `s2.PART` belong together, the layout of SNLI in e-SNLI and InferSent.
-    Each has a label or a tokenized sentence, to which `penn.unescape` is applied.
+    Each has a label or a tokenized sentence, to which `lines.unescape` is applied.
 
     Args:
       path: the file of records, or of labels.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.tasks.core.classification import ClassifiedTexts
-from elmo_jax.tasks.formats.penn import unescape
+from elmo_jax.tasks.formats.lines import unescape
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
@@ -28,7 +28,7 @@ def read(path: Path, phrases: Phrases) -> list[ClassifiedTexts]:
 
     Returns:
       The phrases of each tree, also equal ones, from the whole tree to its leaves and from left to right. Words are
-      those of `penn.unescape`.
+      those of `lines.unescape`.
 
     Raises:
       UserError: a line is not a tree, or a label is not 0 to 4.
