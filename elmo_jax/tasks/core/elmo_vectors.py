@@ -155,16 +155,9 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
 
 def _parts(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
     """Yields groups of sentences of similar length with about `WORDS_PER_FILE` words each."""
-    part: list[Sentence] = []
-    count = 0
-    for words in sentences:
-        part.append(words)
-        count += len(words)
-        if count >= WORDS_PER_FILE:
-            yield part
-            part, count = [], 0
-    if part:
-        yield part
+    ends = itertools.accumulate(map(len, sentences))
+    for _, part in itertools.groupby(zip(sentences, ends, strict=True), lambda pair: (pair[1] - 1) // WORDS_PER_FILE):
+        yield [words for words, _ in part]
 
 
 def _write_once(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype: str, progress: Progress) -> bool:
@@ -208,11 +201,12 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype
         np.lib.format.write_array(index, entries)
 
 
-def _batches(sentences: Sequence[Sentence]) -> Iterator[list[int]]:
-    order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
-    while order:
-        rows = order[:BATCH]
+def _batches(sentences: Sequence[Sentence]) -> Iterator[range]:
+    """Yields the numbers of the sentences, which are sorted by length, of each batch."""
+    first = 0
+    while first < len(sentences):
+        rows = range(first, min(first + BATCH, len(sentences)))
         while len(rows) > 1 and len(rows) * len(sentences[rows[-1]]) > BATCH_WORDS:
-            rows.pop()
-        order = order[len(rows) :]
+            rows = rows[:-1]
         yield rows
+        first = rows.stop

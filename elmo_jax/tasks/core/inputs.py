@@ -194,7 +194,6 @@ def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
     for number, place in enumerate(config.elmo.places):
         mix = params.get("inputs", {}).get("elmo", {}).get(f"mix_{number}")
         if mix is not None:
-            weights = np.asarray(mix.get("weights", np.zeros(0)), np.float64)
-            shares = np.exp(weights - weights.max(initial=0)) if len(weights) else weights
-            found[place] = {"weights": (shares / max(shares.sum(), 1e-300)).tolist(), "scale": float(mix["gamma"])}
+            weights = np.exp(np.asarray(mix.get("weights", ()), np.float64))
+            found[place] = {"weights": (weights / weights.sum()).tolist(), "scale": float(mix["gamma"])}
     return found

@@ -14,6 +14,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+import optax
 from etils import epath
 from jax.sharding import NamedSharding
 
@@ -22,7 +23,7 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, unfrozen, with_bilm_scaled
+from elmo_jax.tasks.core.optimizer import make_optimizer, unfrozen, with_bilm_scaled
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
@@ -194,7 +195,8 @@ class TaskProgram:
             batch=state.batch + 1,
             params=params,
             optimizer=optimizer,
-            average=averaged(state.average, params, settings.ema) if settings.ema else {},
+            # It starts at the initial weights, and its bias is not corrected.
+            average=optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {},
             interval=dataclasses.replace(
                 interval, loss=interval.loss + found, steps=interval.steps + 1, words=interval.words + words
             ),

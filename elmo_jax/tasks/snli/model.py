@@ -16,7 +16,6 @@ from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
 from elmo_jax.tasks.layers.masked import (
     attend,
     dot_product_scores,
@@ -24,6 +23,7 @@ from elmo_jax.tasks.layers.masked import (
     masked_mean,
     mean_cross_entropy,
 )
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 CLASSES = 3
 

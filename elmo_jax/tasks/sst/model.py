@@ -18,7 +18,6 @@ from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
 from elmo_jax.tasks.layers.masked import (
     SelfAttentivePooling,
     attend,
@@ -28,6 +27,7 @@ from elmo_jax.tasks.layers.masked import (
     masked_min,
     mean_cross_entropy,
 )
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 CLASSES = 5
 

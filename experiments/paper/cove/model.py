@@ -13,8 +13,8 @@ import optax
 
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
 from elmo_jax.tasks.layers.masked import attend, dot_product_scores
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 DROPOUT = 0.2  # on the outputs of all LSTM layers, in training (McCann et al., section 4)
 
