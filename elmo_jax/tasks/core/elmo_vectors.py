@@ -47,6 +47,7 @@ class LayersFile:
         try:
             with path.open("rb") as file:
                 self.entries = np.lib.format.read_array(file)
+                self.keys: list[bytes] = self.entries["key"].tolist()
                 shape = (int(self.entries["words"].sum()), size)
                 self.vectors = np.memmap(path, dtype, "r", file.tell(), shape)
         except (ValueError, EOFError, IndexError, OverflowError):
@@ -62,7 +63,7 @@ class StoredLayers:
         for file in files:
             ends = np.cumsum(file.entries["words"]).tolist()
             places = zip(itertools.repeat(file), ends, file.entries["crc"].tolist())
-            self._places |= zip(_keys(file), places, strict=False)
+            self._places |= zip(file.keys, places, strict=False)
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
         """Returns the numbers of a sentence, [T, S].
@@ -84,11 +85,6 @@ def _damaged(path: Path) -> UserError:
 
 def _key(sentence: Sequence[str]) -> bytes:
     return hashlib.sha256(repr(tuple(map(str, sentence))).encode("utf-8", "surrogatepass")).digest()[:16]
-
-
-def _keys(file: LayersFile) -> list[bytes]:
-    keys = file.entries["key"].tobytes()
-    return [keys[start : start + 16] for start in range(0, len(keys), 16)]
 
 
 def stored_size(config: ModelConfig) -> int:
@@ -134,8 +130,8 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     job = json.dumps([bilm.fingerprint, bilm.precision.value, dtype])
     size, name = stored_size(bilm.config), hashlib.sha256(job.encode()).hexdigest()[:16]
     files = [LayersFile(path, size, dtype) for path in sorted(folder.glob(f"{name}-*.layers"))]
-    there = {key for file in files for key in _keys(file)}
-    files = [file for file in files if not wanted.keys().isdisjoint(_keys(file))]
+    there = {key for file in files for key in file.keys}
+    files = [file for file in files if not wanted.keys().isdisjoint(file.keys)]
     distinct = sorted((wanted[key] for key in wanted.keys() - there), key=lambda words: (len(words), words))
     missing = sum(map(len, distinct))
     if missing:

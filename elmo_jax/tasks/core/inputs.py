@@ -24,11 +24,9 @@ from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, packed, stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
-from elmo_jax.tasks.core.task import Embedded
+from elmo_jax.tasks.core.task import Arrays, Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.types import Tree
-
-Arrays = dict[str, np.ndarray]
 
 
 class TextEncoder:

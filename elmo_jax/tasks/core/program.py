@@ -166,8 +166,7 @@ class TaskProgram:
         variables = {"params": params, "constants": constants} if constants else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
-        output, penalty = found
-        return output, penalty
+        return found[0], found[1]
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array

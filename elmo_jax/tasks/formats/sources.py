@@ -27,9 +27,8 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
       UserError: as `read_source`; or two examples of dev or test have one id.
     """
     sources: str = getattr(config.data, name)
-    found: list[Any] = []
-    for source in listed(sources):
-        found += read_source(task, config, source, "training" if name == "train" else "evaluation")
+    use: Use = "training" if name == "train" else "evaluation"
+    found = [example for source in listed(sources) for example in read_source(task, config, source, use)]
     if name != "train" and task.ids_are_keys:
         twice = repeated_id(found)
         if twice is not None:

@@ -120,19 +120,17 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
     return allowed
 
 
-def constrained(transitions: jax.Array, allowed: np.ndarray) -> Transitions:
-    """Returns the scores for decoding, in which forbidden transitions have -10000.
+def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = FORBIDDEN) -> Transitions:
+    """Returns the scores for decoding, in which forbidden transitions have the score `forbidden`.
 
     Args:
       transitions: [N, N], the score of tag j after tag i.
       allowed: [N + 2, N + 2]; see `allowed_transitions`.
+      forbidden: the score of forbidden transitions.
     """
-    number = len(allowed) - 2
-    return Transitions(
-        jnp.where(allowed[:number, :number], transitions, FORBIDDEN),
-        jnp.where(allowed[number, :number], 0.0, FORBIDDEN),
-        jnp.where(allowed[:number, number + 1], 0.0, FORBIDDEN),
-    )
+    between, start, end = allowed[:-2, :-2], allowed[-2, :-2], allowed[:-2, -1]
+    scores = ((between, transitions), (start, 0.0), (end, 0.0))
+    return Transitions(*(jnp.where(mask, score, forbidden) for mask, score in scores))
 
 
 def bio_transitions(labels: Sequence[str]) -> Transitions:
@@ -144,10 +142,8 @@ def bio_transitions(labels: Sequence[str]) -> Transitions:
     for label in labels:
         if label != "O" and label[:2] not in ("B-", "I-"):
             raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")
-    allowed = allowed_transitions(labels, "BIO")
     number = len(labels)
-    between, start = (jnp.where(a, 0.0, -jnp.inf) for a in (allowed[:number, :number], allowed[number, :number]))
-    return Transitions(between, start)
+    return constrained(jnp.zeros((number, number)), allowed_transitions(labels, "BIO"), -jnp.inf)
 
 
 class CRF(nn.Module):

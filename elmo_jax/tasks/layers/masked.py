@@ -9,19 +9,14 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from elmo_jax.tasks.layers.dense import Dense
+from elmo_jax.tasks.layers.dense import Dense, product
 
 _FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negative is for maxima
 
 
 def dot_product_scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
     """Maps queries [B, N, D] and keys [B, M, D] to the unscaled scores `q_i · k_j`, [B, N, M]."""
-    return jnp.einsum("bnd,bmd->bnm", queries, keys, precision=lax.Precision.HIGHEST)
-
-
-def attend(weights: jax.Array, values: jax.Array) -> jax.Array:
-    """Maps weights [B, N, M] and values [B, M, D] to weighted sums [B, N, D]."""
-    return jnp.einsum("bnm,bmd->bnd", weights, values, precision=lax.Precision.HIGHEST)
+    return product(queries, keys.swapaxes(1, 2))
 
 
 def masked_max(vectors: jax.Array, mask: jax.Array) -> jax.Array:
