@@ -36,6 +36,8 @@ _KEY, _DIGEST = "elmo_jax", "sha256"
 _HEADER_BYTES = 100_000_000  # the most that safetensors reads
 # The entries of the JSON object and their types, besides `layout`.
 _DESCRIPTION: dict[str, Any] = {"model": dict, "fingerprint": str, "vocabulary": list | None, "info": dict}
+# What `info` may have that is read again, and its types.
+_INFO = {"settings": dict, "steps": int, "language": str, "evaluation_batch_size": int, FINETUNED_FROM: dict}
 _EARLIER = "bilm.json"  # in the export folders of development versions
 
 Dtype = Literal["float32", "float16"]
@@ -192,6 +194,7 @@ def _write(
     shapes = {key: leaf.shape for key, leaf in stored.items()}
     check_shapes(shapes, model, f"export to {file}")
     _check_vocabulary(vocabulary, shapes.get("softmax/bias"), f"export to {file}")
+    _check_info(info or {}, f"export to {file}")
     digest = fingerprint({key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()})
     description = {
         "layout": LAYOUT_VERSION,
@@ -275,14 +278,17 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         with store_errors(file), file.open("rb") as opened:
             header = opened.read(min(int.from_bytes(opened.read(8), "little"), _HEADER_BYTES))
         metadata = json.loads(header)["__metadata__"]
-        text, digest = metadata[_KEY], metadata[_DIGEST]
+        text, digest = str(metadata[_KEY]), metadata[_DIGEST]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(
             f"{file}: not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"
         ) from None
     if digest != _sha256(text):
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
-    description: dict[str, Any] = json.loads(text)
+    try:
+        description: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UserError(f"{file}: '{_KEY}' in its metadata is not JSON; export the biLM again") from None
     layout = description.get("layout") if isinstance(description, dict) else None
     if layout != LAYOUT_VERSION:
         raise UserError(
@@ -292,7 +298,20 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
     for key, kind in _DESCRIPTION.items():
         if not isinstance(description.get(key, ...), kind):
             raise UserError(f"{file}: '{_KEY}' in its metadata has no valid '{key}'; export the biLM again")
+    _check_info(description["info"], str(file))
     return description
+
+
+def _check_info(info: Mapping[str, Any], where: str) -> None:
+    """Raises `UserError` if a part of `info` that is read again has another type; all else may be in it too."""
+    stage: Any = info
+    while stage is not None:
+        for key, kind in _INFO.items():
+            if key in stage and not isinstance(stage[key], kind):
+                raise UserError(f"{where}: '{key}' in its info: expected {kind.__name__}, got {stage[key]!r:.80}")
+        stage = stage.get(FINETUNED_FROM)
+    if not isinstance(info.get("settings", {}).get("train", {}), dict):
+        raise UserError(f"{where}: 'settings' in its info: expected those of a training")
 
 
 def _sha256(text: str) -> str:

@@ -96,7 +96,7 @@ def _add_predict(commands: Commands) -> None:
         ("auto", "data", "raw", "lines"),
         "data: examples in the format of data.test, with or without labels; raw: running text, which is tokenized as in"
         " training, with one text per line for a classifier of whole texts; lines: one tokenized sentence per line;"
-        " auto: data if the file can be read so or its name does not end in .txt, otherwise raw",
+        " auto: data if it can be read so or the name of the file does not end in .txt, otherwise raw",
     )
     add_choice(
         parser,
@@ -199,6 +199,8 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
+    if options.format == "auto" and (found := _unnamed(content, where, trained)):
+        return found
     by_line = texts > 1 or trained.reads_texts or (options.format == "lines" and not trained.reads_documents)
     if not by_line or not content:
         return _examples([content], where, options.format, trained)
@@ -209,6 +211,29 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
             raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
         found += _examples(parts, f"{where}, line {number}", options.format, trained)
     return found
+
+
+def _unnamed(content: str, where: str, trained: "TrainedTask") -> list[Any] | None:
+    """Returns the examples in a content whose name does not say its format; None if it is running text."""
+    from elmo_jax.tasks.formats.tables import suffix_of
+
+    endings = [*map(suffix_of, files.listed(trained.config.data.train)), ".jsonl"]
+    if trained.texts_per_example > 1:  # a line with two texts may have as many commas as a row without a header
+        endings = [ending for ending in endings if ending != ".csv"]
+    elif trained.reads_texts:
+        endings += [".csv", ".tsv"]
+    reason = ""
+    for ending in dict.fromkeys(endings):
+        with files.temporary_folder() as folder:
+            path = folder / f"input{ending}"
+            path.write_text(content, encoding="utf-8", newline="")
+            try:
+                return trained.read(str(path))
+            except UserError as error:
+                reason = str(error).removeprefix(f"{path}, ") if ending == ".jsonl" else reason
+    if content.lstrip().startswith('{"'):
+        raise UserError(f"{where}: JSON that cannot be read as examples ({reason}); correct it, or give --format raw")
+    return None
 
 
 def _lines(text: str) -> list[str]:

@@ -80,14 +80,16 @@ def check_connected() -> None:
         return
     environment = os.environ
     numbers = {name: environment.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    if "SLURM_STEP_NODELIST" not in environment:  # in a batch script, and not started by srun: there is one process
+        numbers.pop("SLURM_NTASKS")
     numbers["TPU_WORKER_HOSTNAMES"] = str(environment.get("TPU_WORKER_HOSTNAMES", "").count(",") + 1)
     if _in_indexed_job(environment):
         numbers["JOB_COMPLETION_INDEX"] = "2"
     launched = next((name for name, number in numbers.items() if number not in ("", "0", "1")), None)
     if launched or jax.process_count() > 1:
         raise UserError(
-            f"this is one of several processes ({launched or 'TPU'}), and JAX was used before it was connected to the"
-            " others; call jax.distributed.initialize() first in the program"
+            f"this is one of several processes ({launched or 'TPU'}) and not connected to the others; {_BY_HAND}; in a"
+            " program, call jax.distributed.initialize() before JAX is used"
         )
 
 

@@ -154,6 +154,10 @@ def test_damage_anywhere_is_found(file: Path) -> None:
         (lambda d, t: d.update(vocabulary=None), "no vocabulary for a softmax of 6 rows"),
         (lambda d, t: d["vocabulary"].pop(), "a vocabulary of 5 words for a softmax of 6 rows"),
         (lambda d, t: d["vocabulary"].append(7) or d["vocabulary"].pop(0), "the vocabulary has 7, which is no word"),
+        (lambda d, t: d["info"].update(steps="many"), "'steps' in its info: expected int, got 'many'"),
+        (lambda d, t: d["info"].update(settings=None), "'settings' in its info: expected dict, got None"),
+        (lambda d, t: d["info"].update(settings={"train": []}), "'settings' in its info: expected those of a training"),
+        (lambda d, t: d["info"].update(finetuned_from={"finetuned_from": "x"}), "'finetuned_from' in its info"),
         (lambda d, t: d["model"]["lstm"].update(cells=97), "has shape .*, expected"),
         (lambda d, t: d["model"]["lstm"].update(cells="3"), "model.lstm.cells: expected int, got '3'"),
         (lambda d, t: t["forward/layer_0/bias"].fill(np.nan), "'forward/layer_0/bias' has numbers that are not finite"),
@@ -168,8 +172,18 @@ def test_a_description_of_another_program(file: Path, change: Callable[[Any, Any
     change(description, tensors)
     description["fingerprint"] = fingerprint(tensors)
     text = json.dumps(description)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    safetensors.numpy.save_file(tensors, file, {"elmo_jax": text, "sha256": digest})
+    save(file, tensors, text)
     with pytest.raises(UserError, match=message) as caught:
         open_bilm(file)
     assert str(file) in str(caught.value)
+
+
+def save(file: Path, tensors: dict[str, np.ndarray], text: str) -> None:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    safetensors.numpy.save_file(tensors, file, {"elmo_jax": text, "sha256": digest})
+
+
+def test_a_description_that_is_not_json(file: Path) -> None:
+    save(file, safetensors.numpy.load_file(file), '{"layout": ')
+    with pytest.raises(UserError, match="'elmo_jax' in its metadata is not JSON"):
+        open_bilm(file)

@@ -96,6 +96,34 @@ def test_a_text_of_a_classifier_is_a_line(tmp_path):
         read(tmp_path, "a\n\nb\n", format="raw", task="sst")
 
 
+@pytest.mark.parametrize(
+    ("task", "content"),
+    [
+        ("sst", 'id,text\n7,"He sat, so."\n'),
+        ("sst", "text\tid\r\nHe sat, so.\t7\r\n"),
+        ("sst", '{"text": "He sat, so.", "id": 7}\n'),
+        ("snli", '{"sentence1": "He sat, so.", "sentence2": "It", "pairID": "7"}\n'),
+    ],
+)
+def test_examples_without_the_name_of_their_format_are_not_read_as_prose(tmp_path, monkeypatch, task, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    piped = _inputs(argparse.Namespace(text=None, input="-", format="auto"), Untrained(task))
+    for found in (piped, read(tmp_path, content, format="auto", task=task)):
+        assert [(example.id, example.texts[0]) for example in found] == [("7", ["He", "sat", ",", "so", "."])]
+
+
+def test_broken_json_is_not_read_as_prose(tmp_path):
+    content = '{"text": "a b"}\n{"txt": "a b"}\n'
+    with pytest.raises(UserError, match="input.txt: JSON that cannot be read as examples .line 2: expected a text"):
+        read(tmp_path, content, format="auto", task="sst")
+    assert len(read(tmp_path, content, format="raw", task="sst")) == 2
+
+
+def test_two_texts_with_commas_are_not_a_row(tmp_path):
+    (found,) = read(tmp_path, "A man, in red, walks.\tHe walks.\n", format="auto", texts=2)
+    assert found[1] == ["He", "walks", "."]
+
+
 def test_a_question_is_tokenized_as_in_training():
     (question,) = Untrained("squad").split("Who isn't here?", "It’s well-known.")
     (example,) = task_of("squad").from_words(question, {})

@@ -85,6 +85,8 @@ def test_a_program_that_has_used_jax_does_not_train_alone() -> None:
         out, _ = told(start(function="used_before", **launcher))
         assert out.count(f"process refused: this is one of several processes ({variable})") == 2
     assert told(start(function="used_before"))[0] == "process 0 of 1 False"
+    in_batch_script = {name: value for name, value in slurm.items() if name != "SLURM_STEP_NODELIST"}  # without srun
+    assert told(start(function="used_before", **in_batch_script))[0] == "process 0 of 1 False"
     assert told(start("--processes", "1", function="used_before", **slurm))[0].startswith("process 0 of 1 False")
 
 

@@ -1,5 +1,6 @@
 """Reads files of named entities with one word per line: CoNLL-2003, WNUT-17, and others in the notations of `tags`."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from elmo_jax.words import is_blank
 
 EmptyWords = Literal["error", "skip"]  # what happens to a line without a word, such as those of Broad Twitter
 
+# The types of chunks, whose tags precede those of entities in CoNLL-2003: English, and German (NC, PC, VC)
+_CHUNKS = frozenset("ADJP ADVP CONJP INTJ LST NP PP PRT SBAR UCP VP NC PC VC".split())
 _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of CoNLL-2003
 
 
@@ -36,8 +39,8 @@ def read(
 
     Raises:
       UserError: the number of columns changes within the file, a word or a tag is missing, the tags break the rules of
-        `scheme`, or of more than one with "auto"; or the first column has the numbers of the words, or the last two
-        have tags of the same types, and `word` or `tag` does not say which column is read.
+        `scheme`, or of more than one with "auto"; or the first column has the numbers of the words or the names of the
+        sentences, or the last two have tags of entities, and `word` or `tag` does not say which column is read.
     """
     examples: list[TaggedSentence] = []
     columns = skipped = 0
@@ -73,31 +76,37 @@ def read(
         skipped += len(rows) - len(kept)
         if kept:
             examples.append(TaggedSentence([word for word, _ in kept], [tag for _, tag in kept]))
+    report_scheme(path, scheme, notation)
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
 
 
 def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: int, tag: int) -> None:
-    """Raises `UserError` if a column that is read by default has numbers of words or, maybe, inner tags."""
+    """Raises `UserError` if a column that is read by default has numbers, names of sentences or, maybe, inner tags."""
     firsts = [[row[0] for row in rows] for rows in sentences]
-    numbered = any(len(column) > 1 for column in firsts) and all(
-        column[0].isdecimal() and column == [str(int(column[0]) + i) for i in range(len(column))] for column in firsts
+    numbered = any(len(column) > 1 for column in firsts) and (
+        (len(sentences[0][0]) > 2 and all(len(set(column)) == 1 for column in firsts))
+        or all(
+            column[0].isdecimal() and column == [str(int(column[0]) + i) for i in range(len(column))]
+            for column in firsts
+        )
     )
     if numbered and word == 1:
         raise UserError(
-            f"{path}: the first column has the numbers of the words; set config.data.word_column=2, and"
+            f"{path}: the first column has the numbers of the words, or the names of the sentences; set config.data.word_column=2, and"
             " config.data.tag_column to the column of the tags if it is not the last"
         )
-    before, last = ({row[i].partition("-")[2] for rows in sentences for row in rows} - {""} for i in (-2, -1))
-    if tag == 0 and before & last and all(row[-2] == "O" or row[-2][1:2] == "-" for rows in sentences for row in rows):
+    before = {row[-2].strip() for rows in sentences for row in rows} - {"O"}
+    types = {tag.partition("-")[2] for tag in before} - _CHUNKS
+    if tag == 0 and types and all(re.match("[BIESLUM]-.", tag) for tag in before):
         raise UserError(
-            f"{path}: the last two columns have tags of the same types, such as {min(before & last)}; set"
-            " config.data.tag_column to one of them, the first column being 1"
+            f"{path}: the last two columns have tags, the first of them {min(before)}; set config.data.tag_column to"
+            " one of them, the first column being 1"
         )
 
 
 def known_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:
-    """Returns the notation of the tags of a source, which is reported if the tags decide.
+    """Returns the notation of the tags of a source; with "auto", the tags decide.
 
     Raises:
       UserError: the tags of the source are of more than one notation.
@@ -105,11 +114,15 @@ def known_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence
     if scheme != "auto":
         return scheme
     try:
-        found = scheme_of(sentences)
+        return scheme_of(sentences)
     except ValueError as error:
         raise UserError(f"{source}: {error}; set config.data.scheme") from None
-    print(f"elmo-jax: {source}: tags read as {found} (config.data.scheme to change)", file=sys.stderr)
-    return found
+
+
+def report_scheme(source: object, scheme: AnyScheme, notation: Scheme) -> None:
+    """Reports on stderr the notation in which the tags of a source were read, if the tags decided."""
+    if scheme == "auto":
+        print(f"elmo-jax: {source}: tags read as {notation} (config.data.scheme to change)", file=sys.stderr)
 
 
 def _refused(path: Path, line: Line, reason: str) -> UserError:

@@ -15,7 +15,7 @@ from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples, Use
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.model import NERModel, Tagger
-from elmo_jax.tasks.ner.reader import EmptyWords, known_scheme, read
+from elmo_jax.tasks.ner.reader import EmptyWords, known_scheme, read, report_scheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +62,7 @@ class NER(TaggingTask[TaggedSentence]):
                     f" is {scheme}, to the notation of the dataset"
                 ) from None
             found.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
+        report_scheme(source, config.data.scheme, scheme)
         return found
 
     def labels(self, train: Sequence[TaggedSentence], config: Any) -> Labels:

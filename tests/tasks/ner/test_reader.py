@@ -134,9 +134,9 @@ def test_tags_of_two_notations_are_refused(tmp_path):
 
 def test_numbers_of_words_are_not_read_as_words(tmp_path):
     path = write(tmp_path, "1\tAda\tO\tB-PER\n2\twent\tO\tO\n\n1\tParis\tB-DERIV\tB-LOC\n")
-    with pytest.raises(UserError, match="the first column has the numbers of the words; set config.data.word_column=2"):
+    with pytest.raises(UserError, match="the first column has the numbers of the words, .*; set config.data.word_column=2"):
         read(path, "bio")
-    found = read(path, "bio", word=2)
+    found = read(path, "bio", word=2, tag=4)
     assert found == [TaggedSentence(["Ada", "went"], ["B-PER", "O"]), TaggedSentence(["Paris"], ["B-LOC"])]
     assert [example.tags for example in read(path, "bio", word=2, tag=3)] == [["O", "O"], ["B-DERIV"]]
     assert message(read, path, "bio", word=5).startswith("line 1: expected 5 columns (config.data.word_column")
@@ -147,10 +147,23 @@ def test_numbers_of_words_are_not_read_as_words(tmp_path):
     assert [example.tokens for example in read(years, "bio")] == [["1843"], ["1844"]]
 
 
+def test_names_of_sentences_are_not_read_as_words(tmp_path):
+    path = write(tmp_path, "s1\tAda\tB-PER\ns1\twent\tO\n\ns2\tParis\tB-LOC\n")
+    with pytest.raises(UserError, match="the names of the sentences; set config.data.word_column=2"):
+        read(path, "bio")
+    assert read(path, "bio", word=2)[0].tokens == ["Ada", "went"]
+    assert read(write(tmp_path, "no O\nno O\n", "no.txt"), "bio")[0].tokens == ["no", "no"]
+
+
 def test_inner_tags_are_not_read_as_tags(tmp_path):
     path = write(tmp_path, "Bank\tB-ORG\tO\nof\tI-ORG\tO\nRome\tI-ORG\tB-LOC\n\nPisa\tB-LOC\tO\n")
-    with pytest.raises(UserError, match="the last two columns have tags of the same types, such as LOC; set config"):
+    with pytest.raises(UserError, match="the last two columns have tags, the first of them B-LOC; set config"):
         read(path, "bio")
+    for inner in ("B-PART", "O"):  # a type of its own, or no inner entity in the file
+        with pytest.raises(UserError, match="the last two columns have tags"):
+            read(write(tmp_path, f"Rome\tB-LOC\t{inner}\nis\tO\tO\n", "inner.txt"), "bio")
+    chunks = write(tmp_path, "Rome NNP B-NP B-LOC\nis VBZ B-VP O\n", "chunks.txt")
+    assert read(chunks, "bio")[0].tags == ["B-LOC", "O"]
     assert read(path, "bio", tag=2)[0].tags == ["B-ORG", "I-ORG", "I-ORG"]
     assert read(path, "bio", tag=3)[0].tags == ["O", "O", "B-LOC"]
 
