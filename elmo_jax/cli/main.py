@@ -170,9 +170,20 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (prepare, pretrain, finetune, evaluate, export):
-        command.add_command(commands)
-    hdf5.add_commands(commands)
-    for command in (tokenize, embed, neighbours, task, demo, settings, compile):
+    for command in (
+        prepare,
+        pretrain,
+        finetune,
+        evaluate,
+        export,
+        hdf5,
+        tokenize,
+        embed,
+        neighbours,
+        task,
+        demo,
+        settings,
+        compile,
+    ):
         command.add_command(commands)
     return parser

@@ -163,7 +163,7 @@ class Launch:
                 with self._activity.during("steps" if compiled else "compilation"):
                     state, metrics = mapped(state, placed.batch, self._program.spellings)
                 compiled = True
-                announced = self._agreement.announce(self._wishes(interval, signals, tracer))
+                announced = self._agreement.announce(self._wishes(interval, signals))
                 step += 1
                 tracer.after(step, metrics)
                 self._session.progress.advance()
@@ -181,8 +181,6 @@ class Launch:
                         if self._evaluates(step):
                             self._evaluate(state, step)
                     interval = Interval(self._program.work)
-                if self._agreed.trace:
-                    tracer.follow(step + 1)
                 self._agreed = Wishes(self._agreed.signal)
             if pending is not None:
                 self._receive(interval, *pending)
@@ -190,12 +188,12 @@ class Launch:
                 self._report(interval, step, metrics)
         return state, step
 
-    def _wishes(self, interval: Interval, signals: StopSignals, tracer: Tracer) -> Wishes:
+    def _wishes(self, interval: Interval, signals: StopSignals) -> Wishes:
         """Returns the wishes of this process; process 0 alone looks at its clock."""
         minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
         saves = is_first() and 0 < 60 * minutes <= time.monotonic() - self._saved
         reports = is_first() and 0 < seconds <= interval.seconds
-        return Wishes(signals.received or 0, saves, reports, tracer.requested)
+        return Wishes(signals.received or 0, saves, reports)
 
     def _is_due(self, step: int) -> bool:
         """Returns whether the settings ask for a report or a save at this step."""
