@@ -12,6 +12,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import local, write_json
 from elmo_jax.settings import from_dict
 
+OPTIONS = "options.json"  # the name of the options in a folder of published weights, or of a checkpoint of bilm-tf
 _BYTES = 1 << 20  # the largest file that is read; more than any architecture needs
 _PARTS = {"lstm": LSTMConfig, "char_cnn": CharCNNConfig, "": ModelConfig}
 # Each key of options.json, the setting that it is, and the value if it is absent; None if it must be there.
@@ -31,12 +32,44 @@ _KEYS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
+# The settings of training, and the keys in which bilm-tf's trainer has them.
+_TRAINING = (("batch_size",) * 2, ("unroll_steps",) * 2, ("negatives", "n_negative_samples_batch"))
+_OPTIMIZER = (("learning_rate",) * 2, ("clip_norm", "all_clip_norm_val"))
+
+
 def read_options(path: str | os.PathLike[str]) -> ModelConfig:
     """Reads `options.json`; 261 and 262 characters mean the same model, since 262 counts the id of padded tokens.
 
     Raises:
       UserError: the file does not exist or is not JSON, or a key is missing, has the wrong type or is out of range.
     """
+    options = _read(path)
+    if (both := _get(options, "bidirectional")) not in (True, None):
+        raise UserError(f"{path}: 'bidirectional': expected true, got {str(both)[:80]}")
+    return _model(local(path), options)
+
+
+def read_training_options(path: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
+    """Reads the `options.json` of a training checkpoint, whose variables tell whether it has one direction or two.
+
+    Returns:
+      The architecture, and the settings `train` that bilm-tf continues with, as nested dicts, which are not checked.
+
+    Raises:
+      UserError: as for `read_options`; or the options are those of a word-level model.
+    """
+    options = _read(path)
+    if _get(options, "char_cnn") is None:
+        raise UserError(f"{path}: a word-level model (no 'char_cnn'); only models that read characters can be loaded")
+    train: dict[str, Any] = {name: options[key] for name, key in _TRAINING if options.get(key) is not None}
+    optimizer = {name: options[key] for name, key in _OPTIMIZER if options.get(key) is not None}
+    if options.get("sample_softmax") is False:
+        train["negatives"] = 0
+    return _model(local(path), options), {**train, "optimizer": optimizer}
+
+
+def _read(path: str | os.PathLike[str]) -> Any:
+    """Returns the content of `options.json`."""
     path = local(path)
     try:
         with open(path, "rb") as file:
@@ -46,19 +79,16 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
     if len(content) > _BYTES:
         raise UserError(f"{path}: larger than 1 MB; expected the options.json of a biLM")
     try:
-        options = json.loads(content)
+        return json.loads(content)
     except (ValueError, RecursionError):  # ValueError if the content is not UTF-8 or not JSON
         raise UserError(f"{path}: not JSON; expected the options.json of a biLM") from None
-    return _model(path, options)
 
 
 def _model(path: Path, options: Any) -> ModelConfig:
     """Returns the architecture that the options describe; each is checked as the setting that it is."""
-    characters, both = _get(options, "char_cnn.n_characters"), _get(options, "bidirectional")
+    characters = _get(options, "char_cnn.n_characters")
     if characters not in (CHARACTERS, CHARACTERS + 1):
         raise UserError(f"{path}: 'char_cnn.n_characters': expected 261 or 262, got {str(characters)[:80]}")
-    if both not in (True, None):
-        raise UserError(f"{path}: 'bidirectional': expected true, got {str(both)[:80]}")
     settings: dict[str, Any] = {}
     for key, setting, absent in _KEYS:
         value = _get(options, key)

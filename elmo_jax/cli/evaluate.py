@@ -4,6 +4,7 @@ import argparse
 
 from elmo_jax.cli.options import (
     SOURCES,
+    VOCABULARY,
     Commands,
     add_model_options,
     add_text_options,
@@ -23,7 +24,7 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
         allow_abbrev=False,
     )
-    add_model_options(parser)
+    add_model_options(parser, own_vocabulary=False)
     parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)
     parser.add_argument(
         "--per-sentence", type=output, metavar="FILE", help="write the log-probabilities of each sentence to FILE"
@@ -40,19 +41,25 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         type=downloaded,
         metavar="FILE",
         help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
-        " vocabulary",
+        f" vocabulary; or the {VOCABULARY}",
     )
     add_text_options(parser)
     parser.set_defaults(run=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
     from elmo_jax.training.evaluate_text import evaluate_text
 
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
     inputs = {"MODEL": options.model} | ({"--vocab": options.vocab} if options.vocab else {})
     check_distinct(outputs, inputs, options.data)
-    with words_file(options.vocab) as words:
+    compared = options.vocab
+    if checkpoint_of(options.model):
+        compared = None  # since the file names the words of the softmax
+    else:
+        options.vocab = None
+    with words_file(compared) as words:
         result = evaluate_text(
             model_source(options),
             options.data,

@@ -104,7 +104,10 @@ def evaluate_text(
     bilm = open_bilm(model)
     if bilm.vocabulary is None:
         name = model[1] if isinstance(model, tuple) else model
-        raise UserError(f"{name}: this biLM has no softmax (the published files have none), so it has no perplexity")
+        raise UserError(
+            f"{name}: this biLM has no softmax (the published files have none, and that of a checkpoint of bilm-tf"
+            " needs --vocab), so it has no perplexity"
+        )
     merged = None if words is None else _merged(words, bilm.vocabulary)
     mesh = make_mesh()
     program = BiLM(
