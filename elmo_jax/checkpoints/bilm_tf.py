@@ -18,6 +18,7 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.hdf5 import published_name, published_shape
 from elmo_jax.checkpoints.layout import fingerprint, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import OPTIONS, read_training_options
+from elmo_jax.checkpoints.provenance import GLOBAL_STEP
 from elmo_jax.checkpoints.tensor_bundle import TensorBundle
 from elmo_jax.config import DIRECTIONS, ModelConfig
 from elmo_jax.data.lexicon import marks_first, words_by_line
@@ -66,7 +67,7 @@ class Checkpoint:
         step = float(self._value(bundle, "global_step", ()))
         if not 0 <= step <= _MOST_STEPS:
             raise UserError(f"{self.path}: variable 'global_step' is {step}; expected a number of updates")
-        info = {"experiment": self.path.parent.name, "steps": int(step), "global_step": int(step)}
+        info = {"experiment": self.path.parent.name, "steps": int(step), GLOBAL_STEP: int(step)}
         info["settings"] = {"train": train}
         return PretrainedBiLM(model, unflatten(params), words, info, fingerprint(params))
 

@@ -126,6 +126,9 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
         f"fine-tuning {source.name} ({source.bilm.fingerprint[:12]}): {config.finetune.trainable} trained; {tokens:,}"
         f" training tokens, {corpus.report['splits']['train']['unknown_targets']:.2%} <UNK>; softmax of {vocabulary}"
     )
+    if start := source.optimizer_start(config):
+        step = source.bilm.info["steps"]
+        _say(f"from step {step:,} of the checkpoint, with LSTM states of zero; the optimizer's start: {start}")
     epochs = total_steps(config, corpus) * config.train.tokens_per_step / max(tokens, 1)
     if tokens < FEW_TOKENS and epochs > FEW_EPOCHS + 0.01:  # the number of steps is rounded up, hence the margin
         patience = config.finetune.patience

@@ -4,12 +4,15 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+import jax
+import numpy as np
+
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
-from elmo_jax.finetuning.source import SourceModel
+from elmo_jax.finetuning.source import CONTINUED, SourceModel
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.plan import Plan, TextEvaluator
 from elmo_jax.types import Tree
@@ -49,7 +52,23 @@ def plan_for_corpus(
             TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
         )
     plan = plan_of(config, params, source.history, tuple(evaluators))
-    return dataclasses.replace(plan, compares=True, before=known)
+    start = source.optimizer_start(config)
+
+    def accumulators() -> Tree:
+        """Reads those of the checkpoint; added rows have new ones."""
+        assert source.checkpoint is not None
+        sums, initial = source.checkpoint.accumulators(source.bilm.config), config.train.optimizer.initial_accumulator
+        added = ((0, len(words) - size), (0, 0))
+        softmax = jax.tree.map(lambda s: np.pad(s, added[: s.ndim], constant_values=initial), sums["softmax"])
+        return {**sums, "softmax": softmax}
+
+    return dataclasses.replace(
+        plan,
+        compares=True,
+        before=known,
+        accumulators=accumulators if start == CONTINUED else None,
+        further_results=lambda outcome: plan.further_results(outcome) | ({"optimizer": start} if start else {}),
+    )
 
 
 def plan_of(

@@ -6,6 +6,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax import files
+from elmo_jax.checkpoints.bilm_tf import Checkpoint, checkpoint_of
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.from_run import corpus_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm, run_of
@@ -14,6 +15,7 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict
 
+CONTINUED = "Adagrad's accumulators of the checkpoint, continued"
 CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConfig` that choose words of the softmax
 
 
@@ -24,6 +26,7 @@ class SourceModel:
     bilm: PretrainedBiLM  # the model; its vocabulary is None if it has no softmax, like published weights
     name: str  # the name of the model in messages
     run: epath.Path | None  # the folder of the run that the model is in, if any
+    checkpoint: Checkpoint | None = None  # the checkpoint of bilm-tf that the model is, if it is one
 
     @property
     def history(self) -> dict[str, Any]:
@@ -51,6 +54,20 @@ class SourceModel:
             config, data=data, train=train, finetune=dataclasses.replace(config.finetune, **chosen)
         )
 
+    def optimizer_start(self, config: Config) -> str | None:
+        """Returns where the optimizer of a checkpoint starts, for the report; None if the model is no checkpoint."""
+        if self.checkpoint is None:
+            return None
+        if not self.checkpoint.has_accumulators:
+            return "new, since the checkpoint has no accumulators of Adagrad"
+        for name, value, kept in (
+            ("train.optimizer.name", config.train.optimizer.name, "adagrad"),
+            ("finetune.optimizer", config.finetune.optimizer, "continue"),
+        ):
+            if value != kept:
+                return f"new, without the checkpoint's accumulators, since config.{name} is {value}"
+        return CONTINUED
+
     def original(self) -> Corpus | str:
         """Returns the corpus that the model was trained on, or the reason why it is not available."""
         if self.run is None:
@@ -63,9 +80,11 @@ class SourceModel:
 
 def open_source(source: BiLMSource) -> SourceModel:
     """Opens a model for fine-tuning, from any source that `open_bilm` accepts."""
-    run = run_of(source)
+    run, checkpoint = run_of(source), checkpoint_of(source)
     path = files.place(source[1] if isinstance(source, tuple) else source)
-    return SourceModel(open_bilm(source), path.name if run is None else run.name, run)
+    if checkpoint and checkpoint.vocabulary is None:
+        raise UserError(f"{path}: nothing names the words of its softmax; give the vocabulary file with --vocab")
+    return SourceModel(open_bilm(source), path.name if run is None else run.name, run, checkpoint)
 
 
 def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:

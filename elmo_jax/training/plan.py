@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+from elmo_jax.checkpoints.provenance import first_step
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.program import Program
 from elmo_jax.training.training_report import Outcome
@@ -25,8 +26,10 @@ class TextEvaluator:
 class Plan:
     """The plan of one kind of training; the default is pretraining."""
 
-    # the parameters of step 0, a whole tree in the layout of an export; None for random initial ones
+    # the parameters before the first update, a whole tree in the layout of an export; None for random initial ones
     params: Tree | None = None
+    # reads Adagrad's accumulators that training continues with, a tree like `params`; None for new ones
+    accumulators: Callable[[], Tree] | None = None
     frozen: tuple[str, ...] = ()  # the parts of the parameter tree that are not trained
     patience: int = 0  # the number of evaluations without a lower held-out perplexity that ends training; 0 means never
     # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0
@@ -38,3 +41,8 @@ class Plan:
     compares: bool = False
     before: Perplexity | None = None
     finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from
+
+    @property
+    def first_step(self) -> int:
+        """The step before the first update, from which the steps of the run are counted."""
+        return first_step(self.finetuned_from)

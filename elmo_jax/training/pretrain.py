@@ -66,7 +66,8 @@ def launch(
     config = with_precision(config, mesh)  # what the run records, so that it resumes with the same
     with fails_together():
         check_sizes(config, corpus, mesh)
-        total = total_steps(config, corpus)
+        updates = total_steps(config, corpus)
+        total = plan.first_step + updates
         if is_first():
             check_trackers(config.train.trackers)
             check_replaceable(workdir / "export")  # the end of the run will write it
@@ -79,11 +80,11 @@ def launch(
             result = read_result(workdir) or {}
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
-    warning = warmup_warning(config, total)
+    warning = warmup_warning(config, updates)
     if warning is not None and is_first():
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
     use_compilation_cache(workdir)
-    ended = train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
+    ended = train(Program(config, corpus, mesh, updates, plan.frozen), plan, workdir, title)
     wait_for_all()  # for the export, which the caller may open
     return ended
 

@@ -80,11 +80,11 @@ class Program:
         # The filters are applied to every position with a character, and to one of padding.
         self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
 
-        def start(params: Tree | None) -> TrainState:
+        def start(params: Tree | None, accumulators: Tree | None) -> TrainState:
             with_softmax = self._model.clone(vocabulary_size=vocabulary_size)
-            return initial_state(config, with_softmax, self.step.optimizer, params, frozen)
+            return initial_state(config, with_softmax, self.step.optimizer, params, frozen, accumulators)
 
-        self._shapes = jax.eval_shape(lambda: start(None))
+        self._shapes = jax.eval_shape(lambda: start(None, None))
         self._shardings = named_shardings(state_specs(self._shapes, mesh, placement), mesh)
         self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
 
@@ -97,9 +97,9 @@ class Program:
         is_cpu = self.mesh.devices.flat[0].platform == "cpu"
         return {"xla_backend_optimization_level": 0} if is_small and is_cpu else None
 
-    def first_state(self, params: Tree | None) -> TrainState:
-        """Makes the state of step 0, with these parameters or, for None, with random initial ones."""
-        return self._start(params)
+    def first_state(self, params: Tree | None, accumulators: Tree | None = None) -> TrainState:
+        """Makes the state before the first update, with these parameters and accumulators; None for initial ones."""
+        return self._start(params, accumulators)
 
     def abstract_state(self) -> Any:
         """Returns the shapes, dtypes and shardings of the state, the target of a restore."""
