@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from etils import epath
 
 from elmo_jax.checkpoints.open import open_bilm
@@ -51,12 +50,12 @@ class Text:
         `changes` are attributes of the options that are different, such as the vocabulary.
 
         Raises:
-          UserError: the text is invalid, `out` is in a bucket, or there are several processes.
+          UserError: the text is invalid, or `out` is in a bucket.
         """
-        if in_bucket(out) or jax.process_count() > 1:
+        if in_bucket(out):
             raise UserError(
-                f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
-                " prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
+                f"{self.sources[0]}: no text can be prepared in a bucket; prepare it first (elmo-jax prepare"
+                " --vocab EXPORT), and give --data CORPUS"
             )
         return prepare(self.sources, Path(out), dataclasses.replace(self.options, **changes))
 
@@ -91,8 +90,7 @@ def finetune(
             check_trackers(config.train.trackers)
             check_usable(workdir)
     with locked(workdir):
-        with fails_together():
-            corpus = _corpus(text, workdir, source, config)
+        corpus = _by_first(lambda: _corpus(text, workdir, source, config))
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         config = _with_evaluations(config, corpus)
         use_compilation_cache(workdir)
@@ -103,10 +101,11 @@ def finetune(
             if isinstance(fitted, Stopped):
                 return fitted
             source, known = fitted
+        other: Corpus | str | None = None
+        if original is not None:
+            other = _by_first(lambda: _original(dataclasses.replace(text, sources=original), workdir, corpus))
         with fails_together():
-            other: Corpus | str | None = source.original()
-            if original is not None:
-                other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
+            other = other or source.original()
             facts = _provenance(workdir, source)
         if isinstance(other, str):
             _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
@@ -115,6 +114,14 @@ def finetune(
         facts["original_fingerprint"] = other and other.fingerprint
         plan = plan_for_corpus(source, config, corpus, other, known)
         return launch(plan, config, corpus, workdir, title, facts)
+
+
+def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
+    """Returns the corpus that process 0 prepares, and that the other processes find where it is ready."""
+    with fails_together():
+        corpus = prepared() if is_first() else None
+    with fails_together():
+        return corpus or prepared()
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
