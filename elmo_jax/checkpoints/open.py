@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import zipfile
-from typing import Any
 
 from etils import epath
 
@@ -26,7 +25,7 @@ from elmo_jax.text_files import check_zip, reading
 _log = logging.getLogger(__name__)
 
 Path = str | os.PathLike[str]
-BiLMSource = Path | tuple[Path, Path] | tuple[Path | None, Path, Path]
+BiLMSource = Path | tuple[Path, Path] | tuple[Path | None, Path, Path | None]
 
 _EXPECTED = (
     "expected the name of a packaged biLM (%s), a run's folder, an export, hf:USER/NAME[@REVISION], a checkpoint"
@@ -71,8 +70,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         if is_run(folder):
             _tell_of_later_steps(folder, bilm.info.get("steps"))
         return bilm
-    if (of_checkpoint := _checkpoint(folder)) is not None:
-        return of_checkpoint
+    if checkpoint := _checkpoint(folder):
+        return checkpoint
     if folder.is_dir() and (weights := _weights_in(folder)):
         return _published(folder / OPTIONS, weights)
     if folder.is_file() and folder.suffix == ".zip":
@@ -92,7 +91,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
 def _published(options: Path | None, weights: Path, vocabulary: Path | None = None) -> PretrainedBiLM:
     from elmo_jax.checkpoints.hdf5 import read_hdf5
 
-    if (bilm := _checkpoint((options, weights, vocabulary))) is not None:
+    if bilm := _checkpoint((options, weights, vocabulary)):
         return bilm
     if vocabulary is not None or options is None:
         raise UserError(f"--vocab {vocabulary}: has no effect, as {weights} is no checkpoint of bilm-tf; leave it out")
@@ -100,20 +99,15 @@ def _published(options: Path | None, weights: Path, vocabulary: Path | None = No
     return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
 
 
-def _checkpoint(source: Any) -> PretrainedBiLM | None:
+def _checkpoint(source: BiLMSource) -> PretrainedBiLM | None:
     """Opens a checkpoint of bilm-tf; returns None for something else."""
     from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 
     checkpoint = checkpoint_of(source)
-    if checkpoint is None:
-        return None
-    if checkpoint.vocabulary is None:
-        _log.warning(
-            "%s: its softmax is left out, as nothing names its words; give --vocab FILE (in Python a triple), or put"
-            " the file in the folder as vocab.txt",
-            checkpoint.path,
-        )
-    return checkpoint.read()
+    if checkpoint and checkpoint.vocabulary is None:
+        text = "%s: the softmax is left out, as nothing names its words (--vocab FILE, or vocab.txt in the folder)"
+        _log.warning(text, checkpoint.path)
+    return checkpoint.read() if checkpoint else None
 
 
 def _weights_in(folder: epath.Path) -> epath.Path | None:

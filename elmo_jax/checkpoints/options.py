@@ -32,9 +32,9 @@ _KEYS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-# The settings of training, and the keys in which bilm-tf's trainer has them.
-_TRAINING = (("batch_size",) * 2, ("unroll_steps",) * 2, ("negatives", "n_negative_samples_batch"))
-_OPTIMIZER = (("learning_rate",) * 2, ("clip_norm", "all_clip_norm_val"))
+# Likewise of the settings of training, which are not checked here.
+_TRAINING = {"batch_size": "batch_size", "unroll_steps": "unroll_steps", "negatives": "n_negative_samples_batch"}
+_OPTIMIZER = {"learning_rate": "learning_rate", "clip_norm": "all_clip_norm_val"}
 
 
 def read_options(path: str | os.PathLike[str]) -> ModelConfig:
@@ -46,30 +46,30 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
     options = _read(path)
     if (both := _get(options, "bidirectional")) not in (True, None):
         raise UserError(f"{path}: 'bidirectional': expected true, got {str(both)[:80]}")
-    return _model(local(path), options)
+    return _model(path, options)
 
 
 def read_training_options(path: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
-    """Reads the `options.json` of a training checkpoint, whose variables tell whether it has one direction or two.
+    """Reads the `options.json` of a checkpoint, and also returns the settings `train` with which bilm-tf continues.
 
-    Returns:
-      The architecture, and the settings `train` that bilm-tf continues with, as nested dicts, which are not checked.
+    The variables of the checkpoint tell whether the model has two directions.
 
     Raises:
-      UserError: as for `read_options`; or the options are those of a word-level model.
+      UserError: as for `read_options`, or the model reads whole words.
     """
     options = _read(path)
     if _get(options, "char_cnn") is None:
         raise UserError(f"{path}: a word-level model (no 'char_cnn'); only models that read characters can be loaded")
-    train: dict[str, Any] = {name: options[key] for name, key in _TRAINING if options.get(key) is not None}
-    optimizer = {name: options[key] for name, key in _OPTIMIZER if options.get(key) is not None}
-    if options.get("sample_softmax") is False:
-        train["negatives"] = 0
-    return _model(local(path), options), {**train, "optimizer": optimizer}
+    train, optimizer = (
+        {name: options[key] for name, key in keys.items() if options.get(key) is not None}
+        for keys in (_TRAINING, _OPTIMIZER)
+    )
+    softmax = {"negatives": 0} if options.get("sample_softmax") is False else {}
+    return _model(path, options), {**train, **softmax, "optimizer": optimizer}
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
-    """Returns the content of `options.json`."""
+    """Returns the content of a file of options."""
     path = local(path)
     try:
         with open(path, "rb") as file:
@@ -84,7 +84,7 @@ def _read(path: str | os.PathLike[str]) -> Any:
         raise UserError(f"{path}: not JSON; expected the options.json of a biLM") from None
 
 
-def _model(path: Path, options: Any) -> ModelConfig:
+def _model(path: str | os.PathLike[str], options: Any) -> ModelConfig:
     """Returns the architecture that the options describe; each is checked as the setting that it is."""
     characters = _get(options, "char_cnn.n_characters")
     if characters not in (CHARACTERS, CHARACTERS + 1):

@@ -1,12 +1,9 @@
-"""Reads the variables of a TensorFlow checkpoint (format TensorBundle, "V2") without TensorFlow.
+"""Reads a checkpoint of TensorFlow (TensorBundle, "V2") without TensorFlow, and verifies all of its CRCs.
 
-`NAME.index` is a table of LevelDB: blocks of sorted keys, each key without what it shares with the one before, and a
-footer that names the block with the places of the others. A value is a protocol buffer: under the empty key the number
-of shards, and under a variable's name its type, its shape, and where its bytes are in `NAME.data-XXXXX-of-YYYYY`. Each
-block and each variable has a masked CRC-32C, and all of them are verified. See `tensorflow/core/util/tensor_bundle` and
-`tensorflow/core/protobuf/tensor_bundle.proto`.
-
-A file may come from anywhere and is not trusted.
+`NAME.index` is a table as in LevelDB: blocks of sorted keys, each without what it shares with the key before, and a
+footer with the place of the block that names the others. The values are protocol buffers (tensor_bundle.proto): under
+the empty key the number of shards, and under the name of a variable its type, its shape, and where its bytes are in
+`NAME.data-XXXXX-of-YYYYY`. A file may come from anywhere and is not trusted.
 """
 
 import math
@@ -21,74 +18,60 @@ import numpy as np
 from elmo_jax.errors import UserError
 from elmo_jax.text_files import reading
 
-_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-_FOOTER, _TRAILER = 48, 5  # bytes; a block's trailer is its compression and its CRC
-_INDEX_BYTES = 1 << 24  # the largest index that is read; that of the published biLM has 4 kB
+_MAGIC = bytes.fromhex("57fb808b247547db")
+_FOOTER = 48  # bytes
 _CHUNK = 1 << 24  # the bytes read at a time, for which memory is needed besides the array
-_DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # by TensorFlow's numbers of data types
+_DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # by TensorFlow's numbers of types
 
 
 class Variable(NamedTuple):
-    """A variable, as the index describes it."""
+    """What the index says of a variable."""
 
-    dtype: int  # TensorFlow's number of the data type
+    dtype: int  # TensorFlow's number of its type
     shape: tuple[int, ...]
-    shard: int  # the number of the file of data
-    offset: int  # where its bytes begin there
-    size: int  # in bytes
-    crc: int  # the masked CRC-32C of its bytes
-    slices: int  # the number of its parts, if it is partitioned, which have keys that are not text
+    shard: int  # the number of the file with its bytes
+    offset: int
+    size: int
+    crc: int
+    is_partitioned: bool
 
 
 class TensorBundle:
-    """A checkpoint that is open for reading.
-
-    Attributes:
-      variables: all variables by name.
-    """
+    """A checkpoint whose files begin with `name`; `variables` are its variables by name."""
 
     def __init__(self, name: str | os.PathLike[str]) -> None:
-        """Reads the index of the checkpoint whose files begin with `name`.
-
-        Raises:
-          UserError: the index cannot be read, is damaged or is not an index of TensorFlow.
-        """
-        self._name = os.fspath(name)
-        path = Path(f"{self._name}.index")
-        with reading(path), path.open("rb") as file:
-            table = file.read(_INDEX_BYTES + 1)
+        """Reads the index; raises `UserError` if it cannot be read, is damaged or is something else."""
+        self._name, path = os.fspath(name), Path(f"{os.fspath(name)}.index")
         try:
-            entries = dict(_entries(table))
+            with reading(path):
+                entries = dict(_entries(path.read_bytes()))
             header = dict(_fields(entries.pop(b"")))
+            # The keys with a zero byte are those of the parts of partitioned variables.
             self.variables = {key.decode(): _variable(value) for key, value in entries.items() if b"\0" not in key}
-        except (ValueError, LookupError, TypeError) as error:
-            raise UserError(
-                f"{path}: damaged, or not the index of a TensorFlow checkpoint ({error}); get the file again"
-            ) from None
-        if header.get(2):
-            raise UserError(f"{path}: written by a big-endian machine; expected a little-endian checkpoint")
+            if header.get(2):
+                raise ValueError("big-endian")
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise UserError(f"{path}: damaged, or no index of TensorFlow ({error}); get the file again") from None
         self._shards = header.get(1, 1)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the value of a variable; the CRC is verified while the bytes are copied into the array.
+        """Returns the value of a variable.
 
         Raises:
-          UserError: the file of data cannot be read, is damaged or cut short, or the variable is partitioned or has
-            another type than float32, int32 or int64.
+          UserError: its bytes cannot be read, are damaged or cut short, are in parts, or are neither float32, int32 nor
+            int64.
         """
         known = self.variables[name]
         path = Path(f"{self._name}.data-{known.shard:05d}-of-{self._shards:05d}")
         where = f"{path}: variable '{name}'"
-        if known.slices or known.dtype not in _DTYPES:
-            what = "is partitioned" if known.slices else f"has TensorFlow's data type {known.dtype}"
+        if known.is_partitioned or known.dtype not in _DTYPES:
+            what = "is partitioned" if known.is_partitioned else f"has TensorFlow's type {known.dtype}"
             raise UserError(f"{where} {what}, which cannot be read; expected a whole array of float32")
-        dtype = np.dtype(_DTYPES[known.dtype])
-        crc = 0
         with reading(path), path.open("rb") as file:
-            is_whole = known.offset + known.size <= os.fstat(file.fileno()).st_size
-            if not is_whole or known.size != math.prod(known.shape) * dtype.itemsize:
+            is_there = known.offset + known.size <= os.fstat(file.fileno()).st_size
+            if not is_there or known.size != math.prod(known.shape) * np.dtype(_DTYPES[known.dtype]).itemsize:
                 raise UserError(f"{where} is cut short, or the .index is of another checkpoint; get both files again")
-            array = np.empty(known.shape, dtype)
+            array, crc = np.empty(known.shape, _DTYPES[known.dtype]), 0
             content = array.reshape(-1).view(np.uint8)
             file.seek(known.offset)
             for start in range(0, known.size, _CHUNK):
@@ -101,72 +84,67 @@ class TensorBundle:
 
 
 def _masked(crc: int) -> int:
-    """Returns a CRC as LevelDB stores it, which is not itself the CRC of data that hold CRCs."""
+    """Returns a CRC-32C in the form in which LevelDB stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of a table, which raises `ValueError` or `LookupError` for one that is damaged."""
-    if len(table) > _INDEX_BYTES or len(table) < _FOOTER or table[-8:] != _MAGIC:
-        raise ValueError("it does not end as one" if len(table) <= _INDEX_BYTES else "it is larger than 16 MB")
-    footer = table[-_FOOTER:]
-    list(_block(table, footer))  # the block of metadata, which is empty
-    at = 0
+    """Yields the keys and values of a table; for one that is damaged, raises `ValueError` or `LookupError`."""
+    if table[-8:] != _MAGIC:
+        raise ValueError("it does not end as one")
+    footer, at = table[-_FOOTER:], 0
+    list(_block(table, footer))  # a block of metadata, which is empty
     for _ in range(2):
-        _, at = _varint(footer, at)
-    for _, handle in _block(table, footer[at:]):
-        yield from _block(table, handle)
+        at = _varint(footer, at)[1]
+    for _, place in _block(table, footer[at:]):
+        yield from _block(table, place)
 
 
-def _block(table: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of the block at the place that `handle` names."""
-    start, at = _varint(handle, 0)
-    size, _ = _varint(handle, at)
-    block, trailer = table[start : start + size], table[start + size : start + size + _TRAILER]
-    if _masked(google_crc32c.value(block + trailer[:1])) != int.from_bytes(trailer[1:], "little"):
+def _block(table: bytes, place: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the keys and values of a block, whose place is its offset and its size."""
+    start, at = _varint(place, 0)
+    end = start + _varint(place, at)[0]
+    if _masked(google_crc32c.value(table[start : end + 1])) != int.from_bytes(table[end + 1 : end + 5], "little"):
         raise ValueError("the CRC of a block differs")
-    if trailer[0]:
-        raise ValueError("a block is compressed, which TensorFlow's are not")
-    restarts = int.from_bytes(block[-4:], "little")  # the number of places where a key is stored whole
-    end, at, key = size - 4 * (restarts + 1), 0, b""
-    while at < end:
+    if table[end]:
+        raise ValueError("compressed")
+    block, at, key = table[start:end], 0, b""
+    entries = len(block) - 4 * (int.from_bytes(block[-4:], "little") + 1)  # before the places of the whole keys
+    while at < entries:
         shared, at = _varint(block, at)
         own, at = _varint(block, at)
-        length, at = _varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        at += own + length
-        yield key, block[at - length : at]
+        size, at = _varint(block, at)
+        key, at = key[:shared] + block[at : at + own], at + own + size
+        yield key, block[at - size : at]
 
 
 def _variable(entry: bytes) -> Variable:
-    """Parses a `BundleEntryProto`."""
-    fields, slices = dict(_fields(entry)), sum(number == 7 for number, _ in _fields(entry))
+    fields = dict(_fields(entry))
     shape = tuple(dict(_fields(part)).get(1, 0) for number, part in _fields(fields.get(2, b"")) if number == 2)
     dtype, shard, offset, size, crc = (int(fields.get(number, 0)) for number in (1, 3, 4, 5, 6))
-    return Variable(dtype, shape, shard, offset, size, crc, slices)
+    return Variable(dtype, shape, shard, offset, size, crc, 7 in fields)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yields the numbers and values of the fields of a protocol buffer."""
+    value: Any
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
+        number, kind = key >> 3, key & 7
+        if kind == 5:  # fixed32
+            value, at = int.from_bytes(message[at : at + 4], "little"), at + 4
+        else:
             value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        size, at = ({1: 8, 5: 4}[kind], at) if kind != 2 else _varint(message, at)
-        part, at = message[at : at + size], at + size
-        yield key >> 3, part if kind == 2 else int.from_bytes(part, "little")
+        if kind == 2:
+            value, at = message[at : at + value], at + value
+        yield number, value
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns the integer that is stored at a place in groups of 7 bits, and the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        value |= (data[at] & 127) << shift
-        at += 1
-        if data[at - 1] < 128:
-            return value, at
-    raise ValueError("an integer is too long")
+    """Returns the integer at a place, 7 bits per byte, and the place after it."""
+    byte = data[at]
+    if byte < 128:
+        return byte, at + 1
+    rest, at = _varint(data, at + 1)
+    return byte & 127 | rest << 7, at

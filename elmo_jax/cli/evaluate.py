@@ -40,6 +40,7 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--vocab",
         type=downloaded,
         metavar="FILE",
+        dest="words",
         help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
         f" vocabulary; or the {VOCABULARY}",
     )
@@ -48,18 +49,12 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
     from elmo_jax.training.evaluate_text import evaluate_text
 
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
-    inputs = {"MODEL": options.model} | ({"--vocab": options.vocab} if options.vocab else {})
+    inputs = {"MODEL": options.model} | ({"--vocab": options.words} if options.words else {})
     check_distinct(outputs, inputs, options.data)
-    compared = options.vocab
-    if checkpoint_of(options.model):
-        compared = None  # since the file names the words of the softmax
-    else:
-        options.vocab = None
-    with words_file(compared) as words:
+    with words_file(options.words) as words:
         result = evaluate_text(
             model_source(options),
             options.data,

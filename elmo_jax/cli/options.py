@@ -128,8 +128,8 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
 
 def model_source(options: argparse.Namespace) -> "BiLMSource":
     """Returns the biLM that `add_model_options` added, in the form that `open_bilm` takes."""
-    if options.vocab is not None:
-        return options.options, options.model, options.vocab
+    if vocabulary := getattr(options, "vocab", None):
+        return options.options, options.model, vocabulary
     return options.model if options.options is None else (options.options, options.model)
 
 

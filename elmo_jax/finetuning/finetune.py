@@ -22,7 +22,7 @@ from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.distributed.initialize import check_connected
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
-from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
+from elmo_jax.finetuning.plan import continued, plan_for_corpus, plan_of
 from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable, read_config_file
@@ -113,6 +113,9 @@ def finetune(
         _describe(source, config, corpus)
         facts["original_fingerprint"] = other and other.fingerprint
         plan = plan_for_corpus(source, config, corpus, other, known)
+        if source.checkpoint:
+            plan, start = continued(plan, source.checkpoint, config)
+            _say(f"from step {plan.first_step:,} of the checkpoint, with LSTM states of zero; {start}")
         return launch(plan, config, corpus, workdir, title, facts)
 
 
@@ -133,9 +136,6 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
         f"fine-tuning {source.name} ({source.bilm.fingerprint[:12]}): {config.finetune.trainable} trained; {tokens:,}"
         f" training tokens, {corpus.report['splits']['train']['unknown_targets']:.2%} <UNK>; softmax of {vocabulary}"
     )
-    if start := source.optimizer_start(config):
-        step = source.bilm.info["steps"]
-        _say(f"from step {step:,} of the checkpoint, with LSTM states of zero; the optimizer's start: {start}")
     epochs = total_steps(config, corpus) * config.train.tokens_per_step / max(tokens, 1)
     if tokens < FEW_TOKENS and epochs > FEW_EPOCHS + 0.01:  # the number of steps is rounded up, hence the margin
         patience = config.finetune.patience

@@ -55,7 +55,7 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
         rows += rows_of_sources(result) if text == "domain" else []
     rows.append("(full softmax over the same words before and after; original: what the model was trained on before)")
     if "optimizer" in result:
-        rows += ["", f"the optimizer's start: {result['optimizer']}"]
+        rows += ["", f"optimizer: {result['optimizer']}"]
     if result["stopped_early"]:
         rows += ["", f"stopped early at step {result['steps']:,}: held-out perplexity no longer fell"]
     if result["exported_step"] != result["steps"]:

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from elmo_jax.checkpoints.bilm_tf import Checkpoint
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
-from elmo_jax.finetuning.source import CONTINUED, SourceModel
+from elmo_jax.finetuning.source import SourceModel
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.plan import Plan, TextEvaluator
 from elmo_jax.types import Tree
@@ -52,23 +53,32 @@ def plan_for_corpus(
             TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
         )
     plan = plan_of(config, params, source.history, tuple(evaluators))
-    start = source.optimizer_start(config)
+    return dataclasses.replace(plan, compares=True, before=known)
 
-    def accumulators() -> Tree:
-        """Reads those of the checkpoint; added rows have new ones."""
-        assert source.checkpoint is not None
-        sums, initial = source.checkpoint.accumulators(source.bilm.config), config.train.optimizer.initial_accumulator
-        added = ((0, len(words) - size), (0, 0))
-        softmax = jax.tree.map(lambda s: np.pad(s, added[: s.ndim], constant_values=initial), sums["softmax"])
-        return {**sums, "softmax": softmax}
 
-    return dataclasses.replace(
-        plan,
-        compares=True,
-        before=known,
-        accumulators=accumulators if start == CONTINUED else None,
-        further_results=lambda outcome: plan.further_results(outcome) | ({"optimizer": start} if start else {}),
-    )
+def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan, str]:
+    """Returns the plan that continues with the accumulators of a checkpoint of bilm-tf, and how the optimizer starts.
+
+    Rows that are added to its softmax have new accumulators, and with Adam or `finetune.optimizer` all are new.
+    """
+    name, initial = config.train.optimizer.name, config.train.optimizer.initial_accumulator
+    reasons = {
+        "the checkpoint has none": not checkpoint.has_accumulators,
+        f"config.train.optimizer.name is {name}": name != "adagrad",
+        "config.finetune.optimizer is fresh": config.finetune.optimizer == "fresh",
+    }
+    why = next((reason for reason, holds in reasons.items() if holds), None)
+    start = f"new accumulators, since {why}" if why else "Adagrad continues with the accumulators of the checkpoint"
+
+    def read() -> Tree:
+        sums, words = checkpoint.accumulators(config.model), len((plan.params or {})["softmax"]["bias"])
+        added = ((0, words - len(sums["softmax"]["bias"])), (0, 0))
+        rows = jax.tree.map(lambda s: np.pad(s, added[: s.ndim], constant_values=initial), sums["softmax"])
+        return {**sums, "softmax": rows}
+
+    results = plan.further_results
+    plan = dataclasses.replace(plan, further_results=lambda outcome: {**results(outcome), "optimizer": start})
+    return (plan if why else dataclasses.replace(plan, accumulators=read)), start
 
 
 def plan_of(

@@ -15,7 +15,6 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict
 
-CONTINUED = "Adagrad's accumulators of the checkpoint, continued"
 CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConfig` that choose words of the softmax
 
 
@@ -53,20 +52,6 @@ class SourceModel:
         return dataclasses.replace(
             config, data=data, train=train, finetune=dataclasses.replace(config.finetune, **chosen)
         )
-
-    def optimizer_start(self, config: Config) -> str | None:
-        """Returns where the optimizer of a checkpoint starts, for the report; None if the model is no checkpoint."""
-        if self.checkpoint is None:
-            return None
-        if not self.checkpoint.has_accumulators:
-            return "new, since the checkpoint has no accumulators of Adagrad"
-        for name, value, kept in (
-            ("train.optimizer.name", config.train.optimizer.name, "adagrad"),
-            ("finetune.optimizer", config.finetune.optimizer, "continue"),
-        ):
-            if value != kept:
-                return f"new, without the checkpoint's accumulators, since config.{name} is {value}"
-        return CONTINUED
 
     def original(self) -> Corpus | str:
         """Returns the corpus that the model was trained on, or the reason why it is not available."""

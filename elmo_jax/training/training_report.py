@@ -23,7 +23,6 @@ class Outcome:
 
     title: str  # the name of the run
     records: list[dict[str, Any]]  # those of its `metrics.jsonl`
-    first_step: int  # the step before the first update
     last_step: int  # the step after the last update
     total_steps: int  # the step at which training was requested to end
     exported_step: int  # the step of the parameters to export
@@ -33,6 +32,7 @@ class Outcome:
     precision: str  # of the matrix products
     sampled: bool  # whether the training loss is that of the sampled softmax
     tokens_per_step: int  # the number of tokens of all rows in one step
+    first_step: int = 0  # the step before the first update
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
-from tests.checkpoints.small_models import NO_PROJECTIONS, ONE_LAYER, SMALL, assert_equal
+from tests.checkpoints.small_models import NO_PROJECTIONS, ONE_LAYER, SMALL
 from tests.checkpoints.tensor_bundles import options, variables, write_bundle, write_checkpoint
 
 ORACLE = Path(__file__).parents[1] / "oracles" / "bilm_tf"
@@ -28,25 +29,28 @@ WITHOUT_PROJECTION = ModelConfig(  # as many filters as dimensions
 )
 
 
-def opened(folder: Path) -> Checkpoint:
-    checkpoint = checkpoint_of(folder)
+def opened(source: Any) -> Checkpoint:
+    checkpoint = checkpoint_of(source)
     assert checkpoint is not None
     return checkpoint
 
 
+def sha256(array: np.ndarray) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
 def test_checkpoint_of_the_original_trainer() -> None:
-    expected = np.load(ORACLE / "expected.npz")
+    """The checksums are of the HDF5 file that `dump_weights.py` wrote, and of what TensorFlow read."""
     bilm = elmo_jax.load_bilm((ORACLE / "options.json", ORACLE / "model.ckpt-120", ORACLE / "words.txt"))
-    of_hdf5 = elmo_jax.load_bilm((ORACLE / "options.json", ORACLE / "weights.hdf5"))
-    assert_equal(bilm.without_softmax().params, of_hdf5.params)
-    assert bilm.config == of_hdf5.config and bilm.without_softmax().fingerprint == of_hdf5.fingerprint
+    of_hdf5 = "42de31bf244d3391b64e5dd670d45f62f9ccb5cec758b024980c2d6cc058134b"
+    assert bilm.without_softmax().fingerprint == elmo_jax.load_bilm(ORACLE).fingerprint == of_hdf5
     assert bilm.vocabulary == (ORACLE / "words.txt").read_text().split()
-    assert bilm.params["softmax"]["kernel"].tobytes() == expected["lm|softmax|W"].tobytes()
-    assert bilm.params["softmax"]["bias"].tobytes() == expected["lm|softmax|b"].tobytes()
-    assert bilm.info["steps"] == 120
-    sums = opened(ORACLE).accumulators(bilm.config)
-    assert "softmax" not in sums  # without a vocabulary, as in `elmo_jax.load_bilm(ORACLE)`
-    assert elmo_jax.load_bilm(ORACLE).fingerprint == of_hdf5.fingerprint
+    assert sha256(bilm.params["softmax"]["kernel"]).startswith("5ac982125133c554f5146bf9")
+    assert sha256(bilm.params["softmax"]["bias"]).startswith("243037633a803b5cf0cf56db")
+    sums = opened((None, ORACLE, ORACLE / "words.txt")).accumulators(bilm.config)["softmax"]
+    assert sha256(sums["kernel"]).startswith("ef426fd0c55f331705a3ee3f")
+    assert sha256(sums["bias"]).startswith("3acc06cf190803b9dc9cce8b")
+    assert bilm.info["steps"] == 120 and repr(bilm).endswith("trained in the run 'bilm_tf': 120 steps")
 
 
 @pytest.mark.parametrize("model", [SMALL, NO_PROJECTIONS, ONE_LAYER, FORWARD_ONLY, WITHOUT_PROJECTION])
@@ -83,10 +87,12 @@ def test_which_checkpoint_is_read(tmp_path: Path) -> None:
     assert open_bilm(tmp_path / "model.ckpt-30").info["steps"] == 30
     assert not opened(tmp_path).has_accumulators
     (tmp_path / "checkpoint").unlink()
-    with pytest.raises(UserError, match="has several checkpoints; name one of .*/model.ckpt-7, "):
+    with pytest.raises(UserError, match="has several checkpoints; name one, such as .*/model.ckpt-9"):
         open_bilm(tmp_path)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-50"\n')
-    with pytest.raises(UserError, match="checkpoint: names model.ckpt-50, whose .index is not there; name one of "):
+    with pytest.raises(
+        UserError, match="checkpoint names model.ckpt-50, whose .index is not there; name one, such as "
+    ):
         open_bilm(tmp_path)
 
 
@@ -128,16 +134,19 @@ MISTAKES = [
     (cut(DATA, 9000), f"{DATA}: variable 'lm/.*' is cut short, or the .index is of another checkpoint"),
     (lambda folder: (folder / DATA).unlink(), f"{DATA}: cannot be read .No such file"),
     (flipped(INDEX, 100), f"{INDEX}: damaged, .*.the CRC of a block differs.; get the file again"),
-    (cut(INDEX, 1000), f"{INDEX}: damaged, or not the index of a TensorFlow checkpoint .it does not end as one."),
-    (cut(INDEX, 0), f"{INDEX}: damaged, or not the index of a TensorFlow checkpoint .it does not end as one."),
-    (written("lm/char_embed", np.zeros((262, 5), "f4")), r"'lm/char_embed' has shape \(262, 5\), expected \(261, 5\)"),
+    (cut(INDEX, 1000), f"{INDEX}: damaged, or no index of TensorFlow .it does not end as one."),
+    (cut(INDEX, 0), f"{INDEX}: damaged, or no index of TensorFlow .it does not end as one."),
+    (
+        written("lm/char_embed", np.zeros((262, 5), "f4")),
+        r"'lm/char_embed' has shape \(262, 5\); expected shape \(261, 5\)",
+    ),
     (written(BIAS, None), f"variable '{BIAS}' is missing; expected shape .92,., as .*options.json says"),
-    (written(BIAS, np.zeros(92, "f2")), f"'{BIAS}' has TensorFlow's data type 19, which cannot be read"),
-    (written(BIAS, np.zeros(92)), f"'{BIAS}' has TensorFlow's data type 2, which cannot be read"),
+    (written(BIAS, np.zeros(92, "f2")), f"'{BIAS}' has TensorFlow's type 19, which cannot be read"),
+    (written(BIAS, np.zeros(92)), f"'{BIAS}' has TensorFlow's type 2, which cannot be read"),
     (written(BIAS, np.zeros(92, "i4")), f"'{BIAS}' has int32 numbers that are not all finite float32"),
     (written(BIAS, np.full(92, np.inf, "f4")), f"'{BIAS}' has float32 numbers that are not all finite float32"),
     (written(BIAS, np.zeros(92, "f4"), slices=[BIAS]), f"'{BIAS}' is partitioned, which cannot be read"),
-    (written("lm/CNN/W_cnn_3", np.zeros(3, "f4")), "'lm/CNN/W_cnn_3' has no place in the model that .*options.json"),
+    (written("lm/CNN/W_cnn_3", np.zeros(3, "f4")), "'lm/CNN/W_cnn_3' is there, but .*options.json has no place"),
     (written("global_step", np.float32("nan")), "'global_step' is nan; expected a number of updates"),
     (edited(char_cnn=None), "options.json: a word-level model .no 'char_cnn'.; only models that read characters"),
     (lambda f: (f / "options.json").write_text("[]"), "options.json: a word-level model .no 'char_cnn'."),
@@ -183,6 +192,6 @@ def test_every_cut_and_many_flips_of_an_index_give_one_line(tmp_path: Path) -> N
 
 
 def test_a_vocabulary_names_words_of_checkpoints_only(tmp_path: Path) -> None:
-    pair = ORACLE / "options.json", ORACLE / "weights.hdf5"
+    pair = tmp_path / "options.json", tmp_path / "weights.hdf5"
     with pytest.raises(UserError, match="has no effect, as .*weights.hdf5 is no checkpoint of bilm-tf; leave it out"):
         open_bilm((*pair, ORACLE / "words.txt"))
