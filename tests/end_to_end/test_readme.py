@@ -97,6 +97,9 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
         write_sentences(folder / TREEBANK / f"en_ewt-ud-{part}.conllu", 12, seed)
     shutil.copy(ORACLE / "options.json", folder)
     shutil.copy(ORACLE / "weights.hdf5", folder)
+    of_bilm_tf = ROOT / "tests" / "oracles" / "bilm_tf"
+    shutil.copytree(of_bilm_tf, folder / "checkpoint")
+    shutil.copy(of_bilm_tf / "words.txt", folder / "vocab-2016-09-10.txt")  # the name of the published one
     return folder
 
 
