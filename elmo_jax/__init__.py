@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elmo_jax.embedding.embed import CarryState, character_ids
     from elmo_jax.embedding.flax import CachedWords, FrozenBiLM, add_bilm, with_bilm
     from elmo_jax.embedding.shards import VectorShards
+    from elmo_jax.embedding.tokens import tokenize
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
@@ -29,6 +30,7 @@ _MODULES = {
     "embedding.bilm": ("EmbeddingBiLM", "load_bilm"),
     "embedding.embed": ("CarryState", "character_ids"),
     "embedding.shards": ("VectorShards",),
+    "embedding.tokens": ("tokenize",),
     "embedding.flax": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
     "errors": ("UserError",),
     "model.elmo": ("ELMo", "ELMoOutput"),
@@ -69,5 +71,6 @@ __all__ = [
     "export_bilm",
     "load_bilm",
     "load_task",
+    "tokenize",
     "with_bilm",
 ]

@@ -117,8 +117,7 @@ def kept() -> str:
 
 
 def _write_line(message: str) -> None:
-    bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
-    live = "\n" if os.isatty(2) or getattr(bars, "_instances", None) else ""  # not to continue a live line
+    live = "\n" if os.isatty(2) else ""  # not to continue a live line
     with contextlib.suppress(OSError):
         os.write(2, f"{live}elmo-jax: {message}\n".encode(errors="backslashreplace"))
 

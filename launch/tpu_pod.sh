@@ -125,7 +125,7 @@ install_command() { # prints the installation; TPU VMs have an older Python than
 set -e
 python3 -m pip install --quiet --user uv
 mkdir -p elmo_jax && tar -xzf elmo_jax.tar.gz -C elmo_jax && cd elmo_jax
-test -x .venv/bin/python || ~/.local/bin/uv venv --quiet --python 3.12 .venv
+test -x .venv/bin/python || ~/.local/bin/uv venv --quiet --python 3.13 .venv
 ~/.local/bin/uv pip install --quiet --python .venv/bin/python -e ".[tpu,gcs]"
 END
 }

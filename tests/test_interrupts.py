@@ -75,18 +75,6 @@ def test_a_signal_ends_a_command(tmp_path: Path, work: str, number: signal.Signa
         assert not [name for name in (tmp_path / "names").read_text().split() if os.path.exists(name)]
 
 
-def test_the_line_of_an_interrupt_does_not_continue_a_progress_line(tmp_path: Path) -> None:
-    (tmp_path / "ml_collections.py").write_text(
-        "import ctypes, signal, tqdm\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
-        "bar = tqdm.tqdm(total=5)\nprint(1, flush=True)\nctypes.CDLL(None).sleep(60)\n"
-    )
-    process = started(tmp_path)
-    assert process.stdout is not None and process.stdout.readline() == "1\n"
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate(timeout=50)[1]
-    assert "0/5" in errors and errors.endswith("\nelmo-jax: interrupted\n")
-
-
 def test_a_signal_that_stops_a_run_is_acknowledged_at_once(tmp_path: Path) -> None:
     (tmp_path / "ml_collections.py").write_text(
         "import ctypes, signal\nfrom elmo_jax.runs.stop_signals import StopSignals\n"

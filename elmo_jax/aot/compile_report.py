@@ -75,7 +75,10 @@ class Report:
             return 1.0
         if instruction.opcode == "while":
             return self.positions
-        room = min(2 * self.config.train.unroll_steps * self.group_rows, self.word_types)  # the most distinct words
+        # the most distinct words
+        room = min(
+            self.config.train.unroll_steps * self.group_rows * len(self.config.model.directions), self.word_types
+        )
         chunk = min(preferred_encoder_chunk(make_mesh(self.target.devices)), room)
         return min(1.0, math.ceil(self.distinct_words / chunk) / math.ceil(room / chunk))
 

@@ -76,6 +76,16 @@ class PretrainedBiLM:
         ]
         return "\n  ".join([*lines, *_history(self.info)])
 
+    @property
+    def language(self) -> str:
+        """The ISO 639-1 code of the language of the text, whose rules tokenize other text; English if not recorded."""
+        return str(self.info.get("language", "en"))
+
+    @property
+    def precision_of_training(self) -> str:
+        """The precision of the matrix products in training, with which its perplexities were measured."""
+        return str(self.info.get("settings", {}).get("train", {}).get("precision", "float32"))
+
     def without_softmax(self) -> Self:
         """Returns this biLM without its softmax and vocabulary."""
         params = {name: tree for name, tree in self.params.items() if name != "softmax"}
@@ -217,10 +227,10 @@ def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np
 
 
 def _check_vocabulary(vocabulary: Sequence[str] | None, softmax: tuple[int] | None, where: str) -> None:
-    if vocabulary is None and softmax is None:
-        return
     if vocabulary is None:
-        raise UserError(f"{where}: no vocabulary for a softmax of {softmax[0]} rows")
+        if softmax is not None:
+            raise UserError(f"{where}: no vocabulary for a softmax of {softmax[0]} rows")
+        return
     if softmax != (len(vocabulary),):
         rows = "no" if softmax is None else softmax[0]
         raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows} rows")

@@ -1,6 +1,7 @@
 """Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
 
 import math
+from typing import Any
 
 from etils import epath
 
@@ -9,23 +10,26 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.manifest import scores
-from elmo_jax.checkpoints.open import Path
+from elmo_jax.checkpoints.open import Path, trained_since
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.data.mixture import Mixture
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config, read_config_file
 from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.perplexity import geometric_mean, of_record
+from elmo_jax.runs.perplexity import Perplexity, geometric_mean, of_record
 from elmo_jax.runs.progress import Progress
+from elmo_jax.runs.result import read_result
 
 
-def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
+def load_run(run: Path, step: str | None = None) -> PretrainedBiLM:
     """Loads the biLM of a checkpoint.
 
     Args:
       run: a run's folder.
-      step: the number of a step that has a checkpoint, `last`, or `best` for the lowest held-out perplexity.
+      step: the number of a step that has a checkpoint, `last`, or `best` for the lowest held-out perplexity; by default
+        `exported_step`, or the last if the run is not complete.
 
     Raises:
       UserError: the folder is not a run, the checkpoint does not exist, or the run's corpus, which has the vocabulary,
@@ -35,15 +39,23 @@ def load_run(run: Path, step: str = "last") -> PretrainedBiLM:
     config, facts = read_config(folder), read_config_file(folder)["facts"]
     checkpoints = Checkpoints(folder / "checkpoints")
     with Progress(f"reading a checkpoint of {folder}"):
-        params, made = checkpoints.restore_params(_chosen_step(run, checkpoints, step))
+        params, made = checkpoints.restore_params(_chosen_step(folder, checkpoints, step))
         corpus = corpus_of(folder)
         params = from_lanes(params, corpus.vocabulary_size)
-        heldout = _heldout_of_step(folder, made)
+        heldout = _heldout_of_step(folder, made, config.data.mixture)
         info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
         return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 
 
-def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
+def exported_step(run: epath.Path) -> int | None:
+    """Returns the step that the training of a complete run exported, or None for a run that is not complete."""
+    result = read_result(run)
+    if result is None or trained_since(run, result["steps"]):
+        return None
+    return int(result.get("exported_step", result["steps"]))
+
+
+def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, float] | None:
     """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured.
 
     Raises:
@@ -51,15 +63,16 @@ def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
     """
     path = run / "metrics.jsonl"
     records = [record for record in read_records(path) if record["step"] == step]
-    found = next(filter(None, (of_record(record, "heldout") for record in reversed(records))), None)
+    last: dict[str, Any] = next((record for record in reversed(records) if of_record(record, "heldout")), {})
+    found, measured = of_record(last, "heldout"), Perplexity.of_metrics(last, "heldout")
     score = scores(run / "checkpoints", [step]).get(step)
-    if found is None:
+    if found is None or measured is None:
         is_intact = score is None or not path.exists()
     else:
         is_intact = min(found.values()) > 0
         is_intact = is_intact and found["average"] == geometric_mean(found["forward"], found.get("backward"))
         # The record may be of an earlier launch on other devices, whose results are equal only up to rounding.
-        is_intact = is_intact and (score is None or math.isclose(found["average"], score, rel_tol=1e-3))
+        is_intact = is_intact and (score is None or math.isclose(measured.score(mixture), score, rel_tol=1e-3))
     if not is_intact:
         raise UserError(
             f"{path}: damaged: the held-out perplexity of step {step} is not that of its checkpoint; restore the file"
@@ -68,10 +81,10 @@ def _heldout_of_step(run: epath.Path, step: int) -> dict[str, float] | None:
     return found
 
 
-def _chosen_step(run: Path, checkpoints: Checkpoints, step: str) -> int | None:
+def _chosen_step(run: epath.Path, checkpoints: Checkpoints, step: str | None) -> int | None:
     """Returns the number of a step, or None for the newest that is intact."""
-    if step == "last":
-        return None
+    if step is None or step == "last":
+        return exported_step(run) if step is None else None
     if step.isdecimal():
         return int(step)
     if step != "best":

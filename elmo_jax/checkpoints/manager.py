@@ -32,7 +32,7 @@ _HANDLERS = ocp.type_handlers.create_type_handler_registry(
     (jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False)),
     (np.ndarray, ocp.type_handlers.NumpyHandler()),
 )
-_TEMPORARY = ".orbax-checkpoint-tmp"  # part of Orbax's name for a folder that is being written
+_TEMPORARY = ocp.utils.TMP_DIR_SUFFIX  # part of Orbax's name for a folder that is being written
 _NONE, _ALL_DAMAGED = -1, -2  # used in place of a step when process 0 tells the others which one to restore
 
 

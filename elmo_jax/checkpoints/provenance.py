@@ -45,6 +45,7 @@ def provenance(
         "tokens_seen": (step - first_step(finetuned_from)) * config.train.tokens_per_step,
         "heldout_perplexity": heldout,
         "corpus_fingerprint": corpus.fingerprint,
+        "language": corpus.language,
         "corpus_sources": [short_name(source["source"]) for source in corpus.report["sources"]],
         "evaluation_batch_size": config.evaluation.batch_size,
         "settings": settings,

@@ -11,7 +11,7 @@ from elmo_jax.files import write_json
 VOCABULARY_SIZE, WORD_TYPES = 793_471, 2_500_000
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `compile`."""
     parser = commands.add_parser(
         "compile",

@@ -12,7 +12,7 @@ from elmo_jax.cli.values import whole
 from elmo_jax.errors import UserError
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `demo`."""
     parser = commands.add_parser(
         "demo",

@@ -8,7 +8,7 @@ from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `embed`."""
     parser = commands.add_parser(
         "embed",

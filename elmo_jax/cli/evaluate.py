@@ -16,7 +16,7 @@ from elmo_jax.cli.values import check_distinct, downloaded, output, source, whol
 from elmo_jax.files import write_json, write_text
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `evaluate`."""
     parser = commands.add_parser(
         "evaluate",
@@ -44,6 +44,11 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
         f" vocabulary; or the {VOCABULARY}",
     )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        help="type of the operands of matrix products (default: that of the training)",
+    )
     add_text_options(parser)
     parser.set_defaults(run=_evaluate)
 
@@ -54,7 +59,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
     inputs = {"MODEL": options.model} | ({"--vocab": options.words} if options.words else {})
     check_distinct(outputs, inputs, options.data)
-    with words_file(options.words) as words:
+    with words_file(options.words) as (words, _):
         result = evaluate_text(
             model_source(options),
             options.data,
@@ -62,6 +67,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             batch_size=options.batch_size,
             words=words,
             per_sentence=options.per_sentence is not None,
+            precision=options.precision,
         )
     print(result.describe(), flush=True)  # before the files, for which a disk may have no room
     if options.per_sentence:

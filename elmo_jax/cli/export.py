@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `export`."""
     parser = commands.add_parser(
         "export",
@@ -25,7 +25,9 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
         " elmo_jax.load_bilm and for other frameworks.",
     )
     add_model_options(parser)
-    parser.add_argument("--step", metavar="N", help="of a run: a kept step, 'last' or 'best' (default: last)")
+    parser.add_argument(
+        "--step", metavar="N", help="of a run: a kept step, 'last' or 'best' (default: the exported one, or the last)"
+    )
     parser.add_argument(
         "--out",
         type=anywhere,
@@ -71,7 +73,7 @@ def _export(options: argparse.Namespace) -> int:
         return _write_program(options, out, run)
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):
-        bilm = open_bilm(source) if run is None else load_run(run, options.step or "last")
+        bilm = open_bilm(source) if run is None else load_run(run, options.step)
         bilm = bilm.without_softmax() if options.softmax == "drop" else bilm
         if run is not None and export_file(out) == export_file(place(run) / "export"):
             _check_result(run, bilm, options.dtype)
@@ -95,7 +97,7 @@ def _write_program(options: argparse.Namespace, out: Path | epath.Path, run: Pat
             raise UserError(f"--{name}: has no effect with --format jax; leave it out")
     if options.out is None:
         raise UserError("--out: give the folder to be made")
-    bilm = open_bilm(model_source(options)) if run is None else load_run(run, options.step or "last")
+    bilm = open_bilm(model_source(options)) if run is None else load_run(run, options.step)
     write_program(bilm, local(out))
     print(f"written to {out} for {', '.join(PLATFORMS)}; load it with jax.export.deserialize")
     return 0
@@ -106,14 +108,11 @@ def _check_result(run: Path | epath.Path | str, bilm: "PretrainedBiLM", dtype: s
 
     The model of a run that is complete is what its training exported, which for a fine-tuning is the best step.
     """
-    from elmo_jax.checkpoints.open import trained_since
+    from elmo_jax.checkpoints.from_run import exported_step
     from elmo_jax.files import absolute
-    from elmo_jax.runs.result import read_result
 
     folder = absolute(run)
-    result, step = read_result(folder), bilm.info["steps"]
-    if result is not None and not trained_since(folder, result["steps"]):
-        step = result.get("exported_step", result["steps"])
+    step = exported_step(folder) or bilm.info["steps"]
     if bilm.vocabulary is None or dtype != "float32" or bilm.info["steps"] != step:
         raise UserError(
             f"{folder / 'export'}: holds the run's model, of step {step:,}, in float32 and with its softmax; give"

@@ -26,8 +26,9 @@ Fine-tunes a biLM on the text of a domain, and reports its perplexity before and
 that it was trained on. If a run was stopped or killed, run the command again to resume it.
 """
 EPILOG = """\
-Settings are given as --config.KEY=VALUE or in the --config file. Without a file, they are those that the model was
-trained with, for one epoch. These settings apply to fine-tuning only:
+Settings are given as --config.KEY=VALUE or in the --config file. Without a file, they are the defaults for one
+epoch, with the batch, the optimizer and the precision that the model was trained with.
+These settings apply to fine-tuning only:
   finetune.vocabulary     keep, or extend to add words of the domain (default: keep)
   finetune.min_count      the least count of a word that is added, or chosen for published weights (default: 2)
   finetune.trainable      all, all_but_token_encoder, or softmax (default: all)
@@ -41,7 +42,7 @@ trained with, for one epoch. These settings apply to fine-tuning only:
 """
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `finetune`."""
     parser = commands.add_parser(
         "finetune",

@@ -7,7 +7,7 @@ from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import bilm, downloaded, local
 
 
-def add_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_commands(commands: Commands) -> None:
     """Adds the commands `import-hdf5` and `export-hdf5`."""
     importer = commands.add_parser(
         "import-hdf5",

@@ -18,7 +18,7 @@ from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `neighbours`."""
     parser = commands.add_parser(
         "neighbours",
@@ -62,13 +62,13 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.analysis.neighbours import nearest, nearest_uses, occurrence_in, occurrences, read_text
     from elmo_jax.embedding.bilm import load_bilm
 
-    sentences = read_text(options.text, text_options(options))
+    bilm = load_bilm(model_source(options))
+    sentences = read_text(options.text, text_options(options).in_language(bilm.language))
     queries = [occurrence_in(tuple(split_words(sentence)), options.word) for sentence in options.sentence]
     if not queries:
         queries = occurrences(sentences, options.word)[: options.occurrences]
         if not queries:
             raise UserError(f"{options.text}: the word {options.word!r} is not in the text; give a --sentence with it")
-    bilm = load_bilm(model_source(options))
     if options.among == "uses":
         found = nearest_uses(bilm, sentences, queries, options.number, options.layer)
     else:

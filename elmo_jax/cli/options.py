@@ -2,8 +2,9 @@
 
 import argparse
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elmo_jax.cli.values import bilm, downloaded, number, source, whole
 from elmo_jax.errors import UserError
@@ -12,7 +13,14 @@ if TYPE_CHECKING:
     from elmo_jax.checkpoints.open import BiLMSource
     from elmo_jax.data.prepare.options import TextOptions
 
-Commands = argparse._SubParsersAction
+
+class Commands(Protocol):
+    """What commands are added to."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+        """Adds a command and returns its parser."""
+        ...
+
 
 SOURCES = """\
 a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds:NAME for a TFDS text dataset, such as
@@ -48,9 +56,9 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--language",
-        default="en",
         metavar="CODE",
-        help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: %(default)s)",
+        help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: that of the"
+        " text that the model was trained on, or en)",
     )
     add_choice(
         parser,
@@ -133,14 +141,20 @@ def model_source(options: argparse.Namespace) -> "BiLMSource":
     return options.model if options.options is None else (options.options, options.model)
 
 
-def words_file(path: Path | None) -> contextlib.AbstractContextManager[Path | None]:
-    """Returns a context with a vocabulary file: `path` itself, or one with the words of the run or export at `path`."""
+@contextlib.contextmanager
+def words_file(path: Path | None) -> Iterator[tuple[Path | None, str | None]]:
+    """A context with a vocabulary file, and with the language of its words, if it is known.
+
+    The file is `path` itself, or one with the words of the run or export at `path`.
+    """
     if path is None or not (path.is_dir() or path.suffix == ".safetensors"):
-        return contextlib.nullcontext(path)
+        yield path, None
+        return
     from elmo_jax.checkpoints.open import open_bilm
     from elmo_jax.data.lexicon import vocabulary_file
 
-    words = open_bilm(path).vocabulary
-    if words is None:
+    bilm = open_bilm(path)
+    if bilm.vocabulary is None:
         raise UserError(f"{path}: this biLM has no softmax, and therefore no vocabulary; give a file of words")
-    return vocabulary_file(words)
+    with vocabulary_file(bilm.vocabulary) as file:
+        yield file, bilm.language

@@ -13,7 +13,7 @@ from elmo_jax.cli.options import (
 from elmo_jax.cli.values import downloaded, local, source, whole
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `prepare`."""
     parser = commands.add_parser(
         "prepare",
@@ -51,9 +51,9 @@ def _prepare(options: argparse.Namespace) -> int:
     from elmo_jax.data.prepare.options import PrepareOptions
     from elmo_jax.data.prepare.pipeline import prepare
 
-    with words_file(options.vocab) as words, words_file(options.extend_vocab) as first_words:
+    with words_file(options.vocab) as (words, code), words_file(options.extend_vocab) as (first_words, first_code):
         chosen = PrepareOptions(
-            text_options(options),
+            text_options(options).in_language(code or first_code or "en"),
             vocabulary_size=options.vocab_size,
             min_count=options.min_count,
             vocabulary_file=words,

@@ -9,7 +9,7 @@ from elmo_jax.cli.values import anywhere, local
 from elmo_jax.distributed.initialize import connected
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `pretrain`."""
     parser = commands.add_parser(
         "pretrain",

@@ -12,7 +12,7 @@ from elmo_jax.cli.values import local
 _WIDTH = 100
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `settings`."""
     parser = commands.add_parser(
         "settings",

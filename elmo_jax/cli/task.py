@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TEXT = ("", ".txt", ".text", ".md")  # the endings of files that may be running text
 
 
-def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Adds the command `task` with its three subcommands."""
     task = commands.add_parser(
         "task",
@@ -35,7 +35,7 @@ def add_command(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_predict(inner)
 
 
-def _add_train(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_train(commands: Commands) -> None:
     parser = commands.add_parser(
         "train",
         help="train a task model with each seed, or resume a run",
@@ -57,7 +57,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 
 
-def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_evaluate(commands: Commands) -> None:
     parser = commands.add_parser(
         "evaluate",
         help="evaluate a task model on annotated text",
@@ -76,7 +76,7 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_evaluate)
 
 
-def _add_predict(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_predict(commands: Commands) -> None:
     parser = commands.add_parser(
         "predict",
         help="apply a task model to text",

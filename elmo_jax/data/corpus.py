@@ -76,6 +76,11 @@ class Corpus:
         return self.report["lexicon"]["vocabulary_size"]
 
     @property
+    def language(self) -> str:
+        """The ISO 639-1 code of the language by whose rules running text was tokenized."""
+        return self.report["settings"]["language"]
+
+    @property
     def fingerprint(self) -> str:
         """The sha256 (hexadecimal) of lexicon and blocks, which is equal for equal text and settings on any machine."""
         return self.report["fingerprint"]

@@ -45,32 +45,39 @@ STYLE = """
 
 def page(models: Sequence[tuple[str, TrainedTask | EmbeddingBiLM]]) -> gr.Blocks:
     """Returns the page, with a tab for each model and its name."""
-    with gr.Blocks(title="elmo_jax", analytics_enabled=False) as blocks, gr.Tabs():
-        for path, model in models:
-            name = path.rstrip("/").rpartition("/")[2]
-            if isinstance(model, TrainedTask):
-                with gr.Tab(f"{name} ({model.config.task})"):
-                    _task(model)
-            else:
-                with gr.Tab(name), gr.Tabs():
-                    with gr.Tab("Nearest contexts"):
+    with gr.Blocks(title="elmo_jax", analytics_enabled=False) as blocks:
+        gr.Markdown("# elmo_jax")
+        with gr.Tabs():
+            for path, model in models:
+                name = path.rstrip("/").rpartition("/")[2]
+                if isinstance(model, TrainedTask):
+                    with gr.Tab(f"{name} ({model.config.task})"):
+                        _task(model)
+                else:
+                    with gr.Tab(name):  # one below the other, since a narrow screen hides inner tabs
+                        gr.Markdown("## Nearest contexts")
                         _nearest(model)
-                    with gr.Tab("Similarity"):
+                        gr.Markdown("## Similarity")
                         _similarity(model)
     return blocks
 
 
+def _example(model: TrainedTask | EmbeddingBiLM, text: str) -> str:
+    """Returns a text that is in a field at first; the fields of a model for another language than English are empty."""
+    return text if views.language_of(model) == "en" else ""
+
+
 def _task(model: TrainedTask) -> None:
     fields = FIELDS.get(model.config.task) or {f"Text {n + 1}": "" for n in range(model.texts_per_example)}
-    boxes = [gr.Textbox(text, label=name, lines=2) for name, text in fields.items()]
+    boxes = [gr.Textbox(_example(model, text), label=name, lines=2) for name, text in fields.items()]
     _asked("Predict", functools.partial(views.predicted, model, tuple(fields)), boxes)
 
 
 def _similarity(bilm: EmbeddingBiLM) -> None:
     boxes = []
     for number, sentence in enumerate(("They rowed to the far bank.", "The bank has suspended payment."), 1):
-        boxes.append(gr.Textbox(sentence, label=f"Sentence {number}"))
-        boxes.append(gr.Textbox("bank", label=f"Word {number} (its first use in the sentence)"))
+        boxes.append(gr.Textbox(_example(bilm, sentence), label=f"Sentence {number}"))
+        boxes.append(gr.Textbox(_example(bilm, "bank"), label=f"Word {number} (its first use in the sentence)"))
     _asked("Compare", functools.partial(views.similarity, bilm), boxes)
 
 
@@ -81,7 +88,7 @@ def _asked(name: str, function: Callable[..., str], boxes: list[gr.Textbox]) -> 
 
 
 def _nearest(bilm: EmbeddingBiLM) -> None:
-    text = gr.Textbox(TEXT, label="Text", lines=5)
+    text = gr.Textbox(_example(bilm, TEXT), label="Text", lines=5)
     button = gr.Button("Show the words", variant="primary")
     layers = list(range(bilm.config.lstm.layers + 1))
     layer = gr.Radio(layers, value=layers[-1], label="Layer (0 is without context)")
@@ -91,7 +98,7 @@ def _nearest(bilm: EmbeddingBiLM) -> None:
 
     def split(text: str) -> tuple[list[list[str]], list[tuple[str, None]], str]:
         try:
-            found = views.sentences("Text", text, views.LONGEST_TEXT)
+            found = views.sentences("Text", text, bilm.language, views.LONGEST_TEXT)
         except UserError as error:
             return [], [], views.message(str(error))
         return found, [(f"{word} ", None) for sentence in found for word in sentence], ""

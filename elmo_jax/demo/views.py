@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from elmo_jax.analysis.neighbours import Occurrence, nearest_uses, occurrence_in
-from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.embedding.bilm import EmbeddingBiLM
+from elmo_jax.embedding.tokens import tokenize
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.trained_task import TrainedTask
 
@@ -39,7 +38,12 @@ def answered(function: Callable[..., str]) -> Callable[..., str]:
     return call
 
 
-def sentences(name: str, text: str, longest: int = LONGEST) -> list[list[str]]:
+def language_of(model: TrainedTask | EmbeddingBiLM) -> str:
+    """Returns the language by whose rules text for a model is tokenized."""
+    return model.language if isinstance(model, EmbeddingBiLM) else model.config.data.language
+
+
+def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> list[list[str]]:
     """Returns the words of a text's sentences; `name` is that of its field.
 
     Raises:
@@ -47,23 +51,21 @@ def sentences(name: str, text: str, longest: int = LONGEST) -> list[list[str]]:
     """
     if len(text) > longest:
         raise UserError(f"{name}: has {len(text):,} characters; the limit is {longest:,}")
-    if is_unspaced(text, are_words=False):
-        raise UserError(f"{name}: {UNSPACED}")
-    found = list(raw_sentences(text.splitlines()))
+    found = tokenize("\n".join(text.splitlines()), language=language, name=name)
     if not found:
         raise UserError(f"{name}: has no words; type some")
     return found
 
 
-def _joined(name: str, text: str) -> list[str]:
-    return [word for sentence in sentences(name, text) for word in sentence]
+def _joined(name: str, text: str, language: str) -> list[str]:
+    return [word for sentence in sentences(name, text, language) for word in sentence]
 
 
 @answered
 def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> str:
     """Returns the predictions of a task model for the texts of one example, or for each sentence of one text."""
     for name, text in zip(names, texts, strict=True):
-        sentences(name, text)  # checks the text
+        sentences(name, text, language_of(model))  # checks the text
     inputs = model.split(*texts)
     without = model.without_examples(inputs)
     shown = message("a sentence has no word that is a predicate in the training text") if without else ""
@@ -144,7 +146,8 @@ def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, lay
 @answered
 def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word: str) -> str:
     """Returns the cosine between two words in their sentences for each layer."""
-    asked = [(_joined("Sentence 1", text), word.strip()), (_joined("Sentence 2", other), other_word.strip())]
+    both = (("Sentence 1", text, word), ("Sentence 2", other, other_word))
+    asked = [(_joined(name, given, bilm.language), wanted.strip()) for name, given, wanted in both]
     queries = [occurrence_in(tuple(words), word) for words, word in asked]
     layers = bilm.embed([query.words for query in queries])[0]
     first, second = (layers[row, :, query.place] for row, query in enumerate(queries))  # [L+1, F] each

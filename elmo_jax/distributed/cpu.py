@@ -116,7 +116,7 @@ def divide_cpu(config: "LSTMConfig", rows: int) -> None:
     from jax.extend.backend import clear_backends
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    is_set = jax.config.values["jax_num_cpu_devices"] != -1
+    is_set = jax.config.jax_num_cpu_devices != -1  # type: ignore[attr-defined]
     if is_set or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     number = devices_for(config, rows, available_cores())

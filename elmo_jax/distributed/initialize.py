@@ -152,8 +152,13 @@ def _check_port(port: int) -> None:
 
 def _join_launched(heartbeat: int) -> bool:
     """Connects to the processes that a launcher started, if JAX detects one; returns whether there are others."""
+    from elmo_jax.distributed.mesh import is_in_use
+
     environment = os.environ
     if environment.get("SLURM_NTASKS") == "1":
+        return False
+    if is_in_use():  # called from a program that uses JAX already
+        check_connected()
         return False
     try:
         with warnings.catch_warnings(record=True) as warned:  # shown below, and only in an indexed job of Kubernetes
@@ -162,9 +167,6 @@ def _join_launched(heartbeat: int) -> bool:
     except (UserError, PeerLost):
         raise
     except Exception as error:  # the clients of the launchers raise exceptions of any kind
-        if "before any JAX calls" in str(error):  # called from a program that uses JAX already
-            check_connected()
-            return False
         if "coordinator_address should be defined" not in str(error):
             raise UserError(f"{_NOT_FOUND} ({_one_line(error)}); {_BY_HAND}") from error
         if _in_indexed_job(environment):  # there are many pods, and each would train a separate model

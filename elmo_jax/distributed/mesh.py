@@ -6,6 +6,7 @@ those of every group (`WITHIN`).
 """
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,35 @@ ACROSS, WITHIN = AXIS = ("groups", "devices")
 GROUP = 8  # the most devices of a group, as many as a host of GPUs or of TPUs v5e often has
 REPLICATED = PartitionSpec()
 ROWS = PartitionSpec(AXIS)
+_forked = False  # whether this process was forked from one in which JAX had been used
+
+
+def is_in_use() -> bool:
+    """Returns whether JAX has opened its devices."""
+    number = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:
+        jax.config.update("jax_num_cpu_devices", number + 1)  # which JAX refuses from then on
+        jax.config.update("jax_num_cpu_devices", number)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = is_in_use()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_not_forked() -> None:
+    """Raises `UserError` in a process that was forked after JAX was used: it lacks JAX's threads, and would hang."""
+    if _forked:
+        raise UserError(
+            "this process was forked after JAX had been used, and JAX cannot compute in such a process; compute only"
+            " in the forked processes (models may be loaded before the fork), or start them with the method 'spawn'"
+        )
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -27,6 +57,7 @@ def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
 
     The devices of a process are adjacent in the mesh.
     """
+    check_not_forked()
     devices = sorted(
         jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id)
     )

@@ -53,7 +53,8 @@ class EmbeddingBiLM(PretrainedBiLM):
     def model(self) -> BiLM:
         """The Linen module of the biLM."""
         platform = jax.default_backend()
-        return BiLM(self.config, 0, self.precision, LSTMForm.of(platform), ENCODER_CHUNK.get(platform, 512))
+        chunk = ENCODER_CHUNK.get(platform, 512)
+        return BiLM(self.config, 0, self.precision, LSTMForm.of(platform), chunk, parent=None)  # also inside a module
 
     def on(self, devices: Sequence[jax.Device]) -> "EmbeddingBiLM":
         """Returns this biLM with `embed` on the given devices of this process, which divide the rows among them.
@@ -68,19 +69,15 @@ class EmbeddingBiLM(PretrainedBiLM):
         return dataclasses.replace(self, devices=tuple(devices))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy is made from, without what was computed for this object's devices."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Returns what a copy is made from: it uses the default device, since its process may have other devices."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"devices": ()}
 
     @functools.cached_property
     def words(self) -> WordVectors:
         """The context-free vectors of words, with a cache for the 65,536 words used last."""
         return WordVectors(self.model, self._placed("token_encoder"))
 
-    @functools.cached_property
-    def _device_params(self) -> Tree:
-        """The parameters without softmax on the first device."""
-        return self._placed("token_encoder", *self.config.directions)
-
+    @usual_numerics()
     def _placed(self, *names: str) -> Tree:
         """Returns some parts of the parameters on the first device."""
         return jax.device_put({name: self.params[name] for name in names}, self.devices[0] if self.devices else None)
@@ -179,12 +176,10 @@ def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32
 
 
 def frozen_tree(bilm: PretrainedBiLM) -> dict[str, Any]:
-    """Returns the parameter tree without softmax on the default device; an `EmbeddingBiLM` transfers it only once.
+    """Returns a new copy of the parameter tree without softmax on the default device, which may be donated.
 
-    The devices that `embed` uses do not matter: a task model divides its batches over its own devices.
+    The devices that `embed` uses do not matter: a task model divides its batches over its own devices. The arrays are
+    concrete, also where a model is made while JAX traces.
     """
-    if isinstance(bilm, EmbeddingBiLM) and not bilm.devices:
-        return bilm._device_params
-    if not isinstance(bilm, PretrainedBiLM):
-        raise UserError(f"bilm: expected what elmo_jax.load_bilm returns, got {type(bilm).__name__}")
-    return jax.device_put({name: tree for name, tree in bilm.params.items() if name != "softmax"})
+    with usual_numerics():
+        return jax.device_put({name: tree for name, tree in bilm.params.items() if name != "softmax"}, may_alias=False)

@@ -28,6 +28,8 @@ from etils import epath
 from jax.flatten_util import ravel_pytree
 
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.data.prepare.sources import guess_format
+from elmo_jax.data.prepare.text import Format as TextFormat
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
@@ -38,7 +40,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
 from elmo_jax.interrupts import keep
 from elmo_jax.runs.lock import LEASE, LOCK, locked
-from elmo_jax.runs.progress import Progress
+from elmo_jax.runs.progress import Progress, say
 from elmo_jax.text_files import read_lines, scan_lines
 from elmo_jax.words import split_words
 
@@ -133,6 +135,10 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     beginning = itertools.islice(read_lines(sentences), LINES)
     if is_unspaced("\n".join(line.text for line in beginning), are_words=True):
         raise UserError(f"{sentences}: {UNSPACED}")
+    format, reason = guess_format(sentences)
+    if format is not TextFormat.LINES:
+        advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
+        say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_first())
     made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines}
     return json.dumps(made_from | settings.as_dict() | {"version": 1}, indent=1), (lines, digest)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -20,6 +21,7 @@ from elmo_jax.embedding.word_cache import key
 from elmo_jax.embedding.words_file import read_words
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
+from elmo_jax.model.precision import usual_numerics
 
 
 @nnx.register_variable_name("bilm")
@@ -54,20 +56,19 @@ def with_bilm(
     caches = list(cache) if isinstance(cache, Sequence) else [cache] * (1 if cache else len(bilms))
     if not bilms or len(caches) != len(bilms):
         raise UserError(f"cache: expected one per biLM, got {len(caches)} for {len(bilms)}")
-    trees = {}
+    pairs = {}
     for one, cached in zip(bilms, caches, strict=True):
-        tree: dict[str, Any] = {"tree": frozen_tree(one)}
+        if not isinstance(one, PretrainedBiLM):
+            raise UserError(f"bilm: expected what elmo_jax.load_bilm returns, got {type(one).__name__}")
         if cached is not None:
             _check_cache(cached, one)
-        if cached is not None and len(cached.vectors):
-            tree["cache"] = jax.device_put(cached.vectors)
-        trees[one.fingerprint] = tree
+        pairs[one.fingerprint] = one, cached
 
     def next_to_elmo(node: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in node.items():
             if name == "fingerprint":
-                found |= trees[_fingerprint_of(value, list(trees))]
+                found |= _added(value, pairs)
             else:
                 found[name] = next_to_elmo(value)
         return found
@@ -92,7 +93,7 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: "CachedWords
       UserError: the model was trained with another biLM, or the cache is of another one (the fingerprints differ); or
         the model has no `ELMo`.
     """
-    variables = {"elmo": {"fingerprint": module.fingerprint[...]}} if hasattr(module, "fingerprint") else {}
+    variables = {"elmo": {"fingerprint": module.fingerprint.get_value()}} if hasattr(module, "fingerprint") else {}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
         setattr(module, name, nnx.data(jax.tree.map(FrozenBiLM, value)))
     return module
@@ -111,18 +112,39 @@ def _check_cache(cache: "CachedWords", bilm: PretrainedBiLM) -> None:
         )
 
 
-def _fingerprint_of(found: Any, known: Sequence[str]) -> str:
-    """Returns the fingerprint, one of those known, of the biLM that an `ELMo` was made with."""
-    rows = np.asarray(found).astype(np.uint8).reshape(-1, 32)  # several where a lifted transform has stacked them
-    stored = rows[0].tobytes().hex()
-    if not stored.strip("0") and len(known) == 1:
-        return known[0]
-    if stored not in known or (rows != rows[0]).any():
+def _added(found: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arrays to be added to an `ELMo`: its biLM, one of the known ones, and their cached words.
+
+    Where the fingerprint is not known, because the variables are arguments of a traced function, arrays of another biLM
+    become NaN.
+    """
+    is_traced, is_abstract = isinstance(found, jax.core.Tracer), isinstance(found, jax.ShapeDtypeStruct)
+    if (is_traced or is_abstract) and len(pairs) > 1:
         raise UserError(
-            f"the model was made with another biLM: its fingerprint is {stored[:12]}…, this one's"
-            f" {', '.join(f'{one[:12]}…' for one in known)}; load the biLM it was trained with"
+            "variables: while JAX traces, their values, which tell several biLMs apart, are not known; call"
+            " elmo_jax.with_bilm outside of jit"
         )
-    return stored
+    stored = next(iter(pairs))
+    if not is_traced and not is_abstract:
+        rows = np.asarray(found).astype(np.uint8).reshape(-1, 32)  # several where a lifted transform has stacked them
+        stored = rows[0].tobytes().hex() if rows[0].any() or len(pairs) > 1 else stored
+        if stored not in pairs or (rows != rows[0]).any():
+            raise UserError(
+                f"the model was made with another biLM: its fingerprint is {stored[:12]}…, this one's"
+                f" {', '.join(f'{one[:12]}…' for one in pairs)}; load the biLM it was trained with"
+            )
+    bilm, cached = pairs[stored]
+    arrays: dict[str, Any] = {"tree": frozen_tree(bilm)}
+    if cached is not None and len(cached.vectors):
+        with usual_numerics():
+            arrays["cache"] = jax.device_put(cached.vectors, may_alias=False)
+    if is_abstract:
+        return jax.eval_shape(lambda: arrays)
+    if is_traced:
+        digest = np.frombuffer(bytes.fromhex(stored), np.uint8)
+        fits = (found == digest).all() | (found == 0).all()
+        return jax.tree.map(lambda leaf: jnp.where(fits, leaf, jnp.nan).astype(leaf.dtype), arrays)
+    return arrays
 
 
 class CachedWords:

@@ -19,13 +19,14 @@ from elmo_jax.model.sentences import sentence_layers
 from elmo_jax.runs.progress import Progress
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-PROGRAM, CHARACTERS = "bilm.jax", "characters.py"
+PROGRAM, CHARACTERS, VERSION = "bilm.jax", "characters.py", "jax_version.txt"
 
 
 def write_program(bilm: PretrainedBiLM, out: Path) -> None:
     """Writes a folder with a biLM as a program for CPUs, NVIDIA GPUs and TPUs, which holds the parameters.
 
-    The folder has `bilm.jax`, which `jax.export.deserialize` reads, and `characters.py`, which needs only NumPy.
+    The folder has `bilm.jax`, which `jax.export.deserialize` reads, `characters.py`, which needs only NumPy, and
+    `jax_version.txt`, since later versions of JAX promise to read the program for six months only.
     The program maps character ids + 1, int32 [B, T, W] with any B and T of at least 1, to the layers, float32
     [B, L+1, T, 2P], and the mask of the words, bool [B, T], as `EmbeddingBiLM.character_ids` and `embed` define them.
 
@@ -50,4 +51,5 @@ def write_program(bilm: PretrainedBiLM, out: Path) -> None:
         raise UserError("--format jax: flatbuffers is not installed; run: pip install 'elmo_jax[export]'") from None
     with writing(out), atomic_folder(out) as folder:
         (folder / PROGRAM).write_bytes(content)
+        (folder / VERSION).write_text(f"{jax.__version__}\n", encoding="utf-8")
         (folder / CHARACTERS).write_text(inspect.getsource(characters), encoding="utf-8")

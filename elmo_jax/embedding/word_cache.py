@@ -6,6 +6,8 @@ that two threads may encode the same new word at the same time; the vector is th
 Shapes: n words, W characters, P projection, K words encoded in one call of the compiled program.
 """
 
+import functools
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -19,9 +21,11 @@ import numpy as np
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, PADDING, spell
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.precision import usual_numerics
 from elmo_jax.types import Tree
 
 SIZES = (32, 512)  # the values of K, for few and for many words; one program is compiled for each
+_log = logging.getLogger(__name__)
 CAPACITY = 1 << 16  # the number of words in the cache, which needs 128 MB at the published size
 
 
@@ -35,10 +39,18 @@ def key(word: str, max_characters: int) -> bytes | str:
     """
     if word in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD):
         return word  # the sentence marks are not spelled by their bytes, but by separate characters
+    read = max_characters - 2
     try:
-        return word[: max_characters - 2].encode()[: max_characters - 2]
+        if 4 * len(word) > read and len(word.encode(errors="replace")) > read:
+            _warn_of_long_words(read)
+        return word[:read].encode()[:read]
     except UnicodeEncodeError:
         raise UserError(f"the word {word!r} holds half of a surrogate pair; decode the text as UTF-8") from None
+
+
+@functools.cache  # once
+def _warn_of_long_words(read: int) -> None:
+    _log.warning("some words are longer than %d bytes, of which the biLM reads no more; their ends are cut off", read)
 
 
 @partial(jax.jit, static_argnames="model")
@@ -103,8 +115,11 @@ class WordVectors:
                 self._keep(list(missing), found)
         return vectors[[place[k] for k in keys]] if keys else vectors
 
+    @usual_numerics()
     def encode(self, words: Sequence[str]) -> np.ndarray:
         """Returns the vectors of words, [n, P], without the cache."""
+        for word in words:
+            key(word, self._model.config.char_cnn.max_characters)  # which warns of long words
         characters = spell(words, self._model.config.char_cnn.max_characters)
         # Words are sorted by length, so that fewer positions are convolved for short words.
         order = np.argsort((characters != PADDING).sum(1), kind="stable")

@@ -32,7 +32,7 @@ from elmo_jax.runs.result import Finished
 from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import total_steps
-from elmo_jax.training.pretrain import launch, use_compilation_cache
+from elmo_jax.training.pretrain import launch
 
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
@@ -43,6 +43,7 @@ class Text:
 
     sources: Sequence[str]
     options: PrepareOptions = PrepareOptions()
+    language: str = "en"  # unless the options have one
 
     def prepare(self, out: epath.Path, **changes: Any) -> Corpus:
         """Prepares the text in the folder `out`, unless that has been done already.
@@ -57,7 +58,9 @@ class Text:
                 f"{self.sources[0]}: no text can be prepared in a bucket; prepare it first (elmo-jax prepare"
                 " --vocab EXPORT), and give --data CORPUS"
             )
-        return prepare(self.sources, Path(out), dataclasses.replace(self.options, **changes))
+        options = dataclasses.replace(self.options, **changes)
+        options = dataclasses.replace(options, text=options.text.in_language(self.language))
+        return prepare(self.sources, Path(out), options)
 
 
 def finetune(
@@ -83,7 +86,7 @@ def finetune(
       UserError: a model, a text or a setting is invalid, or the loss is not finite.
     """
     check_connected()
-    workdir = place(workdir)
+    workdir, text = place(workdir), dataclasses.replace(text, language=source.bilm.language)
     with fails_together():
         config = with_architecture(config, source.bilm.config, source.name)
         if is_first():
@@ -93,7 +96,6 @@ def finetune(
         corpus = _by_first(lambda: _corpus(text, workdir, source, config))
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         config = _with_evaluations(config, corpus)
-        use_compilation_cache(workdir)
         known = None
         if source.bilm.vocabulary is None:
             _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")

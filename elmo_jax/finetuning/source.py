@@ -1,6 +1,7 @@
 """The source model of a fine-tuning: its parameters, its settings, and the text that it was trained on."""
 
 import dataclasses
+import json
 from typing import Any
 
 from etils import epath
@@ -10,11 +11,15 @@ from elmo_jax.checkpoints.bilm_tf import Checkpoint, checkpoint_of
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.from_run import corpus_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm, run_of
-from elmo_jax.config import Config, FinetuneConfig, ModelConfig
+from elmo_jax.checkpoints.provenance import FINETUNED_FROM
+from elmo_jax.config import Config, EvaluationConfig, ModelConfig, TrainConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict
 
+# The settings of a training that fit its model, which fine-tuning takes over.
+OF_MODEL = ("batch_size", "accumulate", "unroll_steps", "carry", "negatives", "softmax", "precision", "optimizer")
+STAGES = 4
 CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConfig` that choose words of the softmax
 
 
@@ -29,11 +34,16 @@ class SourceModel:
 
     @property
     def history(self) -> dict[str, Any]:
-        """The provenance of the model, as a model that is fine-tuned from it records it."""
-        return {"fingerprint": self.bilm.fingerprint, **self.bilm.info}
+        """The provenance of the model, as a model that is fine-tuned from it records it: that of its last trainings."""
+        history = {"fingerprint": self.bilm.fingerprint, **self.bilm.info}
+        last = history = json.loads(json.dumps(history))  # a copy, to be cut
+        for _ in range(STAGES - 1):
+            last = last.get(FINETUNED_FROM, {})
+        last.pop(FINETUNED_FROM, None)
+        return history
 
     def settings(self) -> Config:
-        """Returns the settings that the model was trained with, or else the defaults, for one epoch.
+        """Returns the defaults of fine-tuning for one epoch, with the settings of a training step that fit the model.
 
         Raises:
           UserError: the settings are not valid in this version.
@@ -45,12 +55,11 @@ class SourceModel:
             raise UserError(
                 f"{self.name}: its training settings cannot be used here ({error}); give --config"
             ) from None
-        train = dataclasses.replace(config.train, epochs=1.0, steps=0)
-        data = dataclasses.replace(config.data, mixture=())  # whose names are those of the corpus of that training
-        # The words of that training were chosen by these, and it is for the user to choose those of the next.
-        chosen = {name: getattr(FinetuneConfig(), name) for name in CHOOSE_WORDS}
-        return dataclasses.replace(
-            config, data=data, train=train, finetune=dataclasses.replace(config.finetune, **chosen)
+        train = {name: getattr(config.train, name) for name in OF_MODEL}
+        return Config(
+            model=config.model,
+            train=TrainConfig(epochs=1.0, **train),
+            evaluation=EvaluationConfig(batch_size=config.evaluation.batch_size),
         )
 
     def original(self) -> Corpus | str:

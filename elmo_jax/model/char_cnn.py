@@ -20,7 +20,7 @@ from jax import lax
 
 from elmo_jax.characters import CHARACTERS, PADDING
 from elmo_jax.config import CharCNNConfig
-from elmo_jax.model.precision import Precision
+from elmo_jax.model.precision import Precision, usual_promotion
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -87,6 +87,7 @@ def _encode_forward(params: Tree, characters: jax.Array, count: jax.Array, setti
     return jnp.where(real, vectors, 0.0), (params, characters, count, kept)
 
 
+@usual_promotion()
 def _encode_backward(settings: EncoderSettings, residuals: Any, gradient: jax.Array) -> tuple[Tree, None, None]:
     params, characters, count, kept = residuals
     weights = _Weights.of(params, settings)
@@ -277,8 +278,8 @@ def _backward_convolution(
         table = add_rows(table, lax.dynamic_slice_in_dim(ids, position, 1, axis=1), vectors[:, :size])
         return kernel, table, jnp.pad(vectors[:, size:], ((0, 0), (0, size)))
 
-    window = jnp.zeros((chars.shape[0], settings.widest * size))
-    start = (jnp.zeros(weights.kernel.shape), jnp.zeros(weights.table.shape), window)
+    window = jnp.zeros((chars.shape[0], settings.widest * size), jnp.float32)
+    start = (jnp.zeros(weights.kernel.shape, jnp.float32), jnp.zeros(weights.table.shape, jnp.float32), window)
     kernel, table, vectors = lax.fori_loop(0, positions, convolve, start)
     rest = lax.dynamic_slice_in_dim(ids, positions, settings.widest, axis=1)
     return add_rows(table, rest, vectors), kernel

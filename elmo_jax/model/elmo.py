@@ -109,13 +109,13 @@ class ELMo(nn.Module):
         self.drop = Dropout(self.dropout)
         if self.initial is not None and self.trainable is not Trainable.NONE:
             initial = self.initial
-            # Copies, since a training step may donate its parameters.
-            self.tree = self.param("bilm", lambda key: jax.tree.map(jnp.copy, initial()))
+            self.tree = self.param("bilm", lambda key: initial())
         elif self.is_initializing():
             if not self.is_mutable_collection("elmo"):
                 raise ValueError(f"the collection 'elmo' is not made here: {_LIFT}")
             digest = bytes.fromhex(self.fingerprint) or bytes(32)  # as uint8 [32], which any checkpoint can store
-            self.variable("elmo", "fingerprint", lambda: jnp.asarray(list(digest), jnp.uint8))
+            with jax.ensure_compile_time_eval():  # so that `add_bilm` can read it while a model is made
+                self.variable("elmo", "fingerprint", lambda: jnp.asarray(list(digest), jnp.uint8))
 
     def __call__(
         self, characters: jax.Array, words: jax.Array | None = None, *, deterministic: bool = True

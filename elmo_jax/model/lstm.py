@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.config import LSTMConfig
-from elmo_jax.model.precision import Precision
+from elmo_jax.model.precision import Precision, usual_promotion
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -230,6 +230,7 @@ def _run_forward(
     return (outputs, last), (weights, inputs, state, mask, keep, hidden, gates, cells)
 
 
+@usual_promotion()  # which does not see the context in which the forward pass was called
 def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None, None]:
     weights, inputs, state, mask, keep, hidden, gates, cells = residuals
     d_outputs, d_last = gradients

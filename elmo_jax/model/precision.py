@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.distributed.mesh import check_not_forked
+
 
 @contextlib.contextmanager
 def usual_promotion() -> Iterator[None]:
@@ -24,8 +26,13 @@ def usual_promotion() -> Iterator[None]:
 
 @contextlib.contextmanager
 def usual_numerics() -> Iterator[None]:
-    """A context for what is not traced, in which numbers also have 32 bits, whatever the calling program has set."""
-    with jax.enable_x64(False), usual_promotion():
+    """A context for what is computed at once, with 32 bits, also where the calling program traces or guards transfers.
+
+    Raises:
+      UserError: this process was forked after JAX was used.
+    """
+    check_not_forked()
+    with jax.enable_x64(False), usual_promotion(), jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
         yield
 
 

@@ -1,7 +1,9 @@
 """Opens the folder of a run, whose `config.json` identifies the run; files of another run are never overwritten."""
 
 import contextlib
+import importlib.metadata
 import os
+import sys
 import time
 from collections.abc import Collection
 from typing import Any
@@ -15,10 +17,11 @@ from elmo_jax.files import HUB, absolute, place, read_sealed_json, write_sealed_
 from elmo_jax.runs.lock import locked, store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
+_RECORDED = ("elmo_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "grain")  # the packages whose versions matter
 PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written
 
 # What `finetune` makes before the run itself begins; what is hidden is unfinished or a lock.
-_BEFORE = ("corpus", "original", "softmax", "compilation_cache")
+_BEFORE = ("corpus", "original", "softmax")
 _PATHS = ("corpus", "train", "dev", "test", "cache", "path", "bilm", "bilm_options")  # the settings that are paths
 
 
@@ -41,19 +44,24 @@ def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], change
 
 
 def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
-    path = workdir / "config.json"
+    path, versions = workdir / "config.json", {name: importlib.metadata.version(name) for name in _RECORDED}
     if path.exists():
-        changed = _changed(workdir, config, facts)
+        changed, before = _changed(workdir, config, facts), read_config_file(workdir).get("versions", versions)
         refused = {key: values for key, values in changed.items() if key not in changeable}
         if refused:
             raise UserError(
                 f"{workdir}: this run was started with other settings: {_listed(refused)}."
                 " Resume it with its own settings, or give the new run another folder with --workdir"
             )
+        if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
+            line = (
+                f"{workdir}: other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
+            )
+            print(f"elmo-jax: warning: {line}", file=sys.stderr, flush=True)
     else:
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    written = {"config": to_dict(config), "facts": facts, "folder": os.getcwd()}
+    written = {"config": to_dict(config), "facts": facts, "folder": os.getcwd(), "versions": versions}
     write_sealed_json(path, written, covered_by_seal)
 
 

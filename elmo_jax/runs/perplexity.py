@@ -25,6 +25,13 @@ class Perplexity:
         """The geometric mean of both, which is exp of the mean of both losses, as in bilm-tf; or that of forward."""
         return geometric_mean(self.forward, self.backward)
 
+    def score(self, mixture: Iterable[tuple[str, float]]) -> float:
+        """Returns the average in which each source has its weight in the mixture, by which steps are compared."""
+        weights = dict(mixture)
+        counted = [(weights.get(name, 1.0) * of.tokens, math.log(of.average)) for name, of in self.sources.items()]
+        total = sum(count for count, _ in counted)
+        return exp(sum(count * loss for count, loss in counted) / total) if weights and total else self.average
+
     def as_dict(self) -> dict[str, float]:
         """Returns a dict with the keys `forward`, `backward` (if there is one) and `average`."""
         return {name: value for name in PERPLEXITIES if (value := getattr(self, name)) is not None}

@@ -76,13 +76,13 @@ def plot(path: epath.Path, width: float, height: float) -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def best_effort(path: epath.Path) -> Iterator[None]:
-    """A context that writes something optional after a run is complete: an error in it is a warning."""
+    """A context that writes something that a run does not need: an error in it is a warning."""
     try:
         yield
     except Exception as error:  # of Matplotlib or of a disk, of any kind
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         with contextlib.suppress(OSError):
-            print(f"elmo-jax: warning: {path}: not written ({reason}); the run is complete", file=sys.stderr)
+            print(f"elmo-jax: warning: {path}: not written ({reason}); the run goes on without it", file=sys.stderr)
 
 
 def thousands(value: float) -> str:

@@ -20,7 +20,9 @@ from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.runs.progress import Progress
+from elmo_jax.model.precision import Precision
+from elmo_jax.runs.progress import Progress, say
+from elmo_jax.settings import choice
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
 from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
 from elmo_jax.training.softmax_sharding import choose_placement
@@ -82,6 +84,7 @@ def evaluate_text(
     batch_size: int | None = None,
     words: Path | None = None,
     per_sentence: bool = False,
+    precision: str | None = None,
 ) -> TextEvaluation:
     """Measures the perplexity of a biLM on a text with the full softmax.
 
@@ -96,6 +99,7 @@ def evaluate_text(
         the sum of theirs. So biLMs with different vocabularies are compared over the words that both have. For a
         checkpoint of bilm-tf, it is the file with the words of its softmax instead.
       per_sentence: whether the table of all sentences is wanted too.
+      precision: that of the matrix products, a `Precision`; None for that of the training, or float32 if it is unknown.
 
     Raises:
       UserError: the model or the text does not exist, the model has no softmax, the corpus was prepared with another
@@ -116,6 +120,7 @@ def evaluate_text(
     mesh = make_mesh()
     program = BiLM(
         bilm.config,
+        precision=choice(Precision, precision or bilm.precision_of_training, "precision"),
         form=preferred_form(mesh),
         encoder_chunk=preferred_encoder_chunk(mesh),
     )
@@ -125,7 +130,7 @@ def evaluate_text(
     evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement, merged)
     params = place_params(bilm.params if merged is None else with_merged(bilm.params, merged), placement, mesh)
     with temporary_folder() as folder:
-        corpus = _corpus(sources, bilm.vocabulary, folder, options)
+        corpus = _corpus(sources, bilm.vocabulary, folder, options, bilm.language)
         spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
         on_devices = to_devices(spellings, REPLICATED, mesh)
         blocks, named = corpus.blocks("heldout"), corpus.source_of_blocks("heldout")
@@ -135,6 +140,8 @@ def evaluate_text(
                 params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum())), named
             )
         table = _sentence_table(blocks, corpus.words(), scores) if per_sentence else ""
+    if long := corpus.report["lexicon"]["long_word_uses"]:
+        say(f"{', '.join(sources)}: {long:,} words are longer than 48 bytes, of which the biLM reads only the first 48")
     others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>
     return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"), table)
 
@@ -149,7 +156,9 @@ def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
     return merged
 
 
-def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None) -> Corpus:
+def _corpus(
+    sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None, language: str = "en"
+) -> Corpus:
     """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
     corpus, options = Corpus.find(sources), options or TextOptions()
     if corpus is not None:
@@ -161,7 +170,7 @@ def _corpus(sources: Sequence[str], vocabulary: list[str], temporary: Path, opti
             )
         return corpus
     with vocabulary_file(vocabulary) as words:
-        chosen = PrepareOptions(options, vocabulary_file=words, heldout_fraction=1.0)
+        chosen = PrepareOptions(options.in_language(language), vocabulary_file=words, heldout_fraction=1.0)
         return prepare(sources, temporary / "corpus", chosen)
 
 

@@ -35,7 +35,6 @@ from elmo_jax.training.throughput import Interval
 from elmo_jax.training.training_report import WHOLE, Outcome, draw_curve, summary
 from elmo_jax.training.watch import EvaluationWatch
 
-_HELDOUT = "heldout/perplexity/average"
 _BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
 _OF_EXPORT = "exported/"  # before the name of a text whose perplexity was measured for the exported parameters
 _EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
@@ -119,7 +118,7 @@ class Launch:
         for evaluator in self._plan.evaluators:
             self._perplexity(evaluator.name, self._first, first_params, evaluator.before)
         if self._plan.exports == "best" and step == self._first:
-            self._save(step, state, heldout.average)
+            self._save(step, state, heldout.score(self._config.data.mixture))
         self._check_patience()
 
     def _perplexity(self, name: str, step: int, params: Callable[[], Any], text: str) -> Perplexity:
@@ -224,13 +223,20 @@ class Launch:
         """Evaluates a state that is saved, and adds the held-out perplexity to its checkpoint."""
         when = "after training" if step == self._total or self._ended else f"at step {step}"
         found = self._perplexity("heldout", step, lambda: state.params, f"held-out perplexity {when}")
-        self._save(step, state, found.average)
+        self._save(step, state, found.score(self._config.data.mixture))
+        self._draw()
         self._check_patience()
+
+    def _draw(self, outcome: Outcome | None = None) -> None:
+        if is_first():
+            with best_effort(self._workdir / "curve.png"):
+                draw_curve(self._workdir, self._session.log.records, bool(self._config.train.negatives), outcome)
 
     def _check_patience(self) -> None:
         """Finds out on process 0, which has the records, for all processes whether training ends early."""
-        heldout = [record[_HELDOUT] for record in self._session.log.records if _HELDOUT in record]
-        self._ended = bool(of_first(is_out_of_patience(heldout, self._plan.patience)))
+        found = filter(None, (Perplexity.of_metrics(record, "heldout") for record in self._session.log.records))
+        scores = [perplexity.score(self._config.data.mixture) for perplexity in found]
+        self._ended = bool(of_first(is_out_of_patience(scores, self._plan.patience)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, announced: jax.Array | Wishes) -> None:
         """Fetches the metrics of a step, and what the processes wished by then.
@@ -315,7 +321,6 @@ class Launch:
             others=others,
             params=params,
             precision=self._config.train.precision,
-            sampled=bool(self._config.train.negatives),
             tokens_per_step=self._config.train.tokens_per_step,
         )
 
@@ -335,6 +340,5 @@ class Launch:
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
         write_result(self._workdir, result)  # must be after the export, since it marks the run as complete
-        with best_effort(self._workdir / "curve.png"):
-            draw_curve(self._workdir, outcome)
+        self._draw(outcome)
         return Finished(result, already=False)

@@ -5,7 +5,6 @@ import sys
 import warnings
 from typing import Any
 
-import jax
 from etils import epath
 
 from elmo_jax import files
@@ -83,7 +82,9 @@ def launch(
     warning = warmup_warning(config, updates)
     if warning is not None and is_first():
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
-    use_compilation_cache(workdir)
+    # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,
+    # since JAX cannot keep it (0.10.2).
+    warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)
     ended = train(Program(config, corpus, mesh, updates, plan.frozen), plan, workdir, title)
     wait_for_all()  # for the export, which the caller may open
     return ended
@@ -103,13 +104,3 @@ def _check_continuable(workdir: epath.Path, total: int) -> None:
             f"{workdir}: this run has made {steps[-1]} steps, but {total} are requested now; a run can be made longer,"
             " but not shorter"
         )
-
-
-def use_compilation_cache(workdir: epath.Path) -> None:
-    """Makes JAX cache compiled programs in the folder of the run, unless the user has set a cache folder."""
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,
-    # since JAX cannot keep it (0.10.2).
-    warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)

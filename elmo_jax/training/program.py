@@ -1,10 +1,12 @@
 """Prepares a training of a biLM for the devices: model, step, evaluator and text."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
@@ -25,7 +27,7 @@ from elmo_jax.training.partitioning import (
     softmax_placement,
     state_specs,
 )
-from elmo_jax.training.state import TrainState, initial_state
+from elmo_jax.training.state import TrainState, initial_state, with_accumulators
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work, affordable_evaluation
 from elmo_jax.types import Tree
@@ -80,11 +82,13 @@ class Program:
         # The filters are applied to every position with a character, and to one of padding.
         self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
 
-        def start(params: Tree | None, accumulators: Tree | None) -> TrainState:
+        def start(params: Tree | None, seed: jax.Array, accumulators: Tree | None) -> TrainState:
             with_softmax = self._model.clone(vocabulary_size=vocabulary_size)
-            return initial_state(config, with_softmax, self.step.optimizer, params, frozen, accumulators)
+            state = initial_state(config, with_softmax, self.step.optimizer, params, frozen, seed)
+            initial = config.train.optimizer.initial_accumulator
+            return state if accumulators is None else with_accumulators(state, accumulators, initial, frozen)
 
-        self._shapes = jax.eval_shape(lambda: start(None, None))
+        self._shapes = jax.eval_shape(start, None, np.int32(config.train.seed), None)
         self._shardings = named_shardings(state_specs(self._shapes, mesh, placement), mesh)
         self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
 
@@ -99,7 +103,7 @@ class Program:
 
     def first_state(self, params: Tree | None, accumulators: Tree | None = None) -> TrainState:
         """Makes the state before the first update, with these parameters and accumulators; None for initial ones."""
-        return self._start(params, accumulators)
+        return self._start(params, np.int32(self.config.train.seed), accumulators)
 
     def abstract_state(self) -> Any:
         """Returns the shapes, dtypes and shardings of the state, the target of a restore."""
@@ -139,7 +143,7 @@ class Program:
         sources = self._heldout(sources, whole)  # of the same blocks
         return self._evaluator.sentences(params, blocks, self._distinct, self.spellings, self.watch, sources)[0]
 
-    @property
+    @functools.cached_property
     def whole_blocks(self) -> int:
         """The number of blocks that are evaluated after training: all of them, unless the settings say otherwise."""
         return len(self._heldout(self.corpus.blocks("heldout"), whole=True))

@@ -41,34 +41,40 @@ def initial_state(
     optimizer: optax.GradientTransformation,
     params: Tree | None = None,
     frozen: Collection[str] = (),
-    accumulators: Tree | None = None,
+    seed: jax.Array | None = None,
 ) -> TrainState:
     """Makes the state before the first step, with all rows at their beginning.
 
     The softmax's rows of given `params` are in the order of the vocabulary; None means random initial parameters. The
     `optimizer` is that of all trained parameters but the softmax. The `frozen` parts are not trained and have no
-    optimizer state. `accumulators`, a tree like `params`, are Adagrad's from an earlier training; None for new ones.
+    optimizer state. A `seed` takes the place of that of the config, so that one compiled program serves all seeds.
     """
-    key = jax.random.key(config.train.seed, impl="threefry2x32")
+    key = jax.random.key(config.train.seed if seed is None else seed, impl="threefry2x32")
     init, later = jax.random.split(key)
     params = to_lanes(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
-    initial = config.train.optimizer.initial_accumulator
-    dense_state = optimizer.init(without(params, "softmax", *frozen))
-    softmax_sums = jax.tree.map(lambda p: jnp.full_like(p, initial), params["softmax"])
-    if accumulators is not None:
-        sums = to_lanes(accumulators, initial)
-        dense_state = optax.tree_utils.tree_set(dense_state, sum_of_squares=without(sums, "softmax", *frozen))
-        softmax_sums = sums["softmax"]
+    start = jnp.full_like  # makes Adagrad's accumulators
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        dense_optimizer=dense_state,
-        softmax_accumulator=softmax_sums,
+        dense_optimizer=optimizer.init(without(params, "softmax", *frozen)),
+        softmax_accumulator=jax.tree.map(
+            lambda p: start(p, config.train.optimizer.initial_accumulator), params["softmax"]
+        ),
         carry=initial_carry(config.model, rows),
         position=jnp.zeros((rows, 2), jnp.int32),
         key=jax.random.key_data(later),
     )
+
+
+def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Collection[str] = ()) -> TrainState:
+    """Returns the first state with Adagrad's accumulators of an earlier training, a tree like the parameters.
+
+    Rows that only fill the lanes of the softmax get the number `padding` above 0.
+    """
+    sums = to_lanes(sums, padding)
+    dense = optax.tree_utils.tree_set(state.dense_optimizer, sum_of_squares=without(sums, "softmax", *frozen))
+    return dataclasses.replace(state, dense_optimizer=dense, softmax_accumulator=sums["softmax"])
 
 
 def without(params: Tree, *parts: str) -> Tree:

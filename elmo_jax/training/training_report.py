@@ -7,6 +7,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.config import DIRECTIONS
+from elmo_jax.files import absolute
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Perplexity, of_record
@@ -30,7 +31,6 @@ class Outcome:
     others: Mapping[str, Perplexity]  # their perplexities on other texts, by name
     params: dict[str, Any]  # these parameters, with the softmax's rows in the order of the vocabulary
     precision: str  # of the matrix products
-    sampled: bool  # whether the training loss is that of the sampled softmax
     tokens_per_step: int  # the number of tokens of all rows in one step
     first_step: int = 0  # the step before the first update
 
@@ -86,20 +86,22 @@ def _speed(reports: list[dict[str, Any]]) -> float:
     return (reports[-1]["tokens"] - first["tokens"]) / (reports[-1]["train/seconds"] - first["train/seconds"])
 
 
-def draw_curve(workdir: epath.Path, outcome: Outcome) -> None:
+def draw_curve(
+    workdir: epath.Path, records: list[dict[str, Any]], sampled: bool, outcome: Outcome | None = None
+) -> None:
     """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
 
-    Of the other texts, it shows the average perplexities before training and of the exported step.
+    Of the other texts, it shows the average perplexities before training and of the exported step, once there are any.
     """
-    records, tokens = outcome.records, (outcome.exported_step - outcome.first_step) * outcome.tokens_per_step
+    tokens = (outcome.exported_step - outcome.first_step) * outcome.tokens_per_step if outcome else 0
     others: dict[str, list[tuple[int, float]]] = {}
-    for name, after in outcome.others.items():
+    for name, after in outcome.others.items() if outcome else ():
         if before := before_training(records, name):
             others[f"{name} text, average"] = [(0, before["average"]), (tokens, after.average)]
     with plot(workdir / "curve.png", 9, 4.5) as figure:
         left, right = figure.subplots(1, 2)
         _lines(left, records, "train/loss", "-")
-        left.set_title("training loss" + (", sampled softmax" if outcome.sampled else ""))
+        left.set_title("training loss" + (", sampled softmax" if sampled else ""))
         left.set_ylabel("nats per token")
         _lines(right, records, "heldout/perplexity", "o")
         for label, points in others.items():
@@ -117,7 +119,7 @@ def draw_curve(workdir: epath.Path, outcome: Outcome) -> None:
             axes.spines[["top", "right"]].set_visible(False)
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(frameon=False)
-        figure.suptitle(outcome.title)
+        figure.suptitle(absolute(workdir).name)
 
 
 def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> None:

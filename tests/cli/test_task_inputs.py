@@ -32,7 +32,7 @@ class Untrained(TrainedTask):
 
     def __init__(self, name, **data):
         self._task = task_of(name)
-        self.config = task_config({"task": name, "data": {"train": "train.csv", **data}})
+        self.config = task_config({"task": name, "data": {"train": "train.csv", "language": "en", **data}})
 
 
 def test_a_line_is_a_sentence_and_words_are_divided_by_spaces_and_tabs_only(tmp_path):

@@ -112,7 +112,7 @@ def test_a_bilm(page: Any) -> None:
     rows = page.locator(".prose.elmo:visible tr").all_inner_texts()
     cosines = [float(row.split()[0]) for row in rows]
     assert cosines[0] == 1 and cosines == sorted(cosines, reverse=True) and len(cosines) == 6
-    page.get_by_role("tab", name="Similarity").click()
+    page.get_by_role("heading", name="Similarity").click()
     page.get_by_label("Sentence 1").fill("He sat by the bank of the river.")
     page.get_by_role("button", name="Compare").click()
     shown = reads(page, "layer 2")

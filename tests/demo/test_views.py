@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,6 +82,7 @@ class Model:
 
     def __init__(self, reads_documents: bool = False) -> None:
         self.reads_documents = reads_documents
+        self.config = SimpleNamespace(data=SimpleNamespace(language="en"))
 
     def split(self, *texts: str) -> list[Any]:
         task = task_of("snli" if len(texts) > 1 else "coref" if self.reads_documents else "pos")
@@ -143,4 +146,23 @@ def test_words_are_compared_by_their_vectors() -> None:
     assert "<td>no [play] at all .</td>" in shown and "rows" not in shown
     assert "no other sentence of the text has the word &#x27;rows&#x27;" in views.nearest(bilm, text, 11, 1)
     with pytest.raises(UserError, match="Text: has 7 characters; the limit is 6"):
-        views.sentences("Text", "a b c d", 6)
+        views.sentences("Text", "a b c d", "en", 6)
+
+
+def test_fields_for_another_language_have_no_english_example_and_are_read_by_its_rules() -> None:
+    pytest.importorskip("gradio", reason="gradio is not installed: make test-slow installs it")
+    from elmo_jax.demo.page import page
+
+    bilm = tiny_bilm()
+    french = dataclasses.replace(bilm, info={"language": "fr"})
+    for model, filled in ((bilm, True), (french, False)):
+        made = page([("runs/mine", model)]).get_config_file()["components"]
+        values = [part["props"].get("value") for part in made if part["type"] == "textbox"]
+        assert len(values) == 5 and all(bool(value) == filled for value in values)
+        assert "# elmo_jax" in [part["props"].get("value") for part in made if part["type"] == "markdown"]
+
+
+def test_text_is_read_in_the_language_of_the_model() -> None:
+    french = dataclasses.replace(tiny_bilm(), info={"language": "fr"})
+    assert "layer 0" in views.similarity(french, "Il dit que l'homme dort.", "homme", "L'enfant dort.", "enfant")
+    assert "not in the sentence" in views.similarity(tiny_bilm(), "l'homme", "homme", "l'enfant", "enfant")

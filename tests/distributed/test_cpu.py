@@ -49,7 +49,7 @@ from elmo_jax.config import LSTMConfig
 from elmo_jax.distributed.cpu import divide_cpu
 {before}
 divide_cpu(LSTMConfig(cells=256, projection=64), 64)
-print(jax.device_count(), jax.config.values["jax_cpu_enable_async_dispatch"])
+print(jax.device_count(), jax.config.read(\"jax_cpu_enable_async_dispatch\"))
 """
 
 

@@ -23,7 +23,7 @@ def bilm() -> EmbeddingBiLM:
 
 
 def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
-    cache = WordVectors(bilm.model, bilm._device_params, capacity=5)
+    cache = WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=5)
     plain = bilm.words.encode([f"v{i}" for i in range(9)])
     found = cache(["v0", "v1", "v0", "v1"])
     assert cache.encoded == 2 and len(cache) == 2
@@ -45,7 +45,7 @@ def test_the_store_of_vectors_is_not_copied_and_takes_memory_as_it_fills(bilm):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     before = resident()
-    cache = WordVectors(bilm.model, bilm._device_params, capacity=1 << 21)
+    cache = WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=1 << 21)
     store = cache._store
     assert store.nbytes > 1 << 25 and resident() - before < store.nbytes / 2
     for i in range(40):
@@ -74,7 +74,7 @@ def test_eight_threads_share_the_cache_of_words(bilm, monkeypatch):
     monkeypatch.setattr(
         WordVectors, "encode", lambda self, words: np.array([[int(word)] * self._size for word in words], np.float32)
     )
-    cache = WordVectors(bilm.model, bilm._device_params, capacity=20)
+    cache = WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=20)
 
     def wrong(thread):
         random, found = np.random.default_rng(thread), 0
@@ -88,7 +88,7 @@ def test_eight_threads_share_the_cache_of_words(bilm, monkeypatch):
 
 
 def test_eight_threads_get_the_vectors_of_their_own_sentences(bilm, monkeypatch):
-    monkeypatch.setitem(bilm.__dict__, "words", WordVectors(bilm.model, bilm._device_params, capacity=30))
+    monkeypatch.setitem(bilm.__dict__, "words", WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=30))
     batches = [[[f"t{(thread * 7 + i) % 60}" for i in range(length)] for length in (9, 4)] for thread in range(8)]
     expected = [bilm.embed(batch)[0] for batch in batches]
 

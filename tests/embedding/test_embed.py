@@ -294,7 +294,7 @@ def test_the_default_device_runs_all_of_it(bilm):
         other = bilm.on(jax.devices()[:1])
         other = dataclasses.replace(other, devices=())
         assert_array_equal(other.embed([["a", "b"]])[0], bilm.embed([["a", "b"]])[0])
-        for params in (other._device_params, other._on_devices.params):
+        for params in (other._placed("token_encoder"), other._on_devices.params):
             assert {device for leaf in jax.tree.leaves(params) for device in leaf.devices()} == {jax.devices()[3]}
 
 

@@ -56,6 +56,9 @@ def test_heldout_figure_of_the_run_is_reproduced(commands: Commands, whole: Path
 def test_run_and_export_give_equal_numbers(commands: Commands, stopped: Path, text: Path, tmp_path: Path) -> None:
     """A run that has no export yet is read from its newest checkpoint."""
     assert not (stopped / "export").exists()
+    assert (stopped / "curve.png").exists()  # since the first evaluation
+    assert commands.run("export", stopped, "--out", tmp_path / "again").status == 0
+    assert elmo_jax.load_bilm(tmp_path / "again").info["language"] == "en"
     before = files(stopped)
     of_run = evaluate(commands, tmp_path, stopped, text)
     assert commands.run("export", stopped, "--out", tmp_path / "out").status == 0

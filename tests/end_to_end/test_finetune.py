@@ -181,13 +181,19 @@ def test_a_damaged_best_step_is_passed_over(domain: Commands, restless: Path, tm
     assert result_of(run)["exported_step"] == min(kept, key=lambda step: (kept[step], -step))
 
 
-def test_the_best_is_not_replaced_by_the_last(domain: Commands, restless: Path, tmp_path: Path) -> None:
-    """`export` takes the last step unless another one is named."""
+def test_export_writes_the_chosen_step(domain: Commands, restless: Path, tmp_path: Path) -> None:
+    """It is that of `result.json` and of `load_bilm`, unless another one is named."""
+    chosen = bilm_of(restless)[1]["fingerprint"]
+    last = json.loads((restless / "result.json").read_text())["steps"]
     before = files(restless)
-    complaint = domain.run("export", restless).complaint
+    complaint = domain.run("export", restless, "--step", "last").complaint
     assert "holds the run's model, of step" in complaint and "give --out PATH" in complaint
     assert files(restless) == before
-    assert domain.run("export", restless, "--out", tmp_path / "last").status == 0
+    assert domain.run("export", restless, "--out", tmp_path / "chosen").status == 0
+    assert elmo_jax.load_bilm(tmp_path / "chosen").fingerprint == chosen
+    assert domain.run("export", restless, "--step", "last", "--out", tmp_path / "last").status == 0
+    assert elmo_jax.load_bilm(tmp_path / "last").info["steps"] == last
+    assert elmo_jax.load_bilm(tmp_path / "last").fingerprint != chosen
 
 
 # Without steps: the original model, and its history

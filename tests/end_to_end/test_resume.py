@@ -237,6 +237,17 @@ def test_only_paths_may_be_edited(commands: Commands, half: Path, old: str, new:
     assert commands.inside("export", half, "--out", half / "other").status == 0
 
 
+def test_other_versions_are_named(commands: Commands, half: Path, whole: Path) -> None:
+    config = json.loads((half / "config.json").read_text())
+    assert config["versions"].keys() == {"elmo_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "grain"}
+    config["versions"]["grain"] = "0.1.0"
+    (half / "config.json").write_text(json.dumps(config))
+    ended = resume(commands, half, whole)
+    (line,) = [line for line in ended.stderr.splitlines() if "other versions" in line]
+    assert "grain 0.1.0 → " in line and "jax " not in line and "not bit-exact" in line
+    assert "other versions" not in commands.inside(*pretrain_arguments(half)).stderr
+
+
 def test_a_second_launch_is_refused(commands: Commands, half: Path, tmp_path: Path) -> None:
     """A launch into a run's folder in use is refused; the refusal names the holder, and no file changes."""
     with locked(epath.Path(half)):

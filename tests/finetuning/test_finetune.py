@@ -1,11 +1,12 @@
 """Tests what fine-tuning refuses before a run exists; the command itself is tested in end_to_end/."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 from etils import epath
 
-from elmo_jax.config import Config, DataConfig, EvaluationConfig, FinetuneConfig, TrainConfig
+from elmo_jax.config import CheckpointConfig, Config, DataConfig, EvaluationConfig, FinetuneConfig, TrainConfig
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
@@ -83,13 +84,31 @@ def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
     assert seen == [blocks]
 
 
-def test_settings_that_choose_words_are_not_inherited():
-    settings = to_dict(Config(finetune=FinetuneConfig(min_count=3, vocabulary_size=500, patience=7)))
-    bilm = SimpleNamespace(info={"settings": settings}, config=Config().model)
-    assert SourceModel(bilm, "model", None).settings().finetune == FinetuneConfig(patience=7)
+def test_only_the_settings_of_a_training_step_are_inherited():
+    """Those with which `english` was packaged: 6% of an epoch for the softmax, no patience, few evaluations."""
+    given = Config(
+        train=TrainConfig(batch_size=64, precision="bfloat16", steps=100, epochs=3, seed=5, log_every=7),
+        data=DataConfig(seed=3, mixture=(("news", 2.0),)),
+        evaluation=EvaluationConfig(every=4000, tokens=20000, batch_size=32),
+        checkpoint=CheckpointConfig(every=500),
+        finetune=FinetuneConfig(min_count=3, vocabulary_size=500, patience=0, evaluations=0, softmax_epochs=0.06),
+    )
+    bilm = SimpleNamespace(info={"settings": to_dict(given)}, config=Config().model)
+    assert SourceModel(bilm, "model", None).settings() == Config(
+        train=TrainConfig(batch_size=64, precision="bfloat16", epochs=1.0),
+        evaluation=EvaluationConfig(batch_size=32),
+    )
 
 
-def test_a_mixture_of_the_sources_of_another_corpus_is_not_inherited():
-    settings = to_dict(Config(data=DataConfig(seed=3, mixture=(("news", 2.0),))))
-    bilm = SimpleNamespace(info={"settings": settings}, config=Config().model)
-    assert SourceModel(bilm, "model", None).settings().data == DataConfig(seed=3)
+def test_the_history_of_a_model_that_is_fine_tuned_again_and_again_is_bounded():
+    info = {"experiment": "first"}
+    for number in range(10):
+        source = SourceModel(SimpleNamespace(info=info, fingerprint=f"{number}"), "model", None)
+        before = json.dumps(info)
+        info = {"experiment": f"stage {number}", "finetuned_from": source.history}
+        assert json.dumps(source.bilm.info) == before
+    names = []
+    while info:
+        names.append(info["experiment"])
+        info = info.get("finetuned_from")
+    assert names == ["stage 9", "stage 8", "stage 7", "stage 6", "stage 5"]

@@ -134,8 +134,8 @@ def test_table_and_plot(tmp_path):
         params = {"softmax": {"bias": np.zeros(1234)}}
         others = {} if number else {"original": OTHER}
         noted = records if number else [records[0], original, *records[1:]]
-        outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, "float32", True, tokens_per_step=100)
+        outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, "float32", tokens_per_step=100)
         found = results(outcome, "all", {"fingerprint": "0" * 64})
         assert found["stopped_early"] and found["after"]["domain"] == AFTER.as_dict()
-        draw_curve(tmp_path, outcome)
+        draw_curve(tmp_path, noted, True, outcome)
         assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -66,7 +66,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     found: dict[str, argparse.ArgumentParser] = {}
 
     def visit(parser: argparse.ArgumentParser, name: str) -> None:
-        inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        inner = [action for action in parser._actions if isinstance(action.choices, dict)]
         for action in inner:
             for key, child in action.choices.items():
                 visit(child, f"{name} {key}".strip())
@@ -170,7 +170,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not {"compilation_cache", "__pycache__", ".lock"}.intersection(path.parts)
+        if path.is_file() and not {"__pycache__", ".lock"}.intersection(path.parts)
     }
 
 

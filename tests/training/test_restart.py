@@ -19,7 +19,7 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training.evaluate_text import evaluate_text
 from elmo_jax.training.partitioning import map_step
-from elmo_jax.training.state import initial_state
+from elmo_jax.training.state import initial_state, with_accumulators
 from elmo_jax.training.step import TrainStep
 from tests.checkpoints.tensor_bundles import variables
 
@@ -53,7 +53,8 @@ def test_fifteen_steps_of_the_original_restart():
     module = BiLM(model, encoder_chunk=16)
     step = TrainStep(module, train, STEPS, WORDS)
     start = jax.tree.map(jnp.asarray, (bilm.params, checkpoint.accumulators(bilm.config)))
-    state = initial_state(Config(model=model, train=train), module, step.optimizer, start[0], (), start[1])
+    state = initial_state(Config(model=model, train=train), module, step.optimizer, start[0])
+    state = with_accumulators(state, start[1], 1.0)
     program = map_step(step, state, make_mesh(jax.devices()[:1]))
     for n in range(STEPS):
         state, metrics = program(state, *batch_and_spellings(oracle, n))
@@ -74,9 +75,9 @@ def test_padding_of_the_softmax_never_divides_by_zero():
     bilm = checkpoint.read()
     module, train = BiLM(bilm.config), TrainConfig(batch_size=ROWS)
     step = TrainStep(module, train, STEPS, WORDS)
-    config = Config(model=bilm.config, train=train)
-    sums = checkpoint.accumulators(bilm.config)
-    state = initial_state(config, module, step.optimizer, bilm.params, ("token_encoder",), sums)
+    frozen = ("token_encoder",)
+    state = initial_state(Config(model=bilm.config, train=train), module, step.optimizer, bilm.params, frozen)
+    state = with_accumulators(state, checkpoint.accumulators(bilm.config), 1.0, frozen)
     assert all((np.asarray(leaf) > 0).all() for leaf in jax.tree.leaves(state.softmax_accumulator))
     assert state.dense_optimizer[0].sum_of_squares.keys() == {"forward", "backward"}
 

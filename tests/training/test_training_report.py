@@ -32,7 +32,6 @@ def outcome(shown, params):
         others={},
         params=params,
         precision="bfloat16",
-        sampled=True,
         tokens_per_step=100,
     )
 
@@ -75,7 +74,7 @@ def test_curve_of_any_run(tmp_path):
     for number, shown in enumerate((records(), records()[:1])):
         folder = tmp_path / str(number)
         folder.mkdir()
-        draw_curve(folder, outcome(shown, {}))
+        draw_curve(folder, shown, True)
         assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 

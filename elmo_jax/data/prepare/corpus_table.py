@@ -30,6 +30,7 @@ def describe(corpus: Corpus) -> str:
     counted = [
         ("distinct words", f"{lexicon['types']:,}"),
         ("softmax vocabulary", f"{lexicon['vocabulary_size']:,}"),
+        ("language", corpus.language),
         ("over 48 bytes", f"{lexicon['long_words']:,} distinct, {lexicon['long_word_uses']:,} uses (cut)"),
         ("lines without words", f"{text['empty_lines']:,}"),
         ("marks in the text", f"{text['marks_dropped']:,} (dropped)"),

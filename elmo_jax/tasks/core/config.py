@@ -20,7 +20,7 @@ class TaskDataConfig:
     dev: str = setting("", "The examples that select the best epoch.")
     test: str = setting("", "The examples that the selected epoch is tested on; empty for none.")
     language: str = setting(
-        "en", "The ISO 639 code of the language, with which running text is tokenized, also that of task predict."
+        "", "The ISO 639-1 code of the language, by whose rules running text is tokenized; empty for that of the biLM."
     )
     train_fraction: float = setting(
         1.0,
@@ -31,7 +31,7 @@ class TaskDataConfig:
 
     def check(self, where: str = "config") -> None:
         """Raises `UserError` for a language without a code of two letters."""
-        if self.language not in LANGUAGES:
+        if self.language and self.language not in LANGUAGES:
             raise UserError(f"{where}.language: expected an ISO 639-1 code such as de, got {self.language!r}")
 
 

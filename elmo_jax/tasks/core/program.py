@@ -6,6 +6,7 @@ Shapes: B examples per batch.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,8 +105,14 @@ class TaskProgram:
         if not setup.config.word_vectors.trainable and setup.table.vectors.shape[1]:
             found["words"] = setup.table.first_vectors(seed)
         if setup.bilm is not None and not layers_are_given and setup.config.elmo.trainable == "none":
-            found["bilm"] = frozen_tree(setup.bilm)
+            found["bilm"] = self._frozen_bilm
         return self.replicated({"inputs": found}) if found else {}
+
+    @functools.cached_property
+    def _frozen_bilm(self) -> Tree:
+        """The parameters of the frozen biLM, which the models of all seeds share."""
+        assert self._setup.bilm is not None
+        return self.replicated(frozen_tree(self._setup.bilm))
 
     def load(self, workdir: epath.Path, seed: int, layers_are_given: bool) -> Model:
         """Returns the model of a seed whose training has ended."""

@@ -37,7 +37,6 @@ from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_of
-from elmo_jax.training.pretrain import use_compilation_cache
 
 
 def train_task(
@@ -57,6 +56,10 @@ def train_task(
     if files.in_bucket(workdir):
         raise UserError(f"{workdir}: a task is trained in a folder of this machine")
     task = task_of(config.task)
+    bilm = open_model(config)
+    if not config.data.language:
+        language = bilm.language if bilm else "en"
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, language=language))
     splits = {name: read_part(task, config, name) for name in SPLITS}
     for name in ("train", "dev"):
         if not splits[name]:
@@ -66,7 +69,6 @@ def train_task(
     report_case(task, chosen, labels)
     for name in ("dev", "test"):
         check_labels(task, splits[name], labels, f"config.data.{name}", refuse=len(chosen) == len(splits["train"]))
-    bilm = open_model(config)
     words, table = words_of(task, config, splits)
     fingerprints = {
         "bilm": bilm.fingerprint if bilm else None,
@@ -76,7 +78,6 @@ def train_task(
     check_usable(workdir)
     with locked(workdir):
         open_workdir(workdir, config, {"fingerprint": fingerprints}, CHANGEABLE)
-        use_compilation_cache(workdir)
         mesh = make_mesh(list(devices or jax.local_devices()))
         setup = TaskSetup(task, config, labels, words, table, bilm, mesh)
         run = TaskRun(setup, {**splits, "train": short_enough(task, chosen, config)}, workdir)

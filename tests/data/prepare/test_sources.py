@@ -145,3 +145,15 @@ def test_out_may_not_be_the_current_folder(texts: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(place)
     for out in (Path("."), place):
         assert "cannot be replaced, being the current folder" in refusal(out, texts)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "b.html", "README.md", "a.txt~", "c.csv.gz", ".hidden.csv"])
+def test_files_of_a_folder_that_are_no_prose_are_refused(texts: Path, name: str) -> None:
+    content = b"a,b\n1,2\n"
+    (texts / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    if name.startswith("."):
+        make(texts.parent / "out", texts)
+        return
+    advice = f"{texts / name}: not plain text; name the files to be read by a quoted glob, as '{texts}/*.txt'"
+    assert advice in refusal(texts.parent / "out", texts)
+    assert len(read(make(texts.parent / "out", texts / "*.txt"), "train")) == 19
