@@ -5,6 +5,8 @@ updates. The words of the softmax are in the vocabulary file that the biLM was t
 """
 
 import dataclasses
+import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -17,7 +19,7 @@ from elmo_jax.checkpoints.download import is_url
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.hdf5 import published_name, published_shape
 from elmo_jax.checkpoints.layout import fingerprint, parameter_shapes, unflatten
-from elmo_jax.checkpoints.options import OPTIONS, read_training_options
+from elmo_jax.checkpoints.options import OPTIONS, read_options
 from elmo_jax.checkpoints.provenance import GLOBAL_STEP
 from elmo_jax.checkpoints.tensor_bundle import TensorBundle
 from elmo_jax.config import DIRECTIONS, ModelConfig
@@ -27,7 +29,12 @@ from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import reading
 from elmo_jax.types import Tree
 
+_log = logging.getLogger(__name__)
+
 VOCABULARY = "vocab.txt"
+# Keys of options.json that bilm-tf's trainer reads, and the settings that they are; `finetune` checks the values.
+_TRAINING = {"batch_size": "batch_size", "unroll_steps": "unroll_steps", "n_negative_samples_batch": "negatives"}
+_OPTIMIZER = {"learning_rate": "learning_rate", "all_clip_norm_val": "clip_norm"}
 _ADAGRAD = "/Adagrad"  # follows the name of a variable in that of its accumulator
 _LATEST = re.compile(r'^model_checkpoint_path: *"(?:[^"\n]*/)?([^"/\n]+)"', re.MULTILINE)
 _PART = re.compile(r"(?<=.)\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -50,21 +57,28 @@ class Checkpoint:
           UserError: a file is missing or damaged, the options are of another architecture or of a word-level model, the
             vocabulary has not as many words as the softmax, or a parameter is not finite.
         """
-        (model, train), bundle = read_training_options(self.options), TensorBundle(self.path)
-        has_both = any(name.startswith("lm/RNN_1/") for name in bundle.variables)
+        if self.vocabulary is None:
+            text = "%s: the softmax is left out, as nothing names its words (--vocab FILE, or vocab.txt in the folder)"
+            _log.warning(text, self.path)
+        model, bundle = read_options(self.options), TensorBundle(self.path)
+        options = json.loads(self.options.read_bytes())
+        has_both = any(name.startswith("lm/RNN_1/") for name in bundle.shapes)
         model = dataclasses.replace(model, directions=DIRECTIONS[: 1 + has_both])
         params, words = self._values(bundle, model)
         step = float(self._value(bundle, GLOBAL_STEP, ()))
         if not 0 <= step <= 2**30:
             raise UserError(f"{self.path}: variable '{GLOBAL_STEP}' is {step}; expected a number of updates")
-        settings = {"train": train}
+        train = {name: options[key] for key, name in _TRAINING.items() if options.get(key) is not None}
+        train |= {"negatives": 0} if options.get("sample_softmax") is False else {}
+        optimizer = {name: options[key] for key, name in _OPTIMIZER.items() if options.get(key) is not None}
+        settings = {"train": {**train, "optimizer": optimizer}}
         info = {"experiment": self.path.parent.name, "steps": int(step), GLOBAL_STEP: int(step), "settings": settings}
         return PretrainedBiLM(model, unflatten(params), words, info, fingerprint(params))
 
     @property
     def has_accumulators(self) -> bool:
         """Whether Adagrad's accumulators are there."""
-        return any(name.endswith(_ADAGRAD) for name in TensorBundle(self.path).variables)
+        return any(name.endswith(_ADAGRAD) for name in TensorBundle(self.path).shapes)
 
     def accumulators(self, model: ModelConfig) -> Tree:
         """Reads Adagrad's accumulators, as a tree like the parameters; raises `UserError` as `read`."""
@@ -77,7 +91,7 @@ class Checkpoint:
         lines = [] if self.vocabulary is None else words_by_line(self.vocabulary)
         words, line_of = marks_first(lines) if lines else [], {word: line for line, word in enumerate(lines)}
         expected, values = {_variable(path, model) for path in parameter_shapes(model, 1)}, {}
-        for name in bundle.variables:
+        for name in bundle.shapes:
             if name.startswith("lm/") and name not in expected and name.rpartition("/")[0] not in expected:
                 raise UserError(f"{self.path}: variable '{name}' is there, but {self.options} has no place for it")
         with Progress(f"reading {self.path}{slot}"):
@@ -94,7 +108,7 @@ class Checkpoint:
         return values, words or None
 
     def _value(self, bundle: TensorBundle, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        found = bundle.variables[name].shape if name in bundle.variables else None
+        found = bundle.shapes.get(name)
         if found and found[1:] == shape[1:] and found != shape and name.startswith("lm/softmax/"):
             raise UserError(
                 f"{self.vocabulary}: {shape[0]:,} words, and the softmax of {self.path} has {found[0]:,}; give the"
@@ -131,7 +145,7 @@ def checkpoint_of(source: Any) -> Checkpoint | None:
         return None
     if vocabulary is None and (path.parent / VOCABULARY).is_file():
         vocabulary = path.parent / VOCABULARY
-    return Checkpoint(path, Path(options or path.parent / OPTIONS), vocabulary and files.local(vocabulary))
+    return Checkpoint(path, files.local(options or path.parent / OPTIONS), vocabulary and files.local(vocabulary))
 
 
 def _latest(folder: Path) -> Path:

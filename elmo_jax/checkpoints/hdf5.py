@@ -122,6 +122,8 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
         could take more memory than the file's size.
     """
     model, weights = read_options(options), local(weights)
+    if model.directions != DIRECTIONS:
+        raise UserError(f"{options}: 'bidirectional': expected true, got False; HDF5 weights have two directions")
     shapes = {published_name(path): published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
     with opened(weights, "the weights of a biLM") as file:
         datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import zipfile
+from typing import TYPE_CHECKING
 
 from etils import epath
 
@@ -21,6 +22,9 @@ from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.result import read_result
 from elmo_jax.text_files import check_zip, reading
+
+if TYPE_CHECKING:
+    from elmo_jax.checkpoints.bilm_tf import Checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +75,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
             _tell_of_later_steps(folder, bilm.info.get("steps"))
         return bilm
     if checkpoint := _checkpoint(folder):
-        return checkpoint
+        return checkpoint.read()
     if folder.is_dir() and (weights := _weights_in(folder)):
         return _published(folder / OPTIONS, weights)
     if folder.is_file() and folder.suffix == ".zip":
@@ -91,23 +95,18 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
 def _published(options: Path | None, weights: Path, vocabulary: Path | None = None) -> PretrainedBiLM:
     from elmo_jax.checkpoints.hdf5 import read_hdf5
 
-    if bilm := _checkpoint((options, weights, vocabulary)):
-        return bilm
+    if checkpoint := _checkpoint((options, weights, vocabulary)):
+        return checkpoint.read()
     if vocabulary is not None or options is None:
         raise UserError(f"--vocab {vocabulary}: has no effect, as {weights} is no checkpoint of bilm-tf; leave it out")
     model, params = read_hdf5(fetched(options), fetched(weights))
     return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
 
 
-def _checkpoint(source: BiLMSource) -> PretrainedBiLM | None:
-    """Opens a checkpoint of bilm-tf; returns None for something else."""
+def _checkpoint(source: BiLMSource) -> "Checkpoint | None":
     from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 
-    checkpoint = checkpoint_of(source)
-    if checkpoint and checkpoint.vocabulary is None:
-        text = "%s: the softmax is left out, as nothing names its words (--vocab FILE, or vocab.txt in the folder)"
-        _log.warning(text, checkpoint.path)
-    return checkpoint.read() if checkpoint else None
+    return checkpoint_of(source)
 
 
 def _weights_in(folder: epath.Path) -> epath.Path | None:

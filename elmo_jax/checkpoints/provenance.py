@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from elmo_jax.data.corpus import Corpus
 
 FINETUNED_FROM = "finetuned_from"  # the key of the source model's fingerprint and provenance, which may be nested
-
-
 GLOBAL_STEP = "global_step"  # the key of the step of a checkpoint of bilm-tf
 
 

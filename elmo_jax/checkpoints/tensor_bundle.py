@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -24,32 +24,29 @@ _CHUNK = 1 << 24  # the bytes read at a time, for which memory is needed besides
 _DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # by TensorFlow's numbers of types
 
 
-class Variable(NamedTuple):
-    """What the index says of a variable."""
-
-    dtype: int  # TensorFlow's number of its type
-    shape: tuple[int, ...]
-    shard: int  # the number of the file with its bytes
-    offset: int
-    size: int
-    crc: int
-    is_partitioned: bool
-
-
 class TensorBundle:
-    """A checkpoint whose files begin with `name`; `variables` are its variables by name."""
+    """A checkpoint whose files begin with `name`; `shapes` are those of its variables, by name."""
 
     def __init__(self, name: str | os.PathLike[str]) -> None:
         """Reads the index; raises `UserError` if it cannot be read, is damaged or is something else."""
         self._name, path = os.fspath(name), Path(f"{os.fspath(name)}.index")
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._entries: dict[str, list[int]] = {}
         try:
             with reading(path):
                 entries = dict(_entries(path.read_bytes()))
             header = dict(_fields(entries.pop(b"")))
-            # The keys with a zero byte are those of the parts of partitioned variables.
-            self.variables = {key.decode(): _variable(value) for key, value in entries.items() if b"\0" not in key}
             if header.get(2):
                 raise ValueError("big-endian")
+            for key, value in entries.items():
+                if b"\0" not in key:  # as in those of the parts of partitioned variables
+                    fields, name = dict(_fields(value)), key.decode()
+                    shape = (
+                        dict(_fields(part)).get(1, 0) for number, part in _fields(fields.get(2, b"")) if number == 2
+                    )
+                    self.shapes[name] = tuple(shape)
+                    kind = 0 if 7 in fields else fields.get(1, 0)  # TensorFlow's number of the type; 0 for parts
+                    self._entries[name] = [int(n) for n in (kind, *(fields.get(number, 0) for number in (3, 4, 5, 6)))]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged, or no index of TensorFlow ({error}); get the file again") from None
         self._shards = header.get(1, 1)
@@ -61,24 +58,24 @@ class TensorBundle:
           UserError: its bytes cannot be read, are damaged or cut short, are in parts, or are neither float32, int32 nor
             int64.
         """
-        known = self.variables[name]
-        path = Path(f"{self._name}.data-{known.shard:05d}-of-{self._shards:05d}")
+        kind, shard, offset, size, expected = self._entries[name]
+        path = Path(f"{self._name}.data-{shard:05d}-of-{self._shards:05d}")
         where = f"{path}: variable '{name}'"
-        if known.is_partitioned or known.dtype not in _DTYPES:
-            what = "is partitioned" if known.is_partitioned else f"has TensorFlow's type {known.dtype}"
+        if kind not in _DTYPES:
+            what = f"has TensorFlow's type {kind}" if kind else "is partitioned"
             raise UserError(f"{where} {what}, which cannot be read; expected a whole array of float32")
         with reading(path), path.open("rb") as file:
-            is_there = known.offset + known.size <= os.fstat(file.fileno()).st_size
-            if not is_there or known.size != math.prod(known.shape) * np.dtype(_DTYPES[known.dtype]).itemsize:
+            is_there = offset + size <= os.fstat(file.fileno()).st_size
+            if not is_there or size != math.prod(self.shapes[name]) * np.dtype(_DTYPES[kind]).itemsize:
                 raise UserError(f"{where} is cut short, or the .index is of another checkpoint; get both files again")
-            array, crc = np.empty(known.shape, _DTYPES[known.dtype]), 0
+            array, crc = np.empty(self.shapes[name], _DTYPES[kind]), 0
             content = array.reshape(-1).view(np.uint8)
-            file.seek(known.offset)
-            for start in range(0, known.size, _CHUNK):
-                part = file.read(min(_CHUNK, known.size - start))
+            file.seek(offset)
+            for start in range(0, size, _CHUNK):
+                part = file.read(min(_CHUNK, size - start))
                 crc = google_crc32c.extend(crc, part)
                 content[start : start + len(part)] = np.frombuffer(part, np.uint8)
-        if _masked(crc) != known.crc:
+        if _masked(crc) != expected:
             raise UserError(f"{where} is damaged (its CRC differs); get the file again")
         return array
 
@@ -116,13 +113,6 @@ def _block(table: bytes, place: bytes) -> Iterator[tuple[bytes, bytes]]:
         size, at = _varint(block, at)
         key, at = key[:shared] + block[at : at + own], at + own + size
         yield key, block[at - size : at]
-
-
-def _variable(entry: bytes) -> Variable:
-    fields = dict(_fields(entry))
-    shape = tuple(dict(_fields(part)).get(1, 0) for number, part in _fields(fields.get(2, b"")) if number == 2)
-    dtype, shard, offset, size, crc = (int(fields.get(number, 0)) for number in (1, 3, 4, 5, 6))
-    return Variable(dtype, shape, shard, offset, size, crc, 7 in fields)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.checkpoints.open import open_bilm
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM
+from elmo_jax.checkpoints.provenance import FINETUNED_FROM, first_step
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
@@ -117,7 +117,7 @@ def finetune(
         plan = plan_for_corpus(source, config, corpus, other, known)
         if source.checkpoint:
             plan, start = continued(plan, source.checkpoint, config)
-            _say(f"from step {plan.first_step:,} of the checkpoint, with LSTM states of zero; {start}")
+            _say(f"from step {first_step(plan.finetuned_from):,} of the checkpoint, with LSTM states of zero; {start}")
         return launch(plan, config, corpus, workdir, title, facts)
 
 

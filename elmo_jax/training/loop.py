@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.checkpoints.export import export_bilm
-from elmo_jax.checkpoints.provenance import provenance
+from elmo_jax.checkpoints.provenance import first_step, provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of_each, of_first
 from elmo_jax.distributed.mesh import gather
@@ -54,7 +54,7 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
         Watchdog(session.activity, program.config.train.watchdog, workdir / "stacks"),
     ):
         found = session.checkpoints.restore(program.abstract_state())
-        first = plan.first_step
+        first = first_step(plan.finetuned_from)
         state, step = found or (program.first_state(plan.params, plan.accumulators and plan.accumulators()), first)
         session.open(step, total=first + program.total_steps, done=step, first=first)
         return Launch(program, plan, workdir, title, session).run(state, step)
@@ -67,7 +67,7 @@ class Launch:
         """Makes a launch of the arguments of `train` and of what it has opened."""
         self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
         self._session, self._checkpoints, self._activity = session, session.checkpoints, session.activity
-        self._first = plan.first_step
+        self._first = first_step(plan.finetuned_from)
         self._config, self._total = program.config, self._first + program.total_steps
         self._agreed = Wishes()  # what all processes do at the next step boundary
         self._saved = time.monotonic()  # when the newest save was begun, or the launch

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
-from elmo_jax.checkpoints.provenance import first_step
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.program import Program
 from elmo_jax.training.training_report import Outcome
@@ -41,8 +40,3 @@ class Plan:
     compares: bool = False
     before: Perplexity | None = None
     finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from
-
-    @property
-    def first_step(self) -> int:
-        """The step before the first update, from which the steps of the run are counted."""
-        return first_step(self.finetuned_from)

@@ -10,6 +10,7 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.checkpoints.export import check_replaceable
 from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.checkpoints.provenance import first_step
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first, wait_for_all
@@ -66,7 +67,7 @@ def launch(
     with fails_together():
         check_sizes(config, corpus, mesh)
         updates = total_steps(config, corpus)
-        total = plan.first_step + updates
+        total = first_step(plan.finetuned_from) + updates
         if is_first():
             check_trackers(config.train.trackers)
             check_replaceable(workdir / "export")  # the end of the run will write it
