@@ -67,6 +67,16 @@ def initial_state(
     )
 
 
+def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Collection[str] = ()) -> TrainState:
+    """Returns the first state with Adagrad's accumulators of an earlier training, a tree like the parameters.
+
+    Rows that only fill the lanes of the softmax get the number `padding` above 0.
+    """
+    sums = to_lanes(sums, padding)
+    dense = optax.tree_utils.tree_set(state.dense_optimizer, sum_of_squares=without(sums, "softmax", *frozen))
+    return dataclasses.replace(state, dense_optimizer=dense, softmax_accumulator=sums["softmax"])
+
+
 def without(params: Tree, *parts: str) -> Tree:
     """Returns the tree without some of its top-level parts."""
     return {name: tree for name, tree in params.items() if name not in parts}
