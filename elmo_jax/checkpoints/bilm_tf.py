@@ -150,7 +150,7 @@ def checkpoint_of(source: Any) -> Checkpoint | None:
 
 def _latest(folder: Path) -> Path:
     """Returns the path of the checkpoint in a folder, of several the one that the file `checkpoint` names."""
-    found, latest = sorted(path.with_suffix("") for path in folder.glob("*.index")), folder / "checkpoint"
+    found, latest = sorted(path.with_suffix("") for path in folder.glob("[!.]*.index")), folder / "checkpoint"
     with reading(latest):
         named = _LATEST.search(latest.read_text(errors="replace")) if found and latest.is_file() else None
     chosen = [path for path in found if not named or path.name == named[1]]

@@ -198,9 +198,10 @@ def test_every_cut_and_many_flips_of_an_index_give_one_line(tmp_path: Path) -> N
 
 def test_a_vocabulary_names_words_of_checkpoints_only(tmp_path: Path) -> None:
     pair = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    write_hdf5(*pair, ONE_LAYER, unflatten({path: np.zeros(s, "f4") for path, s in parameter_shapes(ONE_LAYER).items()}))
+    params = {path: np.zeros(shape, "f4") for path, shape in parameter_shapes(ONE_LAYER).items()}
+    write_hdf5(*pair, ONE_LAYER, unflatten(params))
     for source in (pair, (None, tmp_path)):
-        with pytest.raises(UserError, match="words.txt: has no effect, as .* is no checkpoint of bilm-tf; leave it out"):
+        with pytest.raises(UserError, match="words.txt: has no effect, as .* is no checkpoint of bilm-tf; leave it"):
             open_bilm((*source, ORACLE / "words.txt"))
 
 
@@ -225,3 +226,10 @@ def test_an_export_in_the_folder_is_not_fine_tuned_with_accumulators_of_the_chec
     export_bilm(tmp_path, ONE_LAYER, unflatten(other), WORDS, {})
     source = open_source(tmp_path)
     assert source.checkpoint and source.bilm.fingerprint == expected.fingerprint
+
+
+def test_hidden_files_beside_a_checkpoint_do_not_matter(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, ONE_LAYER, WORDS)
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / f"._{INDEX}").write_bytes(b"of macOS")
+    assert open_bilm(tmp_path).info["steps"] == 120
