@@ -93,8 +93,8 @@ def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: i
     )
     if numbered and word == 1:
         raise UserError(
-            f"{path}: the first column has the numbers of the words, or the names of the sentences; set config.data.word_column=2, and"
-            " config.data.tag_column to the column of the tags if it is not the last"
+            f"{path}: the first column has the numbers of the words, or the names of the sentences; set"
+            " config.data.word_column=2, and config.data.tag_column to the column of the tags if it is not the last"
         )
     before = {row[-2].strip() for rows in sentences for row in rows} - {"O"}
     types = {tag.partition("-")[2] for tag in before} - _CHUNKS
