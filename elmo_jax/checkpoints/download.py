@@ -54,7 +54,7 @@ def _download(url: str, out: Path, expected: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as response, out.open("wb") as file:
             length = response.headers.get("Content-Length")
-            with Progress(f"downloading {out.name.strip('.')[:-4]}", "bytes", int(length or 0)) as progress:
+            with Progress(f"downloading {out.name[1:].rsplit('.', 2)[0]}", "bytes", int(length or 0)) as progress:
                 since, before = time.monotonic(), 0  # of the bytes that are counted to see if the server is too slow
                 while part := response.read1(_PART):
                     if time.monotonic() - since > _SECONDS:

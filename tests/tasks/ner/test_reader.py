@@ -134,9 +134,7 @@ def test_tags_of_two_notations_are_refused(tmp_path):
 
 def test_numbers_of_words_are_not_read_as_words(tmp_path):
     path = write(tmp_path, "1\tAda\tO\tB-PER\n2\twent\tO\tO\n\n1\tParis\tB-DERIV\tB-LOC\n")
-    with pytest.raises(
-        UserError, match="the first column has the numbers of the words, .*; set config.data.word_column=2"
-    ):
+    with pytest.raises(UserError, match="has the numbers of the words, .*; set config.data.word_column=2"):
         read(path, "bio")
     found = read(path, "bio", word=2, tag=4)
     assert found == [TaggedSentence(["Ada", "went"], ["B-PER", "O"]), TaggedSentence(["Paris"], ["B-LOC"])]
