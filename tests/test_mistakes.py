@@ -200,7 +200,7 @@ def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
-    """Some daemons start programs so; no file that the command opens may take their place."""
+    """Some daemons start programs so; no file that the command opens may take the place of a stream."""
     (tmp_path / "text").write_text("one two three .\n" * 300)
     command = f"exec {sys.executable} -m elmo_jax prepare text --format lines --out corpus --workers 1 {closed}"
     environment = os.environ | {"PYTHONPATH": os.getcwd()}

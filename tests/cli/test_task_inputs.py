@@ -82,7 +82,7 @@ def test_what_has_no_words_is_named(tmp_path, given, expected):
 
 
 def test_a_text_of_a_classifier_is_a_line(tmp_path):
-    """It is read as in training, whose records are whole texts, and which `data.words` says how to split."""
+    """The training's records are whole texts too, and `data.words` says how they are split."""
     content = "He sat. She isn't here!\nYes.\n"
     expected = [["He", "sat", ".", "She", "isn", "'t", "here", "!"], ["Yes", "."]]
     for format in ("auto", "raw"):

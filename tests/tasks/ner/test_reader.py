@@ -159,7 +159,7 @@ def test_inner_tags_are_not_read_as_tags(tmp_path):
     path = write(tmp_path, "Bank\tB-ORG\tO\nof\tI-ORG\tO\nRome\tI-ORG\tB-LOC\n\nPisa\tB-LOC\tO\n")
     with pytest.raises(UserError, match="the last two columns have tags, the first of them B-LOC; set config"):
         read(path, "bio")
-    for inner in ("B-PART", "O"):  # a type of its own, or no inner entity in the file
+    for inner in ("B-PART", "O"):  # another type, or no inner entity in the file
         with pytest.raises(UserError, match="the last two columns have tags"):
             read(write(tmp_path, f"Rome\tB-LOC\t{inner}\nis\tO\tO\n", "inner.txt"), "bio")
     chunks = write(tmp_path, "Rome NNP B-NP B-LOC\nis VBZ B-VP O\n", "chunks.txt")
