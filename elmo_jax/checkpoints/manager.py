@@ -160,7 +160,7 @@ class Checkpoints:
           UserError: all checkpoints are damaged, or the newest intact one belongs to another model.
         """
         self.wait()
-        step = self._newest()
+        step = self._checked(of_first(self._verified() if is_first() else _NONE))
         if step is None:
             return None
         if is_first():
@@ -254,10 +254,6 @@ class Checkpoints:
         self._scores[step] = score
         if is_first():
             manifest.write(folder, manifest.Manifest(step, score, found.files))
-
-    def _newest(self) -> int | None:
-        """Returns the newest step that is intact, the same on all processes, or None if there is no checkpoint."""
-        return self._checked(of_first(self._verified() if is_first() else _NONE))
 
     def _checked(self, found: int) -> int | None:
         """Returns the step that `_verified` has found, or None. Raises `UserError` if all checkpoints are damaged."""

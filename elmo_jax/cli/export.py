@@ -1,14 +1,15 @@
-"""Defines the command `export`."""
+"""Defines the commands `export` and `export-hdf5`, which writes the published format."""
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etils import epath
 
 from elmo_jax.cli.options import Commands, add_choice, add_model_options, model_source
-from elmo_jax.cli.values import anywhere
+from elmo_jax.cli.values import anywhere, bilm, local
 from elmo_jax.errors import UserError
 from elmo_jax.files import place
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_command(commands: Commands) -> None:
-    """Adds the command `export`."""
+    """Adds the commands `export` and `export-hdf5`."""
     parser = commands.add_parser(
         "export",
         help="write a biLM for use elsewhere",
@@ -46,6 +47,17 @@ def add_command(commands: Commands) -> None:
         "--push", metavar="hf:USER/NAME", help="also upload the export to the Hugging Face Hub, with a model card"
     )
     parser.set_defaults(run=_export)
+
+    parser = commands.add_parser(
+        "export-hdf5",
+        help="convert a biLM to the published format",
+        description="Writes a biLM without its softmax in the published format, which bilm-tf reads, and"
+        " AllenNLP unless the command prints what it cannot read.",
+    )
+    parser.add_argument("model", type=bilm, metavar="MODEL", help="a run's folder or an export")
+    parser.add_argument("options", type=local, metavar="options.json", help="the options to write")
+    parser.add_argument("weights", type=local, metavar="weights.hdf5", help="the weights to write")
+    parser.set_defaults(run=_export_hdf5)
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -90,7 +102,6 @@ def _write_program(options: argparse.Namespace, out: Path | epath.Path, run: Pat
     from elmo_jax.checkpoints.from_run import load_run
     from elmo_jax.checkpoints.open import open_bilm
     from elmo_jax.embedding.standalone import PLATFORMS, write_program
-    from elmo_jax.files import local
 
     for name in ("dtype", "softmax", "push"):
         if getattr(options, name) not in ("float32", "keep", None):
@@ -118,3 +129,18 @@ def _check_result(run: Path | epath.Path | str, bilm: "PretrainedBiLM", dtype: s
             f"{folder / 'export'}: holds the run's model, of step {step:,}, in float32 and with its softmax; give"
             " --out PATH for anything else"
         )
+
+
+def _export_hdf5(options: argparse.Namespace) -> int:
+    from elmo_jax.checkpoints.hdf5 import unreadable_by_allennlp
+    from elmo_jax.checkpoints.open import open_bilm
+    from elmo_jax.embedding.convert import check_names, export_hdf5
+
+    check_names(options.options, options.weights)  # before the biLM is read
+    bilm = open_bilm(options.model)
+    export_hdf5(bilm, options.options, options.weights)
+    problems = unreadable_by_allennlp(bilm.config)
+    if problems:
+        print(f"elmo-jax: AllenNLP cannot read this biLM: {'; '.join(problems)}", file=sys.stderr)
+    print(f"wrote {options.options} and {options.weights}")
+    return 0

@@ -34,10 +34,6 @@ class Records:
         """Returns the value of a metric in the newest record that has it, or `default` if none has."""
         return next((record[name] for record in reversed(self.records) if name in record), default)
 
-    def first(self, name: str) -> dict[str, Any] | None:
-        """Returns the oldest record that has a metric, or None."""
-        return next((record for record in self.records if name in record), None)
-
     def flush(self) -> None:
         """Writes out buffered records; records in memory need no writing."""
 

@@ -109,8 +109,6 @@ class Launch:
             first = first or self._program.first_state(self._plan.params)
             return first.params
 
-        if self._plan.before and self._session.log.first(f"{self._whole}/tokens") is None:
-            self._write(self._first, self._plan.before.as_metrics(self._whole))
         heldout = self._perplexity("heldout", self._first, first_params, "held-out perplexity before training")
         if self._plan.compares:
             text = "perplexity of the whole held-out text before training"
@@ -174,7 +172,8 @@ class Launch:
                 pending = step, metrics, announced
                 if isinstance(announced, Wishes):  # a single process need not wait for the device to know them
                     self._agreed = announced
-                if self._is_due(step) or self._agreed.report or self._agreed.save:
+                is_due = step == self._total or step % self._config.train.log_every == 0 or self._saves(step)
+                if is_due or self._agreed.report or self._agreed.save:
                     self._receive(interval, *pending)
                     pending = None
                     self._report(interval, step, metrics)
@@ -196,10 +195,6 @@ class Launch:
         saves = is_first() and 0 < 60 * minutes <= time.monotonic() - self._saved
         reports = is_first() and 0 < seconds <= interval.seconds
         return Wishes(signals.received or 0, saves, reports)
-
-    def _is_due(self, step: int) -> bool:
-        """Returns whether the settings ask for a report or a save at this step."""
-        return step == self._total or step % self._config.train.log_every == 0 or self._saves(step)
 
     def _saves(self, step: int) -> bool:
         """Returns whether the settings ask for a save at this step, which every evaluation does."""
