@@ -55,7 +55,6 @@ def _read(program: Program, where: Computation, value: Instruction) -> int:
 
 
 def _read_by(program: Program, where: Computation, user: Instruction, place: int, value: Instruction) -> int:
-    """Returns the bytes of `value` that one of its users reads."""
     whole = _main(value.arrays)
     if user.opcode in _SLICES and place == 0:
         return min(whole, sum(array.bytes for array in user.arrays))

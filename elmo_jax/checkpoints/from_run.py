@@ -82,7 +82,6 @@ def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, 
 
 
 def _chosen_step(run: epath.Path, checkpoints: Checkpoints, step: str | None) -> int | None:
-    """Returns the number of a step, or None for the newest that is intact."""
     if step is None or step == "last":
         return exported_step(run) if step is None else None
     if step.isdecimal():

@@ -246,7 +246,6 @@ class Checkpoints:
         self.written = step, time.time()
 
     def _note(self, step: int, score: float | None) -> None:
-        """Records the score of a checkpoint that was saved without it."""
         folder = self._directory / str(step)
         found = manifest.read(folder)
         if score is None or isinstance(found, str) or found.score == score:
@@ -303,7 +302,6 @@ class Checkpoints:
         return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")
 
     def _clear_aside(self, step: int) -> None:
-        """Deletes damaged checkpoints whose steps training has reached again."""
         for name in manifest.names_in(self._directory):
             stem = name.removesuffix(_ASIDE)
             if is_first() and stem != name and stem.isdecimal() and int(stem) <= step:

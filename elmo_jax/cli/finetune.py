@@ -108,7 +108,6 @@ def _finetune(options: argparse.Namespace) -> int:
 
 
 def _check_together(options: argparse.Namespace, config: "Config") -> None:
-    """Raises `UserError` for settings on the command line that another one makes ineffective."""
     given = {override.split("=")[0] for override in options.overrides}
     if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
         raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")

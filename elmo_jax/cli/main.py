@@ -124,7 +124,6 @@ def _check_address_space() -> None:
 
 
 def _options(arguments: Sequence[str]) -> "argparse.Namespace":
-    """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
     for argument in arguments:
         try:

@@ -297,7 +297,6 @@ def _checked_carry(model: BiLM, carry: Tree) -> Tree:
 
 
 def _grown(carry: Tree, rows: int) -> Tree:
-    """Returns the carry with rows of zeros added, up to at least `rows` rows."""
 
     def grow(leaf: np.ndarray) -> np.ndarray:
         return np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0)))

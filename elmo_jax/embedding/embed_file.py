@@ -210,7 +210,6 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
 
 
 def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: str) -> None:
-    """Makes the output of all parts."""
     with Progress("checking the files"):
         write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
         shards = _checked(parts, "remove that file")

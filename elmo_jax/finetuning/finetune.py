@@ -179,7 +179,6 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
 
 
 def _check_chosen(settings: FinetuneConfig) -> None:
-    """Raises `UserError` for settings that choose words, where no words are chosen."""
     for name in CHOOSE_WORDS:
         if getattr(settings, name) != getattr(FinetuneConfig(), name):
             raise UserError(
@@ -211,7 +210,6 @@ def _fit_softmax(
 
 
 def _with_evaluations(config: Config, corpus: Corpus) -> Config:
-    """Returns the settings with `evaluation.every` computed from `finetune.evaluations`, unless this is 0."""
     number = config.finetune.evaluations
     if not number:
         return config

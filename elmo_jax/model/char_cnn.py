@@ -164,7 +164,6 @@ class _Weights:
 
 
 def _window_limits(settings: EncoderSettings) -> jax.Array:
-    """Returns the last position at which a window of each filter can start, [F]."""
     limits = [jnp.full((number,), settings.config.max_characters - width) for width, number in settings.config.filters]
     return jnp.concatenate(limits)
 

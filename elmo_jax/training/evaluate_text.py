@@ -175,7 +175,6 @@ def _corpus(
 
 
 def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
-    """Returns the table of all sentences."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
     lines = ["\t".join(["sentence", "tokens", *DIRECTIONS[: len(scores.log_probability)], "text"]) + "\n"]

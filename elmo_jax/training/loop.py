@@ -28,12 +28,11 @@ from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.trace import Tracer
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
-from elmo_jax.training.session import Session, is_out_of_patience
+from elmo_jax.training.session import EvaluationWatch, Session, is_out_of_patience
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
 from elmo_jax.training.training_report import WHOLE, Outcome, draw_curve, summary
-from elmo_jax.training.watch import EvaluationWatch
 
 _BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
 _OF_EXPORT = "exported/"  # before the name of a text whose perplexity was measured for the exported parameters
@@ -145,7 +144,6 @@ class Launch:
         return found
 
     def _train(self, state: TrainState, step: int, signals: StopSignals, tracer: Tracer) -> tuple[TrainState, int]:
-        """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step - self._first)
         interval, compiled = Interval(self._program.work), False
@@ -202,7 +200,6 @@ class Launch:
         return self._evaluates(step) or any(n and step % n == 0 for n in (saves.every, saves.keep_every))
 
     def _save(self, step: int, state: TrainState, heldout: float | None = None) -> None:
-        """Begins to save a state, or adds its held-out perplexity to its checkpoint."""
         self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
         self._saved, self._last_saved = time.monotonic(), step
         with self._activity.during("checkpoints"):
@@ -254,7 +251,6 @@ class Launch:
         interval.losses.append(losses)
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
-        """Writes and shows the metrics of an interval."""
         of_processes = of_each(interval.of_process())
         values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),

@@ -227,7 +227,6 @@ class TrainStep:
 def _full_losses(
     hidden: jax.Array, targets: jax.Array, rows: Tree, vocabulary_size: int, precision: Precision
 ) -> jax.Array:
-    """Returns the losses [2, T * B] over all words of the vocabulary."""
     targets = rows_of(targets, vocabulary_size)
     kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
     return jnp.stack(

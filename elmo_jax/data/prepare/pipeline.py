@@ -143,7 +143,6 @@ def _vocabularies(options: PrepareOptions) -> Vocabularies:
 
 
 def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
-    """Writes what was asked for, with the splits of each source, and what was found."""
     of_sources = report.pop("splits_of_sources")
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
         identity["splits"] = {split: found[number] for split, found in of_sources.items()}

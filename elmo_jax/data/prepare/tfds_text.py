@@ -85,7 +85,6 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
 
 
 def _ranges(builder: Any, split: str) -> tuple[tuple[str, int, int], ...]:
-    """Returns `TfdsText.ranges` of a split, which may be a slice or a sum of splits."""
     import tensorflow_datasets as tfds
 
     splits = builder.info.splits
