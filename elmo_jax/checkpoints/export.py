@@ -194,7 +194,7 @@ def export_bilm(
         }
         try:
             text = json.dumps(description, ensure_ascii=False)
-            metadata = {_KEY: text, _DIGEST: _sha256(text)}
+            metadata = {_KEY: text, _DIGEST: hashlib.sha256(text.encode()).hexdigest()}
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"export to {file}: info or a word cannot be written as JSON ({error})") from None
         with store_errors(file):
@@ -272,7 +272,7 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         raise UserError(
             f"{file}: not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"
         ) from None
-    if digest != _sha256(text):
+    if digest != hashlib.sha256(text.encode()).hexdigest():
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
     try:
         description: dict[str, Any] = json.loads(text)
@@ -292,7 +292,6 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
 
 
 def _check_info(info: Mapping[str, Any], where: str) -> None:
-    """Raises `UserError` if a part of `info` that is read again has another type; all else may be in it too."""
     stage: Any = info
     while stage is not None:
         for key, kind in _INFO.items():
@@ -301,7 +300,3 @@ def _check_info(info: Mapping[str, Any], where: str) -> None:
         stage = stage.get(FINETUNED_FROM)
     if not isinstance(info.get("settings", {}).get("train", {}), dict):
         raise UserError(f"{where}: 'settings' in its info: expected those of a training")
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

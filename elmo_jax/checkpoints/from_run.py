@@ -56,11 +56,7 @@ def exported_step(run: epath.Path) -> int | None:
 
 
 def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, float] | None:
-    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured.
-
-    Raises:
-      UserError: the metrics contradict themselves or the checkpoint, whose manifest has the average and a checksum.
-    """
+    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured."""
     path = run / "metrics.jsonl"
     records = [record for record in read_records(path) if record["step"] == step]
     last: dict[str, Any] = next((record for record in reversed(records) if of_record(record, "heldout")), {})

@@ -103,7 +103,6 @@ def _published(options: Path | None, weights: Path, vocabulary: Path | None = No
 
 
 def _weights_in(folder: epath.Path) -> epath.Path | None:
-    """Returns the weights in a folder of a published biLM, or None in another one; raises `UserError` for several."""
     weights = sorted(path for path in folder.glob("[!.]*") if path.suffix in (".hdf5", ".h5"))
     if not weights or not (folder / OPTIONS).is_file():
         return None
@@ -114,7 +113,6 @@ def _weights_in(folder: epath.Path) -> epath.Path | None:
 
 
 def _open_zip(path: epath.Path) -> PretrainedBiLM:
-    """Opens the published weights in a zip file, which are unpacked into a temporary folder."""
     with files.temporary_folder() as folder, reading(path), zipfile.ZipFile(path) as archive:
         check_zip(archive)
         for entry in archive.infolist():

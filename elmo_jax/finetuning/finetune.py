@@ -232,9 +232,6 @@ def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
     """Returns the provenance of the model, as the run in a folder has recorded it if there is one.
 
     The same model may have been exported again since, with another name of its run.
-
-    Raises:
-      UserError: the folder has a run that does not fine-tune this model.
     """
     if not (workdir / "config.json").exists():
         return {FINETUNED_FROM: source.history}

@@ -147,7 +147,6 @@ def evaluate_text(
 
 
 def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
-    """Returns which words of the vocabulary are `<UNK>` or not in the file, bool [V]."""
     kept = set(read_vocabulary(path))
     merged = np.array([word not in kept for word in vocabulary])
     merged[UNKNOWN_ID] = True

@@ -210,7 +210,6 @@ class Launch:
         return bool(every) and (step - self._first) % every == 0
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Evaluates a state that is saved, and adds the held-out perplexity to its checkpoint."""
         when = "after training" if step == self._total or self._ended else f"at step {step}"
         found = self._perplexity("heldout", step, lambda: state.params, f"held-out perplexity {when}")
         self._save(step, state, found.score(self._config.data.mixture))
@@ -229,11 +228,7 @@ class Launch:
         self._ended = bool(of_first(is_out_of_patience(scores, self._plan.patience)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, announced: jax.Array | Wishes) -> None:
-        """Fetches the metrics of a step, and what the processes wished by then.
-
-        Raises:
-          UserError: the loss or the gradient norm is not finite.
-        """
+        """Fetches the metrics of a step, which must be finite, and what the processes wished by then."""
         waiting = time.perf_counter()
         losses, norm, agreed = jax.device_get((metrics.loss, metrics.gradient_norm, announced))
         self._agreed = Wishes(*map(int, agreed))
@@ -264,7 +259,6 @@ class Launch:
         self._session.progress.show(shown, step, self._seconds_left(step, interval.seconds / interval.steps))
 
     def _seconds_left(self, step: int, seconds_per_step: float) -> float:
-        """Returns the estimated seconds of the remaining steps, evaluations of the held-out text and export."""
         every, blocks = self._config.evaluation.every, self._program.heldout_blocks
         total, made = self._program.total_steps, step - self._first
         evaluations = 1 + ((total - 1) // every - made // every if every else 0)
@@ -314,7 +308,6 @@ class Launch:
         )
 
     def _leave(self, outcome: Outcome) -> Finished:
-        """Writes the export, the result and the plot, on process 0 only."""
         mesh, corpus = self._program.mesh, self._program.corpus
         self._session.progress.say("saved; writing the export")
         self._activity.enter("checkpoints")

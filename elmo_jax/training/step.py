@@ -117,7 +117,6 @@ class TrainStep:
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
     def _groups(self, state: TrainState, batch: TrainingBatch) -> Group:
-        """Returns this device's rows in groups, with a leading axis k."""
         number = self.config.accumulate
 
         def divided(array: jax.Array, axis: int) -> jax.Array:

@@ -83,7 +83,6 @@ def document_pieces(file: IO[bytes], path: Path, format: Format) -> Iterator[Pie
 
 
 def _last_cut(data: bytes, format: Format) -> int:
-    """Returns where the last whole line or paragraph ends, or 0 if there is none."""
     cut = 0
     if format is Format.RAW:
         for match in BLANK_LINE.finditer(data):

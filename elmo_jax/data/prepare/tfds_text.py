@@ -185,7 +185,6 @@ def prepared_builder(
 
 
 def _text_feature(name: str, features: Any) -> str:
-    """Returns the name of the only text feature, or of the one called `text`."""
     import tensorflow_datasets as tfds
 
     texts = [key for key, feature in features.items() if isinstance(feature, tfds.features.Text)]
