@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from elmo_jax.distributed.cpu import keep_freed_memory
@@ -27,6 +28,8 @@ To pretrain and evaluate a biLM:
   elmo-jax evaluate runs/sotu_tiny --data my_text.txt
 """
 
+# The modules of `elmo_jax.cli`, each of which defines a command.
+COMMANDS = ("prepare", "pretrain", "finetune", "evaluate", "export", "tokenize", "embed", "neighbours", "task")
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
 MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()
@@ -122,7 +125,6 @@ def _check_address_space() -> None:
 
 
 def _options(arguments: Sequence[str]) -> "argparse.Namespace":
-    """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
     for argument in arguments:
         try:
@@ -145,21 +147,6 @@ def _options(arguments: Sequence[str]) -> "argparse.Namespace":
 def _parser() -> "argparse.ArgumentParser":
     import argparse
 
-    from elmo_jax.cli import (
-        compile,
-        demo,
-        embed,
-        evaluate,
-        export,
-        finetune,
-        hdf5,
-        neighbours,
-        prepare,
-        pretrain,
-        settings,
-        task,
-        tokenize,
-    )
     from elmo_jax.cli.values import Parser
 
     parser: argparse.ArgumentParser = Parser(
@@ -171,20 +158,6 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (
-        prepare,
-        pretrain,
-        finetune,
-        evaluate,
-        export,
-        hdf5,
-        tokenize,
-        embed,
-        neighbours,
-        task,
-        demo,
-        settings,
-        compile,
-    ):
-        command.add_command(commands)
+    for command in (*COMMANDS, "demo", "settings", "compile"):
+        import_module(f"elmo_jax.cli.{command}").add_command(commands)
     return parser

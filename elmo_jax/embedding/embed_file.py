@@ -33,12 +33,13 @@ from elmo_jax.data.prepare.text import Format as TextFormat
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import CarryState, empty_carry
+from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
 from elmo_jax.interrupts import keep
+from elmo_jax.model.bilm import initial_carry
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.progress import Progress, say
 from elmo_jax.text_files import read_lines, scan_lines
@@ -144,11 +145,7 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
 
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
-    """Returns whether the output is the whole result of a job; process 0 looks at it.
-
-    Raises:
-      UserError: it is something else, or its files are damaged.
-    """
+    """Returns whether the output is the whole result of a job; process 0 looks at it."""
     there = False
     with _together(out):
         if is_first() and out.exists():
@@ -197,7 +194,6 @@ def begin(parts: Path, job: str) -> None:
 
 
 def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings) -> None:
-    """Prints the size of the output; raises `UserError` if the disk has no room for what is still to be written."""
     lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
     with Progress("counting the words"):
         words = sum(settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences))
@@ -210,7 +206,6 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
 
 
 def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: str) -> None:
-    """Makes the output of all parts."""
     with Progress("checking the files"):
         write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
         shards = _checked(parts, "remove that file")
@@ -313,6 +308,7 @@ def _carry_before(bilm: EmbeddingBiLM, parts: Path, line: int) -> Any:
     """Returns the LSTM state at the end of the line before, or None at the beginning."""
     path = parts / f"{line:012}{CARRY}"
     try:
-        return None if line == 0 else ravel_pytree(empty_carry(bilm.model, 1))[1](np.load(path, allow_pickle=False))
+        state = initial_carry(bilm.config, 1, np.zeros)
+        return None if line == 0 else ravel_pytree(state)[1](np.load(path, allow_pickle=False))
     except (OSError, ValueError, EOFError, TypeError) as error:
         raise UserError(f"{path}: missing or damaged ({error}); remove the folder {parts} and start again") from None

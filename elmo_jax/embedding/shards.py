@@ -120,7 +120,6 @@ class VectorShards(Sequence[np.ndarray]):
         return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self._rows[-1]:,} words)"
 
     def _opened(self, number: int) -> np.ndarray:
-        """Returns the words of a file, mapped. Raises `UserError` if it has not as many as its lines."""
         file = self.path / f"{self._firsts[number] if number >= 0 else 0:012}.npy"
         try:
             words: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)

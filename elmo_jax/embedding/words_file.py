@@ -127,7 +127,6 @@ def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, st
 
 
 def _read_description(file: h5py.File, cache: Path) -> dict[str, Any]:
-    """Returns the values of the attribute that `embed_words` writes; empty if the file has none."""
     if _DESCRIPTION not in file.attrs:
         return {}
     try:

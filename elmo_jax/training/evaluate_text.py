@@ -147,7 +147,6 @@ def evaluate_text(
 
 
 def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
-    """Returns which words of the vocabulary are `<UNK>` or not in the file, bool [V]."""
     kept = set(read_vocabulary(path))
     merged = np.array([word not in kept for word in vocabulary])
     merged[UNKNOWN_ID] = True
@@ -175,7 +174,6 @@ def _corpus(
 
 
 def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
-    """Returns the table of all sentences."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
     lines = ["\t".join(["sentence", "tokens", *DIRECTIONS[: len(scores.log_probability)], "text"]) + "\n"]

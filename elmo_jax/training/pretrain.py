@@ -92,7 +92,6 @@ def launch(
 
 
 def _check_continuable(workdir: epath.Path, total: int) -> None:
-    """Raises `UserError` if a run has made more steps than are requested now, or has lost its checkpoints."""
     steps = Checkpoints(workdir / "checkpoints").steps() if (workdir / "checkpoints").exists() else []
     result = read_result(workdir) or {"stopped_early": True}
     if not steps and not result.get("stopped_early") and result["steps"] < total:
