@@ -136,7 +136,7 @@ def test_a_question_is_tokenized_as_in_training():
         ("sst", "a.csv", 'id,text,label\n7,"He sat, so. Yes.",x\n8,No,\n', [("7", 7), ("8", 1)]),
         ("sst", "a.csv", "text\nYes\n", [("", 1)]),
         ("sst", "a.tsv", 'text\tlabel\n"Yes\tx\n', [("", 2)]),
-        ("sst", "a.jsonl.gz", gzip.compress(b'{"text": "He sat", "id": "k"}\n'), [("k", 2)]),
+        ("sst", "a.jsonl.gz", gzip.compress(b'{"text": "He sat", "id": "k"}\n', mtime=0), [("k", 2)]),
         ("sst", "a.txt", "(3 (2 It) (4 (2 is) (4 good)))\n", [("", 3)]),
         ("snli", "a.jsonl", '{"sentence1": "A dog", "sentence2": "It", "pairID": "3e"}\n', [("3e", 2)]),
         ("snli", "a.csv", 'sentence1,sentence2,gold_label\n"A, b",It,-\n', [("", 3)]),
