@@ -292,6 +292,10 @@ class FinetuneConfig:
     patience: int = setting(
         3, "The number of evaluations without a lower held-out perplexity that end the run; 0 means never.", least=0
     )
+    optimizer: Literal["continue", "fresh"] = setting(
+        "continue",
+        "Whether Adagrad continues with the accumulators of a checkpoint of bilm-tf, or starts with new ones.",
+    )
     softmax_epochs: float = setting(
         1.0,
         "The number of epochs in which the softmax alone is trained, if the model comes without one.",

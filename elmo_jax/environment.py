@@ -36,10 +36,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmo_jax"
 
 
-def keep_compiled_programs(folder: Path) -> None:
+def keep_compiled_programs(folder: Path, most: int = -1) -> None:
     """Makes JAX, which must not be imported yet, keep all compiled programs below a folder.
 
-    The user's own settings of JAX's cache stay as they are. If the folder cannot be written, nothing is kept.
+    Of more than `most` bytes, those used last are kept; -1 keeps all of them. The user's own settings of JAX's cache
+    stay as they are. If the folder cannot be written, nothing is kept.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -56,3 +57,4 @@ def keep_compiled_programs(folder: Path) -> None:
         return
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(most))

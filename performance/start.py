@@ -2,8 +2,7 @@
 
 The experiment is that of `make pretrain`. Its time includes starting Python, opening the corpus, compiling, and
 measuring held-out perplexity before training. A cold start is the first run on a machine. A warm start is a new run
-with the programs that the first run left in its `compilation_cache`. `embed` is run twice, and the second time is
-taken, since it keeps compiled programs for its user.
+with the compiled programs that the first run left. `embed` is run twice, and the second time is taken.
 """
 
 import os
@@ -36,29 +35,30 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     experiment = ["--config", str(EXPERIMENT), *(f"--config.{key}={value}" for key, value in settings.items())]
     with temporary_folder() as folder:
         machine.probe()
-        cold = seconds_to_first_step(experiment, folder / "cold", None)
+        cold = seconds_to_first_step(experiment, folder / "cold", folder / "programs")
         machine.probe()
-        warm = seconds_to_first_step(experiment, folder / "warm", folder / "cold" / "compilation_cache")
+        warm = seconds_to_first_step(experiment, folder / "warm", folder / "programs")
         machine.probe()
         vectors = [seconds_to_vectors(folder) for _ in range(2)][-1]
     numbers = machine.numbers(rows * UNROLL_STEPS, cold, operations=0)
     return numbers | {"rows": rows, "seconds_cold": cold, "seconds_warm": warm, "seconds_vectors": vectors}
 
 
-def seconds_to_first_step(experiment: list[str], workdir: Path, cache: Path | None) -> float:
+def seconds_to_first_step(experiment: list[str], workdir: Path, cache: Path) -> float:
     """Runs the command until it reports step 1, kills it, and returns the seconds that this took.
 
     Args:
       experiment: the options of the experiment, which reports every step.
       workdir: the folder of the run.
-      cache: a folder with compiled programs; None for that of the run, which is empty.
+      cache: the folder of compiled programs.
 
     Raises:
       UserError: the command ended before its first step.
     """
-    environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
-    if cache is not None:
-        environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     command = [sys.executable, "-m", "elmo_jax", "pretrain", *experiment, "--workdir", str(workdir)]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:

@@ -9,6 +9,7 @@ import pytest
 
 from elmo_jax.cli import main as main_module
 from elmo_jax.distributed.cpu import LARGEST_BLOCK
+from tests.end_to_end.commands import prepare, small_experiment
 
 pytestmark = pytest.mark.quick
 
@@ -95,7 +96,7 @@ def launched(folder, *command):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
     environment["XDG_CACHE_HOME"] = str(folder / "home")
     ended = subprocess.run([sys.executable, "-m", "elmo_jax", *map(str, command)], env=environment, check=False)
-    return ended.returncode, [path.name for path in folder.glob("home/elmo_jax/compiled-jax*/*-cache")]
+    return ended.returncode, sorted(path.name for path in folder.glob("home/elmo_jax/compiled-jax*/*-cache"))
 
 
 @pytest.mark.slow
@@ -110,6 +111,13 @@ def test_inference_keeps_its_programs(tmp_path):
     assert (tmp_path / "first.hdf5").read_bytes() == (tmp_path / "second.hdf5").read_bytes()
 
 
-def test_trainings_keep_none_outside_their_folder(tmp_path):
-    assert launched(tmp_path, "pretrain", "--config", "missing.py", "--workdir", tmp_path / "run") == (2, [])
-    assert not (tmp_path / "home").exists()
+def test_a_second_run_compiles_nothing(tmp_path):
+    """The programs of one run are those of another one in another folder, with another seed."""
+    commands = small_experiment(tmp_path, steps=6)
+    assert prepare(commands).status == 0
+    train = ("pretrain", "--config", tmp_path / "small.py", f"--config.data.corpus={tmp_path / 'corpus'}", "--workdir")
+    status, programs = launched(tmp_path, *train, tmp_path / "first")
+    assert status == 0 and len(programs) >= 3
+    again = launched(tmp_path, *train, tmp_path / "second", "--config.train.seed=7")
+    assert again == (0, programs)
+    assert not (tmp_path / "second" / "compilation_cache").exists()

@@ -170,7 +170,7 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     assert made == [tmp_path / "cache"]
     calls = {
         "corpus": lambda path: Corpus.open(path),
-        "examples": lambda path: read_source(task_of("pos"), config, path, training=True),
+        "examples": lambda path: read_source(task_of("pos"), config, path, "training"),
         "vectors": lambda path: read_vectors(path, ["a"]),
         "model": load_bilm,
         "pair": lambda path: load_bilm((path, path)),

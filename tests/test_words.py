@@ -13,7 +13,7 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.output_settings import Format, Settings
 from elmo_jax.embedding.words_file import embed_words
-from elmo_jax.tasks.snli.reader import read_parallel
+from elmo_jax.tasks.snli.reader import read
 from elmo_jax.tasks.srl.reader import read_bio
 from elmo_jax.words import is_blank, split_words
 from tests.embedding.published import OPTIONS, WEIGHTS
@@ -67,9 +67,9 @@ def test_readers(tmp_path):
     frames = tmp_path / "frames.txt"
     frames.write_text(f"0 {LINE} ||| {tags}\n", encoding="utf-8", newline="\n")
     assert read_bio(frames)[0].tokens == WORDS
-    for name, line in (("labels", "neutral"), ("s1", LINE), ("s2", LINE)):
+    for name, line in (("labels.dev", "neutral"), ("s1.dev", LINE), ("s2.dev", LINE)):
         (tmp_path / name).write_text(f"{line}\n", encoding="utf-8", newline="\n")
-    (pair,) = read_parallel(*(tmp_path / name for name in ("labels", "s1", "s2")))
+    (pair,) = read(tmp_path / "labels.dev")
     assert pair.texts == (WORDS, WORDS)
 
 

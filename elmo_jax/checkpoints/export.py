@@ -99,9 +99,10 @@ def _history(info: Mapping[str, Any]) -> Iterator[str]:
     stage: Any = info
     trained = "trained"
     while isinstance(stage, Mapping):
-        steps, tokens = stage.get("steps"), stage.get("tokens_seen", 0)
-        if isinstance(steps, int) and isinstance(tokens, int):
-            yield f"{trained} in the run {stage.get('experiment')!r}: {steps:,} steps, {tokens:,} tokens"
+        steps, tokens = stage.get("steps"), stage.get("tokens_seen")
+        if isinstance(steps, int):
+            seen = f", {tokens:,} tokens" if isinstance(tokens, int) else ""
+            yield f"{trained} in the run {stage.get('experiment')!r}: {steps:,} steps{seen}"
         stage, trained = stage.get(FINETUNED_FROM), "before that, trained"
     heldout = info.get("heldout_perplexity")
     if isinstance(heldout, dict) and isinstance(heldout.get("average"), float):

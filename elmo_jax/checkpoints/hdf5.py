@@ -73,7 +73,7 @@ def _renamed(name: str, source: int, target: int) -> str:
     raise KeyError(name)
 
 
-def _published_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def published_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the published shape: filters `[width, E, n]` are `[1, width, E, n]`, 2D convolutions of height 1."""
     return (1, *shape) if len(shape) == 3 else shape
 
@@ -103,7 +103,7 @@ def tree_from_published(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def published_from_tree(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Returns published arrays by name, the inverse of `tree_from_published`; the softmax is included if present."""
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
-    return {published_name(path): leaf.reshape(_published_shape(path, leaf.shape)) for path, leaf in flat.items()}
+    return {published_name(path): leaf.reshape(published_shape(path, leaf.shape)) for path, leaf in flat.items()}
 
 
 def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
@@ -122,7 +122,9 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
         could take more memory than the file's size.
     """
     model, weights = read_options(options), local(weights)
-    shapes = {published_name(path): _published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
+    if model.directions != DIRECTIONS:
+        raise UserError(f"{options}: 'bidirectional': expected true, got False; HDF5 weights have two directions")
+    shapes = {published_name(path): published_shape(path, shape) for path, shape in parameter_shapes(model).items()}
     with opened(weights, "the weights of a biLM") as file:
         datasets = {name: _dataset(file, name, shape, weights) for name, shape in shapes.items()}
         _check_nothing_more(file, model, weights)

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import zipfile
+from typing import TYPE_CHECKING
 
 from etils import epath
 
@@ -16,21 +17,24 @@ from elmo_jax.checkpoints.export import NAME, PretrainedBiLM, find_export, read_
 from elmo_jax.checkpoints.hub import fetched
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manifest import steps_in
+from elmo_jax.checkpoints.options import OPTIONS
 from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.result import read_result
 from elmo_jax.text_files import check_zip, reading
 
+if TYPE_CHECKING:
+    from elmo_jax.checkpoints.bilm_tf import Checkpoint
+
 _log = logging.getLogger(__name__)
 
 Path = str | os.PathLike[str]
-BiLMSource = Path | tuple[Path, Path]
-OPTIONS = "options.json"  # the name of the options in a folder of published weights
+BiLMSource = Path | tuple[Path, Path] | tuple[Path | None, Path, Path | None]
 
 _EXPECTED = (
-    "expected the name of a packaged biLM (%s), a run's folder, an export, hf:USER/NAME[@REVISION], or"
-    " published weights with their options (a folder or zip file with both; on the command line also"
-    " WEIGHTS.hdf5 --options OPTIONS.json, in Python (options, weights))"
+    "expected the name of a packaged biLM (%s), a run's folder, an export, hf:USER/NAME[@REVISION], a checkpoint"
+    " of bilm-tf (its folder or model.ckpt-N), or published weights with their options (a folder or zip file with both;"
+    " on the command line also WEIGHTS.hdf5 --options OPTIONS.json, in Python (options, weights))"
 )
 
 
@@ -39,8 +43,11 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
 
     Args:
       source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on
-        the Hub, or a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both, as
-        simple_elmo has them. Every file may be a URL, `https://HOST/FILE[#sha256=HEX]`.
+        the Hub; a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both, as
+        simple_elmo has them; or a checkpoint of bilm-tf: its folder, the path of its `model.ckpt-N`, or the triple
+        (options.json, one of the two, vocabulary file). Without a vocabulary file, which the folder may have as
+        `vocab.txt`, its softmax is left out. Every file of weights and options may be a URL,
+        `https://HOST/FILE[#sha256=HEX]`.
 
     Returns:
       The biLM; `info["steps"]` is the step of the run that it was made at.
@@ -49,7 +56,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
       UserError: the source is none of these, is damaged, has another layout version, or is both the name of a packaged
         biLM and a file or folder.
     """
-    if isinstance(source, tuple) and len(source) == 2:
+    if isinstance(source, tuple) and len(source) in (2, 3):
         return _published(*source)
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"{source!r}: {_EXPECTED % ' or '.join(packaged_names())}")
@@ -67,6 +74,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         if is_run(folder):
             _tell_of_later_steps(folder, bilm.info.get("steps"))
         return bilm
+    if checkpoint := _checkpoint(folder):
+        return checkpoint.read()
     if folder.is_dir() and (weights := _weights_in(folder)):
         return _published(folder / OPTIONS, weights)
     if folder.is_file() and folder.suffix == ".zip":
@@ -83,11 +92,21 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     raise UserError(f"{os.fspath(source)}: {what}; {_EXPECTED % ' or '.join(packaged_names())}")
 
 
-def _published(options: Path, weights: Path) -> PretrainedBiLM:
+def _published(options: Path | None, weights: Path, vocabulary: Path | None = None) -> PretrainedBiLM:
     from elmo_jax.checkpoints.hdf5 import read_hdf5
 
+    if checkpoint := _checkpoint((options, weights, vocabulary)):
+        return checkpoint.read()
+    if vocabulary is not None or options is None:
+        raise UserError(f"--vocab {vocabulary}: has no effect, as {weights} is no checkpoint of bilm-tf; leave it out")
     model, params = read_hdf5(fetched(options), fetched(weights))
     return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
+
+
+def _checkpoint(source: BiLMSource) -> "Checkpoint | None":
+    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
+
+    return checkpoint_of(source)
 
 
 def _weights_in(folder: epath.Path) -> epath.Path | None:
@@ -128,7 +147,7 @@ def _of_others(path: epath.Path) -> str | None:
     if any((path / name).exists() for name in ("weights.th", "pytorch_model.bin", "model.safetensors")):
         return "a model of AllenNLP or Transformers; of an ELMo in it, give the options and weights that it was made of"
     if list(path.glob("model.ckpt*")):
-        return "a TensorFlow checkpoint of bilm-tf; dump its weights to HDF5 there (bin/dump_weights.py in bilm-tf)"
+        return "a checkpoint of bilm-tf without its .index; get that file too"
     return None
 
 

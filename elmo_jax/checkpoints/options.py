@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from elmo_jax.characters import CHARACTERS
-from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
+from elmo_jax.config import DIRECTIONS, CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.files import local, write_json
 from elmo_jax.settings import from_dict
 
+OPTIONS = "options.json"  # the name of the file in a folder
 _BYTES = 1 << 20  # the largest file that is read; more than any architecture needs
 _PARTS = {"lstm": LSTMConfig, "char_cnn": CharCNNConfig, "": ModelConfig}
 # Each key of options.json, the setting that it is, and the value if it is absent; None if it must be there.
@@ -54,12 +55,14 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
 
 def _model(path: Path, options: Any) -> ModelConfig:
     """Returns the architecture that the options describe; each is checked as the setting that it is."""
+    if _get(options, "char_cnn") is None:
+        raise UserError(f"{path}: a word-level model (no 'char_cnn'); only models that read characters can be loaded")
     characters, both = _get(options, "char_cnn.n_characters"), _get(options, "bidirectional")
     if characters not in (CHARACTERS, CHARACTERS + 1):
         raise UserError(f"{path}: 'char_cnn.n_characters': expected 261 or 262, got {str(characters)[:80]}")
-    if both not in (True, None):
-        raise UserError(f"{path}: 'bidirectional': expected true, got {str(both)[:80]}")
-    settings: dict[str, Any] = {}
+    if both not in (True, False, None):
+        raise UserError(f"{path}: 'bidirectional': expected true or false, got {str(both)[:80]}")
+    settings: dict[str, Any] = {"directions": DIRECTIONS[:1] if both is False else DIRECTIONS}
     for key, setting, absent in _KEYS:
         value = _get(options, key)
         value = absent if value is None else value

@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from elmo_jax.data.corpus import Corpus
 
 FINETUNED_FROM = "finetuned_from"  # the key of the source model's fingerprint and provenance, which may be nested
+GLOBAL_STEP = "global_step"  # the key of the step of a checkpoint of bilm-tf
+
+
+def first_step(finetuned_from: dict[str, Any] | None) -> int:
+    """Returns the step before the first update of a run: that of its source if it is of bilm-tf, otherwise 0."""
+    return (finetuned_from or {}).get(GLOBAL_STEP, 0)
 
 
 def provenance(
@@ -24,7 +30,7 @@ def provenance(
 
     Args:
       experiment: the name of the run.
-      step: the number of updates made to the exported parameters.
+      step: the step of the exported parameters.
       heldout: their held-out perplexities, if they were measured.
       config: the settings of the run.
       corpus: the corpus of the run.
@@ -34,7 +40,7 @@ def provenance(
     found = {
         "experiment": experiment,
         "steps": step,
-        "tokens_seen": step * config.train.tokens_per_step,
+        "tokens_seen": (step - first_step(finetuned_from)) * config.train.tokens_per_step,
         "heldout_perplexity": heldout,
         "corpus_fingerprint": corpus.fingerprint,
         "language": corpus.language,

@@ -58,13 +58,13 @@ def without_padding(bias: jax.Array, vocabulary_size: int, first_row: jax.Array 
     return jnp.where(words < vocabulary_size, bias, -jnp.inf)
 
 
-def to_lanes(params: Mapping[str, Any]) -> Tree:
-    """Returns a parameter tree with the softmax rows [V, ...] distributed over lanes, [R, ...]; padding is zero."""
+def to_lanes(params: Mapping[str, Any], padding: float = 0.0) -> Tree:
+    """Returns a parameter tree with the softmax rows [V, ...] in lanes, [R, ...]; `padding` fills the further rows."""
 
     def deal(rows: Any) -> Any:
         xp = np if isinstance(rows, np.ndarray) else jnp
-        padding = stored_rows(len(rows)) - len(rows)
-        padded = xp.concatenate([rows, xp.zeros((padding, *rows.shape[1:]), rows.dtype)])
+        missing = stored_rows(len(rows)) - len(rows)
+        padded = xp.concatenate([rows, xp.full((missing, *rows.shape[1:]), padding, rows.dtype)])
         return padded.reshape(-1, LANES, *rows.shape[1:]).swapaxes(0, 1).reshape(padded.shape)
 
     return {**params, "softmax": jax.tree.map(deal, params["softmax"])}

@@ -23,8 +23,8 @@ def add_command(commands: Commands) -> None:
         allow_abbrev=False,
     )
     run = (
-        "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION], or published weights in a"
-        " folder or zip file (default: english)"
+        "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION], a checkpoint of bilm-tf, or"
+        " published weights in a folder or zip file (default: english)"
     )
     parser.add_argument("models", nargs="*", default=["english"], metavar="RUN", help=run)
     host = "address at which the page is served (default: %(default)s, which only this machine can reach)"

@@ -4,6 +4,7 @@ import argparse
 
 from elmo_jax.cli.options import (
     SOURCES,
+    VOCABULARY,
     Commands,
     add_model_options,
     add_text_options,
@@ -23,7 +24,7 @@ def add_command(commands: Commands) -> None:
         description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
         allow_abbrev=False,
     )
-    add_model_options(parser)
+    add_model_options(parser, own_vocabulary=False)
     parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)
     parser.add_argument(
         "--per-sentence", type=output, metavar="FILE", help="write the log-probabilities of each sentence to FILE"
@@ -39,8 +40,9 @@ def add_command(commands: Commands) -> None:
         "--vocab",
         type=downloaded,
         metavar="FILE",
+        dest="words",
         help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
-        " vocabulary",
+        f" vocabulary; or the {VOCABULARY}",
     )
     parser.add_argument(
         "--precision",
@@ -55,9 +57,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     from elmo_jax.training.evaluate_text import evaluate_text
 
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
-    inputs = {"MODEL": options.model} | ({"--vocab": options.vocab} if options.vocab else {})
+    inputs = {"MODEL": options.model} | ({"--vocab": options.words} if options.words else {})
     check_distinct(outputs, inputs, options.data)
-    with words_file(options.vocab) as (words, _):
+    with words_file(options.words) as (words, _):
         result = evaluate_text(
             model_source(options),
             options.data,

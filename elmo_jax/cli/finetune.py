@@ -35,6 +35,8 @@ These settings apply to fine-tuning only:
   finetune.patience       the number of held-out evaluations without a lower perplexity that ends the training;
                           0 for never (default: 3)
   finetune.evaluations    the number of held-out evaluations per epoch (default: 4)
+  finetune.optimizer      continue with the accumulators of a checkpoint of bilm-tf (with Adagrad only), or fresh
+                          (default: continue)
   finetune.softmax_epochs the number of epochs in which a softmax is fitted for published weights, which have none
                           (default: 1)
 """

@@ -1,26 +1,14 @@
-"""Defines the commands `import-hdf5` and `export-hdf5`, which read and write the published format."""
+"""Defines the command `export-hdf5`, which writes the published format."""
 
 import argparse
 import sys
 
 from elmo_jax.cli.options import Commands
-from elmo_jax.cli.values import bilm, downloaded, local
+from elmo_jax.cli.values import bilm, local
 
 
-def add_commands(commands: Commands) -> None:
-    """Adds the commands `import-hdf5` and `export-hdf5`."""
-    importer = commands.add_parser(
-        "import-hdf5",
-        help="convert published weights to an export",
-        description="Converts a published biLM to an export for elmo_jax.load_bilm, with bit-equal parameters.",
-    )
-    importer.add_argument("options", type=downloaded, metavar="options.json", help="the published options")
-    importer.add_argument("weights", type=downloaded, metavar="weights.hdf5", help="the published weights")
-    importer.add_argument(
-        "out", type=local, metavar="OUT", help="the export, a folder or a file that ends in .safetensors"
-    )
-    importer.set_defaults(run=_import_hdf5)
-
+def add_command(commands: Commands) -> None:
+    """Adds the command `export-hdf5`."""
     exporter = commands.add_parser(
         "export-hdf5",
         help="convert a biLM to the published format",
@@ -31,15 +19,6 @@ def add_commands(commands: Commands) -> None:
     exporter.add_argument("options", type=local, metavar="options.json", help="the options to write")
     exporter.add_argument("weights", type=local, metavar="weights.hdf5", help="the weights to write")
     exporter.set_defaults(run=_export_hdf5)
-
-
-def _import_hdf5(options: argparse.Namespace) -> int:
-    from elmo_jax.embedding.convert import import_hdf5
-
-    bilm = import_hdf5(options.options, options.weights, options.out)
-    load = f"load it with elmo_jax.load_bilm({str(options.out)!r})"
-    print(f"imported to {options.out} (fingerprint {bilm.fingerprint[:12]}); {load}")
-    return 0
 
 
 def _export_hdf5(options: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ To pretrain and evaluate a biLM:
 """
 
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
-_OF_TASKS = (["task", "evaluate"], ["task", "predict"])
+MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()
 _NOT_UTF8 = "" if _ENCODING == "utf-8" else f"the locale's encoding is {_ENCODING}, not UTF-8; set PYTHONUTF8=1"
 
@@ -47,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is not None:
         return _run(given)
     end_on_interrupt()
-    if given[:1] in (["embed"], ["evaluate"], ["neighbours"], ["demo"]) or given[:2] in _OF_TASKS:
-        keep_compiled_programs(cache_folder())  # trainings keep theirs in the folder of the run
+    keep_compiled_programs(cache_folder(), MOST_PROGRAMS)
     flags = ("JAX_ENABLE_X64", "JAX_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_RANK_PROMOTION", "JAX_TRANSFER_GUARD")
     for flag in [name for name in os.environ if name.startswith(flags)]:
         os.environ.pop(flag)  # which are meant for other programs; the numbers here are the same without them
@@ -172,9 +171,20 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (prepare, pretrain, finetune, evaluate, export):
-        command.add_command(commands)
-    hdf5.add_commands(commands)
-    for command in (tokenize, embed, neighbours, task, demo, settings, compile):
+    for command in (
+        prepare,
+        pretrain,
+        finetune,
+        evaluate,
+        export,
+        hdf5,
+        tokenize,
+        embed,
+        neighbours,
+        task,
+        demo,
+        settings,
+        compile,
+    ):
         command.add_command(commands)
     return parser

@@ -27,6 +27,8 @@ a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds
 tfds:lm1b; sotu for the State of the Union addresses; NAME=SOURCE also gives it a name, under which its
 perplexity is reported"""
 
+VOCABULARY = "words of the softmax of a checkpoint of bilm-tf, one per line (default: vocab.txt in its folder)"
+
 
 def add_choice(parser: argparse._ActionsContainer, name: str, choices: tuple[str, ...], help: str) -> None:
     """Adds an option with some values, of which the first is the default."""
@@ -116,21 +118,26 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model_options(parser: argparse.ArgumentParser, option: str | None = None) -> None:
-    """Adds a biLM, as an option or by default as a positional argument, and `--options` for published weights."""
+def add_model_options(parser: argparse.ArgumentParser, option: str | None = None, own_vocabulary: bool = True) -> None:
+    """Adds a biLM, as an option or by default as a positional argument, and the options for those of bilm-tf."""
     description = (
-        "english (comes with the package), a run, an export, hf:USER/NAME[@REVISION], or published weights: a folder or"
-        " zip file, or weights.hdf5 with --options; a file may be https://HOST/FILE[#sha256=HEX]"
+        "english (comes with the package), a run, an export, hf:USER/NAME[@REVISION], a checkpoint of bilm-tf (its"
+        " folder, or model.ckpt-N), or published weights: a folder or zip file, or weights.hdf5 with --options; a file"
+        " may be https://HOST/FILE[#sha256=HEX]"
     )
     if option is None:
         parser.add_argument("model", type=bilm, metavar="MODEL", help=description)
     else:
         parser.add_argument(option, dest="model", type=bilm, required=True, metavar="MODEL", help=description)
     parser.add_argument("--options", type=downloaded, metavar="FILE", help="the options.json of published weights")
+    if own_vocabulary:
+        parser.add_argument("--vocab", type=downloaded, metavar="FILE", help=f"the {VOCABULARY}")
 
 
 def model_source(options: argparse.Namespace) -> "BiLMSource":
     """Returns the biLM that `add_model_options` added, in the form that `open_bilm` takes."""
+    if vocabulary := getattr(options, "vocab", None):
+        return options.options, options.model, vocabulary
     return options.model if options.options is None else (options.options, options.model)
 
 

@@ -20,6 +20,7 @@ from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
+_NO_WORD = "!!!MAXTERMID"  # a line of a vocabulary file that bilm-tf skips
 DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
 
 
@@ -94,13 +95,28 @@ def vocabulary_file(words: Iterable[str]) -> Iterator[Path]:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Reads a vocabulary file with one word per line: `<S>`, `</S>`, `<UNK>`, then the others by descending count.
+    """Reads a vocabulary file with one word per line: `<S>`, `</S>`, `<UNK>` on any lines, the others by falling count.
+
+    Returns:
+      The three marks, and then the other words in their order.
 
     Raises:
-      UserError: the file cannot be read, a mark is missing or misplaced, a word is repeated, or a line is not one word.
+      UserError: the file cannot be read, a mark is missing, a word is repeated, or a line is not one word.
     """
+    return marks_first(words_by_line(path))
+
+
+def marks_first(words: Iterable[str]) -> list[str]:
+    """Returns the words with the three marks, which are among them, in front of the others."""
+    return [*MARKS, *(word for word in words if word not in MARKS)]
+
+
+def words_by_line(path: Path) -> list[str]:
+    """Reads a vocabulary file as `read_vocabulary` does, and returns the words in the order of the lines."""
     places: dict[str, int] = {}
     for number, word in read_lines(path):
+        if word == _NO_WORD:
+            continue
         if split_words(word) != [word]:
             raise error_at(path, number, f"{word!r} is not one word; expected one word per line")
         if word in places:
@@ -111,13 +127,6 @@ def read_vocabulary(path: Path) -> list[str]:
     missing = [mark for mark in MARKS if mark not in places]
     if missing:
         raise UserError(
-            f"{path}: no {' and no '.join(missing)}; a vocabulary begins with {', '.join(MARKS)}, one per line"
+            f"{path}: no {' and no '.join(missing)}; a vocabulary has {', '.join(MARKS)} among its words, one per line"
         )
-    words = list(places)
-    if words[: len(MARKS)] != list(MARKS):
-        number = next(i for i, mark in enumerate(MARKS) if words[i] != mark)
-        raise UserError(
-            f"{path}, line {number + 1}: {words[number]!r}; expected {MARKS[number]!r}, "
-            f"since a vocabulary begins with {', '.join(MARKS)}, one per line"
-        )
-    return words
+    return list(places)

@@ -111,7 +111,6 @@ class Wishes(NamedTuple):
     signal: int = 0  # to stop, because of the signal of this number
     save: int = 0  # 1 to save
     report: int = 0  # 1 to report
-    trace: int = 0  # 1 to trace the next steps
 
 
 class StepAgreement:

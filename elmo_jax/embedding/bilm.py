@@ -163,9 +163,10 @@ def load_bilm(source: BiLMSource, precision: str | Precision = Precision.FLOAT32
     """Reads a biLM, verifies it, and returns it ready for use.
 
     Args:
-      source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on the Hub,
-        or a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both. Every file may be
-        a URL, `https://HOST/FILE[#sha256=HEX]`.
+      source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on the Hub;
+        a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both, each of which may be
+        a URL, `https://HOST/FILE[#sha256=HEX]`; or a checkpoint of bilm-tf: its folder, or the triple (options.json,
+        model.ckpt-N, vocabulary file) to have its softmax too, unless the folder has a `vocab.txt`.
       precision: the precision of the matrix products, `"float32"` or `"bfloat16"`.
 
     Raises:

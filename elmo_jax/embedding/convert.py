@@ -1,31 +1,15 @@
-"""Converts published HDF5 weights to an export and back, without ever overwriting another model."""
+"""Writes published HDF5 weights, without ever overwriting another model."""
 
 import os
 from pathlib import Path
 
-from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm, export_file, read_export
+from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.checkpoints.options import read_options
 from elmo_jax.errors import UserError
 from elmo_jax.files import make_folder_of
-from elmo_jax.runs.folder import locked_for
-
-
-def import_hdf5(options: Path, weights: Path, out: Path) -> PretrainedBiLM:
-    """Converts a published biLM to an export, a folder or a file that ends in `.safetensors`, and returns it.
-
-    Raises:
-      UserError: a file does not have the published format, or `out` holds another biLM or something else.
-    """
-    bilm = open_bilm((options, weights))
-    file = export_file(out)
-    if file.is_file() and read_export(file).fingerprint != bilm.fingerprint:
-        raise UserError(f"{file}: the export of another biLM; choose another place")
-    with locked_for(file):
-        export_bilm(out, bilm.config, bilm.params, None, {"imported_from": weights.name})
-    return bilm
 
 
 def export_hdf5(bilm: PretrainedBiLM, options: Path, weights: Path) -> None:

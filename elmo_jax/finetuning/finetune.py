@@ -3,15 +3,14 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from etils import epath
 
 from elmo_jax.checkpoints.open import open_bilm
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM
+from elmo_jax.checkpoints.provenance import FINETUNED_FROM, first_step
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
@@ -23,7 +22,7 @@ from elmo_jax.distributed.collectives import fails_together, is_first
 from elmo_jax.distributed.initialize import check_connected
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, place
-from elmo_jax.finetuning.plan import plan_for_corpus, plan_of
+from elmo_jax.finetuning.plan import continued, plan_for_corpus, plan_of
 from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable, read_config_file
@@ -33,7 +32,7 @@ from elmo_jax.runs.result import Finished
 from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import total_steps
-from elmo_jax.training.pretrain import launch, use_compilation_cache
+from elmo_jax.training.pretrain import launch
 
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 
@@ -52,12 +51,12 @@ class Text:
         `changes` are attributes of the options that are different, such as the vocabulary.
 
         Raises:
-          UserError: the text is invalid, `out` is in a bucket, or there are several processes.
+          UserError: the text is invalid, or `out` is in a bucket.
         """
-        if in_bucket(out) or jax.process_count() > 1:
+        if in_bucket(out):
             raise UserError(
-                f"{self.sources[0]}: only a single process whose --workdir is not in a bucket can prepare text itself;"
-                " prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
+                f"{self.sources[0]}: no text can be prepared in a bucket; prepare it first (elmo-jax prepare"
+                " --vocab EXPORT), and give --data CORPUS"
             )
         options = dataclasses.replace(self.options, **changes)
         options = dataclasses.replace(options, text=options.text.in_language(self.language))
@@ -94,11 +93,9 @@ def finetune(
             check_trackers(config.train.trackers)
             check_usable(workdir)
     with locked(workdir):
-        with fails_together():
-            corpus = _corpus(text, workdir, source, config)
+        corpus = _by_first(lambda: _corpus(text, workdir, source, config))
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         config = _with_evaluations(config, corpus)
-        use_compilation_cache(workdir)
         known = None
         if source.bilm.vocabulary is None:
             _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
@@ -106,10 +103,11 @@ def finetune(
             if isinstance(fitted, Stopped):
                 return fitted
             source, known = fitted
+        other: Corpus | str | None = None
+        if original is not None:
+            other = _by_first(lambda: _original(dataclasses.replace(text, sources=original), workdir, corpus))
         with fails_together():
-            other: Corpus | str | None = source.original()
-            if original is not None:
-                other = _original(dataclasses.replace(text, sources=original), workdir, corpus)
+            other = other or source.original()
             facts = _provenance(workdir, source)
         if isinstance(other, str):
             _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
@@ -117,7 +115,18 @@ def finetune(
         _describe(source, config, corpus)
         facts["original_fingerprint"] = other and other.fingerprint
         plan = plan_for_corpus(source, config, corpus, other, known)
+        if source.checkpoint:
+            plan, start = continued(plan, source.checkpoint, config)
+            _say(f"from step {first_step(plan.finetuned_from):,} of the checkpoint, with LSTM states of zero; {start}")
         return launch(plan, config, corpus, workdir, title, facts)
+
+
+def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
+    """Returns the corpus that process 0 prepares, and that the other processes find where it is ready."""
+    with fails_together():
+        corpus = prepared() if is_first() else None
+    with fails_together():
+        return corpus or prepared()
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:

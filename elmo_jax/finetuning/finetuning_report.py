@@ -54,6 +54,8 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
             rows.append(f"{f'{text}, {when}':<20} {numbers}" + (f" {unknown:>12.2%}" if values else ""))
         rows += rows_of_sources(result) if text == "domain" else []
     rows.append("(full softmax over the same words before and after; original: what the model was trained on before)")
+    if "optimizer" in result:
+        rows += ["", f"optimizer: {result['optimizer']}"]
     if result["stopped_early"]:
         rows += ["", f"stopped early at step {result['steps']:,}: held-out perplexity no longer fell"]
     if result["exported_step"] != result["steps"]:

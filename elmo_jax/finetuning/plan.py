@@ -4,6 +4,10 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+import jax
+import numpy as np
+
+from elmo_jax.checkpoints.bilm_tf import Checkpoint
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import spread_blocks
@@ -50,6 +54,31 @@ def plan_for_corpus(
         )
     plan = plan_of(config, params, source.history, tuple(evaluators))
     return dataclasses.replace(plan, compares=True, before=known)
+
+
+def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan, str]:
+    """Returns the plan that continues with the accumulators of a checkpoint of bilm-tf, and how the optimizer starts.
+
+    Rows that are added to its softmax have new accumulators, and with Adam or `finetune.optimizer` all are new.
+    """
+    name, initial = config.train.optimizer.name, config.train.optimizer.initial_accumulator
+    reasons = {
+        "the checkpoint has none": not checkpoint.has_accumulators,
+        f"config.train.optimizer.name is {name}": name != "adagrad",
+        "config.finetune.optimizer is fresh": config.finetune.optimizer == "fresh",
+    }
+    why = next((reason for reason, holds in reasons.items() if holds), None)
+    start = f"new accumulators, since {why}" if why else "Adagrad continues with the accumulators of the checkpoint"
+
+    def read() -> Tree:
+        sums, words = checkpoint.accumulators(config.model), len((plan.params or {})["softmax"]["bias"])
+        added = ((0, words - len(sums["softmax"]["bias"])), (0, 0))
+        rows = jax.tree.map(lambda s: np.pad(s, added[: s.ndim], constant_values=initial), sums["softmax"])
+        return {**sums, "softmax": rows}
+
+    results = plan.further_results
+    plan = dataclasses.replace(plan, further_results=lambda outcome: {**results(outcome), "optimizer": start})
+    return (plan if why else dataclasses.replace(plan, accumulators=read)), start
 
 
 def plan_of(

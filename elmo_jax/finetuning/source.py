@@ -7,6 +7,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax import files
+from elmo_jax.checkpoints.bilm_tf import Checkpoint, checkpoint_of
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.from_run import corpus_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm, run_of
@@ -29,6 +30,7 @@ class SourceModel:
     bilm: PretrainedBiLM  # the model; its vocabulary is None if it has no softmax, like published weights
     name: str  # the name of the model in messages
     run: epath.Path | None  # the folder of the run that the model is in, if any
+    checkpoint: Checkpoint | None = None  # the checkpoint of bilm-tf that the model is, if it is one
 
     @property
     def history(self) -> dict[str, Any]:
@@ -72,9 +74,11 @@ class SourceModel:
 
 def open_source(source: BiLMSource) -> SourceModel:
     """Opens a model for fine-tuning, from any source that `open_bilm` accepts."""
-    run = run_of(source)
+    run, checkpoint = run_of(source), checkpoint_of(source)
     path = files.place(source[1] if isinstance(source, tuple) else source)
-    return SourceModel(open_bilm(source), path.name if run is None else run.name, run)
+    if checkpoint and checkpoint.vocabulary is None:
+        raise UserError(f"{path}: nothing names the words of its softmax; give the vocabulary file with --vocab")
+    return SourceModel(open_bilm(source), path.name if run is None else run.name, run, checkpoint)
 
 
 def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:

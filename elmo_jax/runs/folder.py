@@ -21,7 +21,7 @@ _RECORDED = ("elmo_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "grain")  
 PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written
 
 # What `finetune` makes before the run itself begins; what is hidden is unfinished or a lock.
-_BEFORE = ("corpus", "original", "softmax", "compilation_cache")
+_BEFORE = ("corpus", "original", "softmax")
 _PATHS = ("corpus", "train", "dev", "test", "cache", "path", "bilm", "bilm_options")  # the settings that are paths
 
 

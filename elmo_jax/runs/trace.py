@@ -1,6 +1,5 @@
 """Traces steps of a training with JAX's profiler."""
 
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -11,19 +10,13 @@ from etils import epath
 
 from elmo_jax.files import write_bytes
 
-_STEPS = 10  # the number of steps traced after SIGUSR2
-
 
 class Tracer:
-    """A context that traces the steps that the settings name, and steps on request; all processes trace the same ones.
-
-    Attributes:
-      requested: whether this process has received SIGUSR2 since the last trace was begun.
-    """
+    """A context that traces the steps that the settings name."""
 
     def __init__(self, folder: epath.Path, chosen: tuple[int, ...]) -> None:
         """Traces the steps `chosen`, the first one and their number or nothing, to a folder per process."""
-        self._folder, self.requested = folder / f"process_{jax.process_index()}", False
+        self._folder = folder / f"process_{jax.process_index()}"
         first, number = chosen or (0, 0)
         self._steps = range(first, first + number)
         self._running: tempfile.TemporaryDirectory[str] | None = (
@@ -31,17 +24,10 @@ class Tracer:
         )
 
     def __enter__(self) -> Self:
-        self._old = signal.signal(signal.SIGUSR2, lambda *_: setattr(self, "requested", True))
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGUSR2, self._old)
         self._stop()
-
-    def follow(self, step: int) -> None:
-        """Chooses some steps from this one on, which all processes have agreed to trace."""
-        if self._running is None:
-            self._steps, self.requested = range(step, step + _STEPS), False
 
     def before(self, step: int) -> None:
         """Begins the trace if this step is the first one to trace."""

@@ -28,5 +28,9 @@ def default_config(name: str) -> ConfigDict:
 
 def task_config(values: Any) -> TaskConfig:
     """Returns a task's settings, in its own config class, from nested dicts or a `ConfigDict` with the key `task`."""
-    config: TaskConfig = from_dict(values, task_of(values.get("task", "")).config_class)
+    task = task_of(values.get("task", ""))
+    config: TaskConfig = from_dict(values, task.config_class)
+    if not task.rows_are_examples and config.train.batch_size != 1:
+        size = config.train.batch_size
+        raise UserError(f"config.train.batch_size: expected 1, since a step reads one document, got {size}")
     return config

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from elmo_jax.characters import MARKS, PADDING
+from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import DIRECTIONS, EvaluationConfig
 from elmo_jax.data.corpus import Corpus
@@ -95,7 +96,8 @@ def evaluate_text(
       options: the options for reading the text.
       batch_size: the number of rows; None for the number with which the model's own held-out perplexity was measured.
       words: a vocabulary file; the words of the biLM that it does not have count as `<UNK>`, whose probability is then
-        the sum of theirs. So biLMs with different vocabularies are compared over the words that both have.
+        the sum of theirs. So biLMs with different vocabularies are compared over the words that both have. For a
+        checkpoint of bilm-tf, it is the file with the words of its softmax instead.
       per_sentence: whether the table of all sentences is wanted too.
       precision: that of the matrix products, a `Precision`; None for that of the training, or float32 if it is unknown.
 
@@ -105,10 +107,15 @@ def evaluate_text(
     """
     if batch_size is not None and not 1 <= batch_size <= MOST_ROWS:
         raise UserError(f"--batch-size: expected 1 to {MOST_ROWS:,}, got {batch_size:,}")
+    if words is not None and checkpoint_of(model):
+        model, words = (*model[:2], words) if isinstance(model, tuple) else (None, model, words), None
     bilm = open_bilm(model)
     if bilm.vocabulary is None:
         name = model[1] if isinstance(model, tuple) else model
-        raise UserError(f"{name}: this biLM has no softmax (the published files have none), so it has no perplexity")
+        raise UserError(
+            f"{name}: this biLM has no softmax (the published files have none, and that of a checkpoint of bilm-tf"
+            " needs --vocab), so it has no perplexity"
+        )
     merged = None if words is None else _merged(words, bilm.vocabulary)
     mesh = make_mesh()
     program = BiLM(

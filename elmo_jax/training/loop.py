@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.checkpoints.export import export_bilm
-from elmo_jax.checkpoints.provenance import provenance
+from elmo_jax.checkpoints.provenance import first_step, provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of_each, of_first
 from elmo_jax.distributed.mesh import gather
@@ -54,8 +54,9 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
         Watchdog(session.activity, program.config.train.watchdog, workdir / "stacks"),
     ):
         found = session.checkpoints.restore(program.abstract_state())
-        state, step = found or (program.first_state(plan.params), 0)
-        session.open(step, total=program.total_steps, done=step)
+        first = first_step(plan.finetuned_from)
+        state, step = found or (program.first_state(plan.params, plan.accumulators and plan.accumulators()), first)
+        session.open(step, total=first + program.total_steps, done=step, first=first)
         return Launch(program, plan, workdir, title, session).run(state, step)
 
 
@@ -66,7 +67,8 @@ class Launch:
         """Makes a launch of the arguments of `train` and of what it has opened."""
         self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
         self._session, self._checkpoints, self._activity = session, session.checkpoints, session.activity
-        self._config, self._total = program.config, program.total_steps
+        self._first = first_step(plan.finetuned_from)
+        self._config, self._total = program.config, self._first + program.total_steps
         self._agreed = Wishes()  # what all processes do at the next step boundary
         self._saved = time.monotonic()  # when the newest save was begun, or the launch
         self._ended = False  # whether patience has ended training
@@ -85,7 +87,7 @@ class Launch:
             self._watch = self._program.watch = EvaluationWatch(self._session, self._agreement, signals)
             try:
                 self._measure_before(state, step)
-                if 0 < step < self._total and self._evaluates(step):
+                if self._first < step < self._total and self._evaluates(step):
                     self._evaluate(state, step)  # unless a launch has done so
                 with self._activity.during("steps"):
                     state, step = self._train(state, step, signals, tracer)
@@ -99,8 +101,8 @@ class Launch:
         return Finished({}, already=False) if outcome is None else self._leave(outcome)
 
     def _measure_before(self, state: TrainState, step: int) -> None:
-        """Measures the metrics of step 0, unless an earlier launch has written them."""
-        first = state if step == 0 else None
+        """Measures the metrics before the first update, unless an earlier launch has written them."""
+        first = state if step == self._first else None
 
         def first_params() -> Any:
             nonlocal first
@@ -108,15 +110,15 @@ class Launch:
             return first.params
 
         if self._plan.before and self._session.log.first(f"{self._whole}/tokens") is None:
-            self._write(0, self._plan.before.as_metrics(self._whole))
-        heldout = self._perplexity("heldout", 0, first_params, "held-out perplexity before training")
+            self._write(self._first, self._plan.before.as_metrics(self._whole))
+        heldout = self._perplexity("heldout", self._first, first_params, "held-out perplexity before training")
         if self._plan.compares:
             text = "perplexity of the whole held-out text before training"
-            self._perplexity(self._whole, 0, first_params, text)
+            self._perplexity(self._whole, self._first, first_params, text)
         for evaluator in self._plan.evaluators:
-            self._perplexity(evaluator.name, 0, first_params, evaluator.before)
-        if self._plan.exports == "best" and step == 0:
-            self._save(0, state, heldout.score(self._config.data.mixture))
+            self._perplexity(evaluator.name, self._first, first_params, evaluator.before)
+        if self._plan.exports == "best" and step == self._first:
+            self._save(step, state, heldout.score(self._config.data.mixture))
         self._check_patience()
 
     def _perplexity(self, name: str, step: int, params: Callable[[], Any], text: str) -> Perplexity:
@@ -147,13 +149,13 @@ class Launch:
     def _train(self, state: TrainState, step: int, signals: StopSignals, tracer: Tracer) -> tuple[TrainState, int]:
         """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
-        batches = self._program.batches(state, step)
+        batches = self._program.batches(state, step - self._first)
         interval, compiled = Interval(self._program.work), False
         # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
         pending: tuple[int, Metrics, jax.Array | Wishes] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._agreed.signal and not self._ended:
-                tracer.before(step + 1)
+                tracer.before(step - self._first + 1)
                 waiting = time.perf_counter()
                 with self._activity.during("data"):
                     placed = next(batches)
@@ -163,9 +165,9 @@ class Launch:
                 with self._activity.during("steps" if compiled else "compilation"):
                     state, metrics = mapped(state, placed.batch, self._program.spellings)
                 compiled = True
-                announced = self._agreement.announce(self._wishes(interval, signals, tracer))
+                announced = self._agreement.announce(self._wishes(interval, signals))
                 step += 1
-                tracer.after(step, metrics)
+                tracer.after(step - self._first, metrics)
                 self._session.progress.advance()
                 if pending is not None:
                     self._receive(interval, *pending)
@@ -181,8 +183,6 @@ class Launch:
                         if self._evaluates(step):
                             self._evaluate(state, step)
                     interval = Interval(self._program.work)
-                if self._agreed.trace:
-                    tracer.follow(step + 1)
                 self._agreed = Wishes(self._agreed.signal)
             if pending is not None:
                 self._receive(interval, *pending)
@@ -190,12 +190,12 @@ class Launch:
                 self._report(interval, step, metrics)
         return state, step
 
-    def _wishes(self, interval: Interval, signals: StopSignals, tracer: Tracer) -> Wishes:
+    def _wishes(self, interval: Interval, signals: StopSignals) -> Wishes:
         """Returns the wishes of this process; process 0 alone looks at its clock."""
         minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
         saves = is_first() and 0 < 60 * minutes <= time.monotonic() - self._saved
         reports = is_first() and 0 < seconds <= interval.seconds
-        return Wishes(signals.received or 0, saves, reports, tracer.requested)
+        return Wishes(signals.received or 0, saves, reports)
 
     def _is_due(self, step: int) -> bool:
         """Returns whether the settings ask for a report or a save at this step."""
@@ -204,7 +204,7 @@ class Launch:
     def _saves(self, step: int) -> bool:
         """Returns whether the settings ask for a save at this step, which every evaluation does."""
         saves = self._config.checkpoint
-        return any(n and step % n == 0 for n in (self._config.evaluation.every, saves.every, saves.keep_every))
+        return self._evaluates(step) or any(n and step % n == 0 for n in (saves.every, saves.keep_every))
 
     def _save(self, step: int, state: TrainState, heldout: float | None = None) -> None:
         """Begins to save a state, or adds its held-out perplexity to its checkpoint."""
@@ -214,7 +214,8 @@ class Launch:
             self._checkpoints.save(step, state, heldout)
 
     def _evaluates(self, step: int) -> bool:
-        return bool(self._config.evaluation.every) and step % self._config.evaluation.every == 0
+        every = self._config.evaluation.every
+        return bool(every) and (step - self._first) % every == 0
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         """Evaluates a state that is saved, and adds the held-out perplexity to its checkpoint."""
@@ -274,14 +275,16 @@ class Launch:
     def _seconds_left(self, step: int, seconds_per_step: float) -> float:
         """Returns the estimated seconds of the remaining steps, evaluations of the held-out text and export."""
         every, blocks = self._config.evaluation.every, self._program.heldout_blocks
-        evaluations = 1 + ((self._total - 1) // every - step // every if every else 0)
+        total, made = self._program.total_steps, step - self._first
+        evaluations = 1 + ((total - 1) // every - made // every if every else 0)
         whole = 0 if self._whole == "heldout" else self._program.whole_blocks
         seconds = self._seconds_per_block * (evaluations * blocks + whole)
         return (self._total - step) * seconds_per_step + seconds + self._export_bytes / _EXPORT_RATE
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
         seconds = {f"seconds/{phase}": value for phase, value in self._activity.seconds().items()}
-        self._session.write(step, {"tokens": step * self._config.train.tokens_per_step, **values, **seconds})
+        tokens = (step - self._first) * self._config.train.tokens_per_step
+        self._session.write(step, {"tokens": tokens, **values, **seconds})
 
     def _finish(self, state: TrainState, step: int) -> Outcome | None:
         """Saves and evaluates the last step, and measures the chosen one; returns the outcome on process 0."""
@@ -308,6 +311,7 @@ class Launch:
         return Outcome(
             title=self._title,
             records=self._session.log.records,
+            first_step=self._first,
             last_step=step,
             total_steps=self._total,
             exported_step=chosen,

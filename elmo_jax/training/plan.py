@@ -25,8 +25,10 @@ class TextEvaluator:
 class Plan:
     """The plan of one kind of training; the default is pretraining."""
 
-    # the parameters of step 0, a whole tree in the layout of an export; None for random initial ones
+    # the parameters before the first update, a whole tree in the layout of an export; None for random initial ones
     params: Tree | None = None
+    # reads Adagrad's accumulators that training continues with, a tree like `params`; None for new ones
+    accumulators: Callable[[], Tree] | None = None
     frozen: tuple[str, ...] = ()  # the parts of the parameter tree that are not trained
     patience: int = 0  # the number of evaluations without a lower held-out perplexity that ends training; 0 means never
     # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0

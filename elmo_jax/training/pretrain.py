@@ -5,12 +5,12 @@ import sys
 import warnings
 from typing import Any
 
-import jax
 from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.export import check_replaceable
 from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.checkpoints.provenance import first_step
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import fails_together, is_first, of_first, wait_for_all
@@ -66,7 +66,8 @@ def launch(
     config = with_precision(config, mesh)  # what the run records, so that it resumes with the same
     with fails_together():
         check_sizes(config, corpus, mesh)
-        total = total_steps(config, corpus)
+        updates = total_steps(config, corpus)
+        total = first_step(plan.finetuned_from) + updates
         if is_first():
             check_trackers(config.train.trackers)
             check_replaceable(workdir / "export")  # the end of the run will write it
@@ -79,11 +80,13 @@ def launch(
             result = read_result(workdir) or {}
     if of_first(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
-    warning = warmup_warning(config, total)
+    warning = warmup_warning(config, updates)
     if warning is not None and is_first():
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
-    use_compilation_cache(workdir)
-    ended = train(Program(config, corpus, mesh, total, plan.frozen), plan, workdir, title)
+    # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,
+    # since JAX cannot keep it (0.10.2).
+    warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)
+    ended = train(Program(config, corpus, mesh, updates, plan.frozen), plan, workdir, title)
     wait_for_all()  # for the export, which the caller may open
     return ended
 
@@ -102,13 +105,3 @@ def _check_continuable(workdir: epath.Path, total: int) -> None:
             f"{workdir}: this run has made {steps[-1]} steps, but {total} are requested now; a run can be made longer,"
             " but not shorter"
         )
-
-
-def use_compilation_cache(workdir: epath.Path) -> None:
-    """Makes JAX cache compiled programs in the folder of the run, unless the user has set a cache folder."""
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(files.absolute(workdir / "compilation_cache")))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,
-    # since JAX cannot keep it (0.10.2).
-    warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
@@ -26,7 +27,7 @@ from elmo_jax.training.partitioning import (
     softmax_placement,
     state_specs,
 )
-from elmo_jax.training.state import TrainState, initial_state
+from elmo_jax.training.state import TrainState, initial_state, with_accumulators
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work, affordable_evaluation
 from elmo_jax.types import Tree
@@ -81,11 +82,13 @@ class Program:
         # The filters are applied to every position with a character, and to one of padding.
         self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
 
-        def start(params: Tree | None) -> TrainState:
+        def start(params: Tree | None, seed: jax.Array, accumulators: Tree | None) -> TrainState:
             with_softmax = self._model.clone(vocabulary_size=vocabulary_size)
-            return initial_state(config, with_softmax, self.step.optimizer, params, frozen)
+            state = initial_state(config, with_softmax, self.step.optimizer, params, frozen, seed)
+            initial = config.train.optimizer.initial_accumulator
+            return state if accumulators is None else with_accumulators(state, accumulators, initial, frozen)
 
-        self._shapes = jax.eval_shape(lambda: start(None))
+        self._shapes = jax.eval_shape(start, None, np.int32(config.train.seed), None)
         self._shardings = named_shardings(state_specs(self._shapes, mesh, placement), mesh)
         self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
 
@@ -98,9 +101,9 @@ class Program:
         is_cpu = self.mesh.devices.flat[0].platform == "cpu"
         return {"xla_backend_optimization_level": 0} if is_small and is_cpu else None
 
-    def first_state(self, params: Tree | None) -> TrainState:
-        """Makes the state of step 0, with these parameters or, for None, with random initial ones."""
-        return self._start(params)
+    def first_state(self, params: Tree | None, accumulators: Tree | None = None) -> TrainState:
+        """Makes the state before the first update, with these parameters and accumulators; None for initial ones."""
+        return self._start(params, np.int32(self.config.train.seed), accumulators)
 
     def abstract_state(self) -> Any:
         """Returns the shapes, dtypes and shardings of the state, the target of a restore."""

@@ -68,21 +68,21 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def open(self, step: int, *, total: int, done: int, unit: str = "step") -> None:
+    def open(self, step: int, *, total: int, done: int, unit: str = "step", first: int = 0) -> None:
         """Opens the metrics, and begins to show progress.
 
-        Earlier launches have made `step` updates, and done `done` of the `total` units of work, such as steps or
-        epochs.
+        Earlier launches have come from step `first` to `step`, and done `done` of the `total` units of work, such as
+        steps or epochs.
         """
         with fails_together():
             self.log = MetricsLog(self._workdir, step, self._trackers) if is_first() else Records()
             self.progress = RunProgress(total, done, unit, silent=not is_first())
         self._closing.callback(self.log.close)
         self._closing.callback(self.progress.close)
-        if step:
+        if step > first:
             self.progress.say(f"resuming from the checkpoint of step {step}")
         elif self.log.records and not self.checkpoints.steps():
-            self.progress.say("the run was stopped before its first checkpoint; starting again from step 0")
+            self.progress.say(f"the run was stopped before its first checkpoint; starting again from step {first}")
         self._wall_before = self.log.latest("wall_seconds")
         self.activity.add({phase: self.log.latest(f"seconds/{phase}") for phase in PHASES})
 

@@ -41,14 +41,15 @@ def initial_state(
     optimizer: optax.GradientTransformation,
     params: Tree | None = None,
     frozen: Collection[str] = (),
+    seed: jax.Array | None = None,
 ) -> TrainState:
     """Makes the state before the first step, with all rows at their beginning.
 
     The softmax's rows of given `params` are in the order of the vocabulary; None means random initial parameters. The
     `optimizer` is that of all trained parameters but the softmax. The `frozen` parts are not trained and have no
-    optimizer state.
+    optimizer state. A `seed` takes the place of that of the config, so that one compiled program serves all seeds.
     """
-    key = jax.random.key(config.train.seed, impl="threefry2x32")
+    key = jax.random.key(config.train.seed if seed is None else seed, impl="threefry2x32")
     init, later = jax.random.split(key)
     params = to_lanes(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
@@ -64,6 +65,16 @@ def initial_state(
         position=jnp.zeros((rows, 2), jnp.int32),
         key=jax.random.key_data(later),
     )
+
+
+def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Collection[str] = ()) -> TrainState:
+    """Returns the first state with Adagrad's accumulators of an earlier training, a tree like the parameters.
+
+    Rows that only fill the lanes of the softmax get the number `padding` above 0.
+    """
+    sums = to_lanes(sums, padding)
+    dense = optax.tree_utils.tree_set(state.dense_optimizer, sum_of_squares=without(sums, "softmax", *frozen))
+    return dataclasses.replace(state, dense_optimizer=dense, softmax_accumulator=sums["softmax"])
 
 
 def without(params: Tree, *parts: str) -> Tree:

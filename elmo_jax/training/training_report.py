@@ -24,14 +24,15 @@ class Outcome:
 
     title: str  # the name of the run
     records: list[dict[str, Any]]  # those of its `metrics.jsonl`
-    last_step: int  # the number of updates made
-    total_steps: int  # the number of updates that were requested
+    last_step: int  # the step after the last update
+    total_steps: int  # the step at which training was requested to end
     exported_step: int  # the step of the parameters to export
     heldout: Perplexity  # the held-out perplexity of these parameters
     others: Mapping[str, Perplexity]  # their perplexities on other texts, by name
     params: dict[str, Any]  # these parameters, with the softmax's rows in the order of the vocabulary
     precision: str  # of the matrix products
     tokens_per_step: int  # the number of tokens of all rows in one step
+    first_step: int = 0  # the step before the first update
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     return {
         "experiment": outcome.title,
         "steps": outcome.last_step,
-        "tokens_seen": outcome.last_step * outcome.tokens_per_step,
+        "tokens_seen": (outcome.last_step - outcome.first_step) * outcome.tokens_per_step,
         "precision": outcome.precision,
         "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
@@ -73,7 +74,7 @@ def before_training(records: list[dict[str, Any]], text: str) -> dict[str, float
     Those of the held-out text are of all of it if they were measured.
     """
     names = (text.replace("heldout", WHOLE, 1), text) if text.startswith("heldout") else (text,)
-    found = (of_record(record, name) for name in names for record in records if record["step"] == 0)
+    found = (of_record(record, name) for name in names for record in records if record["step"] == records[0]["step"])
     return next(filter(None, found), None)
 
 
@@ -92,7 +93,7 @@ def draw_curve(
 
     Of the other texts, it shows the average perplexities before training and of the exported step, once there are any.
     """
-    tokens = outcome.exported_step * outcome.tokens_per_step if outcome else 0
+    tokens = (outcome.exported_step - outcome.first_step) * outcome.tokens_per_step if outcome else 0
     others: dict[str, list[tuple[int, float]]] = {}
     for name, after in outcome.others.items() if outcome else ():
         if before := before_training(records, name):

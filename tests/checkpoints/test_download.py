@@ -134,7 +134,7 @@ def test_a_url_is_downloaded_once(published: Path, url: str, tmp_path: Path) -> 
     for _ in range(2):
         assert open_bilm(pair).fingerprint == expected.fingerprint
     assert Server.asked == ["/options.json", "/model.hdf5"]
-    assert main(["import-hdf5", *pair, str(tmp_path / "imported")]) == 0
+    assert main(["export", pair[1], "--options", pair[0], "--out", str(tmp_path / "imported")]) == 0
     assert Server.asked == ["/options.json", "/model.hdf5"]
     assert open_bilm(tmp_path / "imported").fingerprint == expected.fingerprint
     assert from_launch(tmp_path, pair[0]) == pair[0]  # type: ignore[arg-type]  # a setting that is a URL stays one

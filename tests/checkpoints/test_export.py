@@ -247,7 +247,7 @@ def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.Captu
             ("options.json", "a.hdf5", "b.hdf5"),
             r"has several weights \(a.hdf5, b.hdf5\); name one, with --options .*/options.json",
         ),
-        (("model.ckpt-10.index", "options.json"), "a TensorFlow checkpoint of bilm-tf; dump its weights"),
+        (("model.ckpt-10.meta", "options.json"), "a checkpoint of bilm-tf without its .index; get that file too"),
         (
             ("config.json", "other.bin"),
             "config.json: damaged, or written by another version or program; restore it, or start",

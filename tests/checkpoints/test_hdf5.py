@@ -150,7 +150,7 @@ def test_both_counts_of_characters_and_absent_keys(files: tuple[Path, Path]) -> 
         ("char_cnn.filters", [[1, 2], [3]], r"'char_cnn.filters': expected pairs \(width, number\)"),
         ("char_cnn.activation", "gelu", "'char_cnn.activation': expected 'relu' or 'tanh', got 'gelu'"),
         ("lstm", [], "'lstm.dim' is missing"),
-        ("bidirectional", False, "'bidirectional': expected true, got False"),
+        ("bidirectional", 2, "'bidirectional': expected true or false, got 2"),
     ],
 )
 def test_options_that_are_wrong(files: tuple[Path, Path], key: str, value: Any, message: str) -> None:
@@ -165,6 +165,15 @@ def test_options_that_are_wrong(files: tuple[Path, Path], key: str, value: Any, 
     with pytest.raises(UserError, match=f"options.json: .*{message}") as caught:
         read_options(options)
     assert "\n" not in str(caught.value)
+
+
+def test_weights_of_one_direction_are_refused(files: tuple[Path, Path]) -> None:
+    options, weights = files
+    options.write_text(json.dumps(json.loads(options.read_text()) | {"bidirectional": False}))
+    with pytest.raises(
+        UserError, match="options.json: 'bidirectional': expected true, got False; HDF5 weights have two"
+    ):
+        read_hdf5(options, weights)
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"\xff", b"[" * 100_000, b" " * (2 << 20), b"[]", b"NaN"])

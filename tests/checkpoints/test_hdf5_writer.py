@@ -77,7 +77,7 @@ def commands() -> None:
     text.write_text("".join(f"a b {n}\n" for n in range(60)))
     words.write_text("".join(f"word{n}\n" for n in range(900)))
     weights = str(SKIP / "weights.hdf5")
-    assert main(["import-hdf5", SOURCE[1], weights, "export"]) == 0
+    assert main(["export", weights, *SOURCE, "--out", "export"]) == 0
     lines = {
         "embed": ["embed", weights, str(text), f"{out}/e.hdf5", *SOURCE],
         "words": ["embed", "--words", weights, str(words), f"{out}/w.hdf5", *SOURCE],

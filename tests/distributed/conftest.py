@@ -45,8 +45,7 @@ def stopped(commands: Commands) -> tuple[Path, list[Ended]]:
     for _ in range(5):  # it may be complete before the signal arrives
         shutil.rmtree(run, ignore_errors=True)
         by_time = ("--config.checkpoint.every=1000", "--config.checkpoint.minutes=1e-9")
-        launched = start(commands, run, 2, 2, EVERY_STEP, *by_time)
-        signalled_when(launched, [1], signal.SIGUSR2, lambda: steps_trained(run) >= 3)
+        launched = start(commands, run, 2, 2, EVERY_STEP, *by_time, "--config.train.profile=(4,2)")
         signalled_when(launched, [1], signal.SIGTERM, lambda: steps_trained(run) >= 8)
         ended = ends(launched)
         if not (run / "result.json").exists():

@@ -22,7 +22,7 @@ from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.text_files import scan_lines
 from elmo_jax.words import split_words
-from tests.embedding.published import OPTIONS, SKIP, WEIGHTS, read
+from tests.embedding.published import OPTIONS, WEIGHTS, read
 from tests.end_to_end.commands import Commands, stopped_when, wait
 
 TEXT = 'The cat sat .\n\na/b and "q" …\r\n  \none\nw w w w w w w w w w w w\nThe cat\tsat  .'
@@ -42,8 +42,8 @@ def text(tmp_path: Path) -> Path:
 
 def test_in_and_out_is_bit_equal(tmp_path, capsys):
     export, weights, options = tmp_path / "export", tmp_path / "w" / "w.hdf5", tmp_path / "o" / "o.json"
-    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
-    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0  # the same again
+    assert main(["export", str(WEIGHTS), "--options", str(OPTIONS), "--out", str(export)]) == 0
+    assert main(["export", str(WEIGHTS), "--options", str(OPTIONS), "--out", str(export)]) == 0  # the same again
     for _ in range(2):
         assert main(["export-hdf5", str(export), str(options), str(weights)]) == 0
     assert load_bilm((options, weights)).fingerprint == load_bilm((OPTIONS, WEIGHTS)).fingerprint
@@ -54,26 +54,22 @@ def test_in_and_out_is_bit_equal(tmp_path, capsys):
         assert len(names) > 15
         for name in names:
             assert one[name][()].tobytes() == two[name][()].tobytes()
-    other = SKIP.with_name("no_skip")
     capsys.readouterr()
-    # nothing else is overwritten
-    assert main(["import-hdf5", str(other / "options.json"), str(other / "weights.hdf5"), str(export)]) == 2
-    assert "bilm.safetensors: the export of another biLM" in capsys.readouterr().err
-    options.write_text("{}")
+    options.write_text("{}")  # nothing else is overwritten
     assert main(["export-hdf5", str(export), str(options), str(weights)]) == 2
     assert options.read_text() == "{}"
-    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(options)]) == 2
+    assert main(["export", str(WEIGHTS), "--options", str(OPTIONS), "--out", str(options)]) == 2
     assert "is a file; give a folder" in capsys.readouterr().err
     (tmp_path / "bad.hdf5").write_bytes(b"no")
-    assert main(["import-hdf5", str(OPTIONS), str(tmp_path / "bad.hdf5"), str(tmp_path / "new")]) == 2
+    assert main(["export", str(tmp_path / "bad.hdf5"), "--options", str(OPTIONS), "--out", str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "not a whole HDF5 file" in error and not (tmp_path / "new").exists()
 
 
 def test_options_and_weights_are_two_files_in_one_order(tmp_path, capsys):
-    """The options come first as in `import-hdf5`; the same path twice would leave no weights."""
+    """The options come first; the same path twice would leave no weights."""
     export, one = tmp_path / "export", str(tmp_path / "x")
-    assert main(["import-hdf5", str(OPTIONS), str(WEIGHTS), str(export)]) == 0
+    assert main(["export", str(WEIGHTS), "--options", str(OPTIONS), "--out", str(export)]) == 0
     (tmp_path / "link").symlink_to(one)
     for two, expected in ((one, "two files"), (str(tmp_path / "link"), "two files")):
         assert main(["export-hdf5", str(export), one, two]) == 2

@@ -30,9 +30,9 @@ SMALLER = """
     --config.model.char_cnn.filters=((1,8),(2,8)) --config.model.lstm.cells=16 --config.model.lstm.projection=8
     --config.train.batch_size=8 --config.train.negatives=16 --config.train.steps=3
 """.split()
-TUNING = [SMALLER[-1], "--processes", "1"]  # JAX looks for other processes only before it is used
+TUNING = [*SMALLER[-3:], "--processes", "1"]  # JAX looks for other processes only before it is used
 COMPILING = [*SMALLER, "--topology", "cpu:1", "--vocab-size", "100"]
-MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": TUNING[1:], "compile": COMPILING}
+MORE = {"pretrain": SMALLER, "finetune": TUNING, "embed": TUNING[3:], "compile": COMPILING}
 TREEBANK = "UD_English-EWT"
 TAGGER = [
     "--config.seeds=(0,)", "--config.train.epochs=2", "--config.word_vectors.dim=4", "--config.model.layers=(4,)",
@@ -97,6 +97,9 @@ def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFac
         write_sentences(folder / TREEBANK / f"en_ewt-ud-{part}.conllu", 12, seed)
     shutil.copy(ORACLE / "options.json", folder)
     shutil.copy(ORACLE / "weights.hdf5", folder)
+    of_bilm_tf = ROOT / "tests" / "oracles" / "bilm_tf"
+    shutil.copytree(of_bilm_tf, folder / "checkpoint")
+    shutil.copy(of_bilm_tf / "words.txt", folder / "vocab-2016-09-10.txt")  # the name of the published one
     return folder
 
 

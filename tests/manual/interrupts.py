@@ -61,7 +61,7 @@ def commands(steps: int) -> dict[str, list[str]]:
         ],
         "evaluate": ["evaluate", "base", "--data", "text.txt", "--json", "evaluation.json"],
         "export": ["export", "base", "--out", "exported"],
-        "import-hdf5": ["import-hdf5", "options.json", "weights.hdf5", "imported"],
+        "export of weights": ["export", "weights.hdf5", "--options", "options.json", "--out", "imported"],
         "export-hdf5": ["export-hdf5", "english", "options.json", "weights.hdf5"],
         "embed": ["embed", "english", "text.txt", "vectors.hdf5"],
         "neighbours": ["neighbours", "english", "text.txt", "--word", "to"],

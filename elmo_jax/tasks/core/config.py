@@ -1,6 +1,6 @@
 """Declares the settings of a task's training; those of its model are declared with the model.
 
-Each task has its own config class, a `TaskConfig` whose `model` and `data` are the task's (see `registry`). Like
+Each task has its own config class, a `TaskConfig` whose `data`, `model` and `train` are the task's. Like
 those of a biLM, experiments edit a `ConfigDict` of the same shape, and every key can be overridden on the command line.
 """
 
@@ -195,7 +195,7 @@ class TaskTrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
-    """An experiment on a task; the class of each task adds its `data` and `model`."""
+    """An experiment on a task; `Task.config_class` adds its `data` and `model`."""
 
     task: str = setting("", "The name of the task.")
     data: TaskDataConfig = TaskDataConfig()

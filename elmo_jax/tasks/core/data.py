@@ -5,7 +5,7 @@ Shapes: N examples, B examples per batch, R rows of a text in a batch.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 import jax
 import numpy as np
@@ -16,13 +16,11 @@ from elmo_jax.tasks.core.batches import Batch, Groups, make_groups, size_of
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import BatchArrays, Model, TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup
-from elmo_jax.tasks.core.task import Example, Prediction, Shape
+from elmo_jax.tasks.core.task import Example, Prediction, Shape, Use
 
 # The bounds on a batch with padding that is not trained on: its words where it fits its examples, and its pairs of
 # words in an example, which attention compares
 MOST_WORDS, MOST_PAIRS = 65_536, 2**22
-
-Use = Literal["training", "evaluation", "prediction"]
 
 
 class TaskData(Generic[Example]):
@@ -113,13 +111,11 @@ class TaskData(Generic[Example]):
         The progress is counted by `progress`, or shown here; `draw`, if given, is seed and epoch of a training.
         """
         text = "evaluating" if draw is None else f"seed {draw[0]}, epoch {draw[1] + 1}"
-        with contextlib.ExitStack() as stack:
-            if progress is None:
-                number = sum(len(batch.examples) for batch in batches)
-                progress = stack.enter_context(Progress(text, "examples", number))
+        number = sum(len(batch.examples) for batch in batches)
+        with contextlib.nullcontext(progress) if progress else Progress(text, "examples", number) as shown:
             for batch, arrays in prefetched((batch, self.arrays(batch, draw)) for batch in batches):
                 yield batch, arrays
-                progress.add(len(batch.examples))
+                shown.add(len(batch.examples))
 
 
 def _pairs(shape: Shape) -> int:

@@ -54,6 +54,7 @@ class LayersFile:
             start = file.tell()
         if self.entries.dtype != _ENTRY:
             raise _damaged(path)
+        self.keys: list[bytes] = self.entries["key"].tolist()
         shape = (sum(self.entries["words"].tolist()), size)
         if path.stat().st_size != start + shape[0] * size * np.dtype(dtype).itemsize:
             raise _damaged(path)
@@ -69,7 +70,7 @@ class StoredLayers:
         for file in files:
             ends = np.cumsum(file.entries["words"]).tolist()
             places = zip(itertools.repeat(file), ends, file.entries["crc"].tolist())
-            self._places |= zip(_keys(file), places, strict=False)
+            self._places |= zip(file.keys, places, strict=False)
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
         """Returns the numbers of a sentence, [T, S].
@@ -91,11 +92,6 @@ def _damaged(path: Path) -> UserError:
 
 def _key(sentence: Sequence[str]) -> bytes:
     return hashlib.sha256(repr(tuple(map(str, sentence))).encode("utf-8", "surrogatepass")).digest()[:16]
-
-
-def _keys(file: LayersFile) -> list[bytes]:
-    keys = file.entries["key"].tobytes()
-    return [keys[start : start + 16] for start in range(0, len(keys), 16)]
 
 
 def stored_size(config: ModelConfig) -> int:
@@ -141,8 +137,8 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     job = json.dumps([bilm.fingerprint, bilm.precision.value, dtype])
     size, name = stored_size(bilm.config), hashlib.sha256(job.encode()).hexdigest()[:16]
     files = [LayersFile(path, size, dtype) for path in sorted(folder.glob(f"{name}-*.layers"))]
-    there = {key for file in files for key in _keys(file)}
-    files = [file for file in files if not wanted.keys().isdisjoint(_keys(file))]
+    there = {key for file in files for key in file.keys}
+    files = [file for file in files if not wanted.keys().isdisjoint(file.keys)]
     distinct = sorted((wanted[key] for key in wanted.keys() - there), key=lambda words: (len(words), words))
     missing = sum(map(len, distinct))
     if missing:
@@ -162,16 +158,9 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
 
 def _parts(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
     """Yields groups of sentences of similar length with about `WORDS_PER_FILE` words each."""
-    part: list[Sentence] = []
-    count = 0
-    for words in sentences:
-        part.append(words)
-        count += len(words)
-        if count >= WORDS_PER_FILE:
-            yield part
-            part, count = [], 0
-    if part:
-        yield part
+    ends = itertools.accumulate(map(len, sentences))
+    for _, part in itertools.groupby(zip(sentences, ends, strict=True), lambda pair: (pair[1] - 1) // WORDS_PER_FILE):
+        yield [words for words, _ in part]
 
 
 def _write_once(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype: str, progress: Progress) -> bool:
@@ -215,11 +204,12 @@ def _write(path: Path, bilm: EmbeddingBiLM, sentences: Sequence[Sentence], dtype
         np.lib.format.write_array(index, entries)
 
 
-def _batches(sentences: Sequence[Sentence]) -> Iterator[list[int]]:
-    order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
-    while order:
-        rows = order[:BATCH]
+def _batches(sentences: Sequence[Sentence]) -> Iterator[range]:
+    """Yields the numbers of the sentences, which are sorted by length, of each batch."""
+    first = 0
+    while first < len(sentences):
+        rows = range(first, min(first + BATCH, len(sentences)))
         while len(rows) > 1 and len(rows) * len(sentences[rows[-1]]) > BATCH_WORDS:
-            rows.pop()
-        order = order[len(rows) :]
+            rows = rows[:-1]
         yield rows
+        first = rows.stop

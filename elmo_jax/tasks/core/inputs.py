@@ -24,11 +24,9 @@ from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, packed, stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
-from elmo_jax.tasks.core.task import Embedded
+from elmo_jax.tasks.core.task import Arrays, Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.types import Tree
-
-Arrays = dict[str, np.ndarray]
 
 
 class TextEncoder:
@@ -194,7 +192,6 @@ def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
     for number, place in enumerate(config.elmo.places):
         mix = params.get("inputs", {}).get("elmo", {}).get(f"mix_{number}")
         if mix is not None:
-            weights = np.asarray(mix.get("weights", np.zeros(0)), np.float64)
-            shares = np.exp(weights - weights.max(initial=0)) if len(weights) else weights
-            found[place] = {"weights": (shares / max(shares.sum(), 1e-300)).tolist(), "scale": float(mix["gamma"])}
+            weights = np.exp(np.asarray(mix.get("weights", ()), np.float64))
+            found[place] = {"weights": (weights / weights.sum()).tolist(), "scale": float(mix["gamma"])}
     return found

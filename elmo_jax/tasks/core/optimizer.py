@@ -56,7 +56,7 @@ def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) ->
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
     """Returns the learning rate of the update after `step` others, of a training of `steps` updates.
 
-    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `Evaluations`.
+    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `trainer.dev_metrics`.
     """
     factor = 1.0
     match config.schedule:
@@ -86,8 +86,3 @@ def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> fl
         if bad > config.plateau_patience:
             factor, bad = factor * config.decay, 0
     return factor
-
-
-def averaged(average: Any, params: Any, decay: float) -> Any:
-    """Returns the moving average of all weights after a step; it starts at the initial weights and is not corrected."""
-    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)

@@ -14,6 +14,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+import optax
 from etils import epath
 from jax.sharding import NamedSharding
 
@@ -22,7 +23,7 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import averaged, make_optimizer, unfrozen, with_bilm_scaled
+from elmo_jax.tasks.core.optimizer import make_optimizer, unfrozen, with_bilm_scaled
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
@@ -165,8 +166,7 @@ class TaskProgram:
         variables = {"params": params, "constants": constants} if constants else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
-        output, penalty = found
-        return output, penalty
+        return found[0], found[1]
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
@@ -194,7 +194,8 @@ class TaskProgram:
             batch=state.batch + 1,
             params=params,
             optimizer=optimizer,
-            average=averaged(state.average, params, settings.ema) if settings.ema else {},
+            # It starts at the initial weights, and its bias is not corrected.
+            average=optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {},
             interval=dataclasses.replace(
                 interval, loss=interval.loss + found, steps=interval.steps + 1, words=interval.words + words
             ),

@@ -37,7 +37,6 @@ from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_of
-from elmo_jax.training.pretrain import use_compilation_cache
 
 
 def train_task(
@@ -79,7 +78,6 @@ def train_task(
     check_usable(workdir)
     with locked(workdir):
         open_workdir(workdir, config, {"fingerprint": fingerprints}, CHANGEABLE)
-        use_compilation_cache(workdir)
         mesh = make_mesh(list(devices or jax.local_devices()))
         setup = TaskSetup(task, config, labels, words, table, bilm, mesh)
         run = TaskRun(setup, {**splits, "train": short_enough(task, chosen, config)}, workdir)

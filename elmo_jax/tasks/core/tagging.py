@@ -97,13 +97,8 @@ class TaggingTask(Task[Sentence, Tags]):
 def spans_as_json(kind: str, tokens: Sequence[str], spans: Iterable[Span]) -> list[dict[str, Any]]:
     """Returns spans as dicts with their label as `kind`, their `text`, and words `start` to before `end`."""
     return [
-        {
-            kind: span.label,
-            "text": " ".join(tokens[span.start : span.end + 1]),
-            "start": span.start,
-            "end": span.end + 1,
-        }
-        for span in spans
+        {kind: label, "text": " ".join(tokens[start : end + 1]), "start": start, "end": end + 1}
+        for label, start, end in spans
     ]
 
 

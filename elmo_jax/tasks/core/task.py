@@ -7,10 +7,12 @@ per word, W input features per word without ELMo.
 """
 
 import abc
+import dataclasses
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import flax.linen as nn
 import flax.struct
@@ -18,7 +20,7 @@ import jax
 import numpy as np
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -28,6 +30,7 @@ TfdsExamples = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, wi
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]
 Splitter = Callable[[str], list[str]]
+Use = Literal["training", "evaluation", "prediction"]
 
 
 @flax.struct.dataclass
@@ -57,7 +60,9 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     Attributes:
       name: the name of the task.
       metric: the name of the first metric of `score`, which selects the best epoch.
-      config_class: the settings of the task's experiments.
+      data: the default settings of the task's files.
+      model: the default settings of its model, a frozen dataclass.
+      train: the default settings of its training.
       averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
       closed_labels: whether the dev and test examples must not have labels that the training examples lack.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
@@ -69,7 +74,9 @@ class Task(abc.ABC, Generic[Example, Prediction]):
 
     name: str
     metric: str
-    config_class: type[TaskConfig]
+    data = TaskDataConfig()
+    model: Any
+    train = TaskTrainConfig()
     averages = False
     closed_labels = False
     texts_per_example = 1
@@ -77,22 +84,25 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     ids_are_keys = False
     tfds_features: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def config_class(self) -> type[TaskConfig]:
+        """The settings of the task's experiments: those of all tasks with its own `data`, `model` and `train`."""
+        own = [(name, type(getattr(self, name)), getattr(self, name)) for name in ("data", "model", "train")]
+        return dataclasses.make_dataclass(f"{type(self).__name__}Config", own, bases=(TaskConfig,), frozen=True)
+
     @abc.abstractmethod
-    def read(self, source: str, config: Any, training: bool) -> list[Example]:
-        """Reads annotated examples from a file.
+    def read(self, source: str, config: Any, use: Use) -> list[Example]:
+        """Reads examples from a file.
 
         Args:
           source: the path.
           config: the settings of the experiment.
-          training: whether the examples are trained on; some tasks then read other examples from the same file.
+          use: what the examples are for. Some tasks read others from the same file for "training", and for "prediction"
+            those of some formats may lack their annotation.
 
         Raises:
           UserError: the file is malformed; the message names the file and the line.
         """
-
-    def read_inputs(self, source: str, config: Any) -> list[Example]:
-        """Reads examples for `predict`, as `read` does; in some formats they may lack their annotation."""
-        return self.read(source, config, training=False)
 
     def splitter(self, config: Any) -> Splitter | None:
         """Returns what splits a text of an example into its words, as in training.

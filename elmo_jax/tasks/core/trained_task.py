@@ -21,11 +21,11 @@ from elmo_jax.model.precision import usual_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.progress import Progress
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.data import TaskData, Use, predict
+from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels, open_model, rows_of
-from elmo_jax.tasks.core.task import Shape, repeated_id, report
+from elmo_jax.tasks.core.task import Shape, Use, repeated_id, report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source, split_texts
 from elmo_jax.tasks.registry import task_config, task_of
@@ -58,12 +58,7 @@ class TrainedTask:
         finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
         if not finished:
             raise UserError(f"{run}: no seed of this task has finished training; resume with: elmo-jax task train")
-        if seeds is not None and (
-            not isinstance(seeds, Sequence)
-            or not seeds
-            or any(type(seed) is not int for seed in seeds)
-            or len(set(seeds)) < len(seeds)
-        ):
+        if seeds is not None and not (_is_list(seeds) and _are_distinct(seeds)):
             raise UserError(f"seeds: expected a list of distinct whole numbers, got {seeds!r}")
         self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
         for seed in self.seeds:
@@ -76,8 +71,9 @@ class TrainedTask:
         with _reading(self._folder / "inputs.json") as file:
             inputs = files.read_sealed_json(file, _ADVICE)
         with _reading(self._folder / "words.npz") as file, np.load(file) as stored:
-            vectors, random, spread = stored["vectors"], stored["random"], float(stored["spread"])
+            table = WordTable(stored["vectors"], stored["random"], float(stored["spread"]), None)
         words = inputs["vocabulary"]
+        vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
         self._shapes: list[Shape] = [tuple((rows, length) for rows, length in shape) for shape in inputs["shapes"]]
         path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
@@ -87,14 +83,9 @@ class TrainedTask:
                 f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
                 f" {bilm.fingerprint[:12]}; give the biLM that it was trained with"
             )
+        mesh = make_mesh(jax.local_devices())
         self._setup: TaskSetup[Any, Any] = TaskSetup(
-            self._task,
-            self.config,
-            labels=inputs["labels"],
-            vocabulary=Vocabulary(words["words"], words["characters"], self.config.word_vectors),
-            table=WordTable(vectors, random, spread, None),
-            bilm=bilm,
-            mesh=make_mesh(jax.local_devices()),
+            self._task, self.config, inputs["labels"], vocabulary, table, bilm, mesh
         )
         self._program = TaskProgram(self._setup)
         self._models = [self._program.load(self._folder, seed, layers_are_given=True) for seed in self.seeds]
@@ -119,7 +110,7 @@ class TrainedTask:
 
     def read(self, source: str) -> Examples:
         """Returns the examples of a file in the format of `data.test`, whose annotation some tasks may lack."""
-        examples = Examples(read_source(self._task, self.config, source, training=False, annotated=False))
+        examples = Examples(read_source(self._task, self.config, source, "prediction"))
         twice = repeated_id(examples)
         report(source, {f"examples with an id of another one, such as {twice!r}": 1 if twice else 0})
         return examples
@@ -174,7 +165,7 @@ class TrainedTask:
 
         The predictions are written as JSON lines to the file `predictions`, if one is given.
         """
-        examples = read_source(self._task, self.config, source, training=False)
+        examples = read_source(self._task, self.config, source, "evaluation")
         check_labels(self._task, examples, self._setup.labels, source)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
@@ -257,6 +248,10 @@ def _reading(path: epath.Path) -> Iterator[epath.Path]:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _are_distinct(seeds: Sequence[Any]) -> bool:
+    return all(type(seed) is int for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
 
 
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:

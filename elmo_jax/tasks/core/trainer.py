@@ -1,6 +1,6 @@
 """Trains a task with one seed, starting from the first step or the newest checkpoint, and selects the best epoch.
 
-The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics (`Evaluations`),
+The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics,
 the order of the examples depends on the seed and the epoch alone, and the state holds what was measured since the last
 evaluation. So a training that was killed and resumed has the same result as an uninterrupted one.
 """
@@ -31,28 +31,19 @@ from elmo_jax.training.session import Session, is_out_of_patience
 KEPT = 2  # the number of newest checkpoints that are kept in addition to the best one
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluations:
-    """The evaluations on the dev examples after the first update, oldest first.
+def dev_metrics(records: Sequence[dict[str, Any]], name: str) -> dict[int, float]:
+    """Returns the metric `name` of the evaluations after the first update by their steps, oldest first.
 
-    The best one and the end of the training are derived from them alone. As in AllenNLP, the evaluation before the
-    first update is not among them: it is recorded, but it is not a candidate for the best one, and does not count
+    The best evaluation and the end of the training are derived from them alone. As in AllenNLP, the evaluation before
+    the first update is not among them: it is recorded, but it is not a candidate for the best one, and does not count
     for patience.
     """
+    return {record["step"]: record[name] for record in records if name in record and record["step"] > 0}
 
-    steps: tuple[int, ...]  # the number of updates made before each evaluation
-    metrics: tuple[float, ...]  # the task's first metric of each evaluation
 
-    @classmethod
-    def of(cls, records: Sequence[dict[str, Any]], name: str) -> Evaluations:
-        """Returns the evaluations among the records of `metrics.jsonl`, in which `name` is the name of the metric."""
-        found = [(record["step"], record[name]) for record in records if name in record and record["step"] > 0]
-        return cls(tuple(step for step, _ in found), tuple(metric for _, metric in found))
-
-    @property
-    def best(self) -> int | None:
-        """The step of the best evaluation, the first of equally good ones; None if there is none yet."""
-        return self.steps[self.metrics.index(max(self.metrics))] if self.metrics else None
+def best_step(metrics: dict[int, float]) -> int | None:
+    """Returns the step of the best evaluation, the first of equally good ones; None if there is none yet."""
+    return max(metrics, key=metrics.__getitem__, default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +95,11 @@ class Trainer(Generic[Example, Prediction]):
             return Stopped(signal.Signals(self._signals.received), int(state.step))
         return self._best(state)
 
-    def _evaluations(self) -> Evaluations:
-        return Evaluations.of(self._session.log.records, f"dev/{self._task.metric}")
+    def _evaluations(self) -> dict[int, float]:
+        return dev_metrics(self._session.log.records, f"dev/{self._task.metric}")
 
     def _is_out_of_patience(self) -> bool:
-        return is_out_of_patience([-metric for metric in self._evaluations().metrics], self._config.patience)
+        return is_out_of_patience([-metric for metric in self._evaluations().values()], self._config.patience)
 
     def _is_over(self, state: TaskState) -> bool:
         return int(state.epoch) >= self._config.epochs or self._is_out_of_patience()
@@ -161,8 +152,8 @@ class Trainer(Generic[Example, Prediction]):
         """Returns the state with other values, on all devices."""
         return dataclasses.replace(state, **self._program.replicated(changes))
 
-    def _rate(self, step: int, evaluations: Evaluations) -> float:
-        return learning_rate(self._config.optimizer, step, self._steps, evaluations.metrics)
+    def _rate(self, step: int, metrics: dict[int, float]) -> float:
+        return learning_rate(self._config.optimizer, step, self._steps, list(metrics.values()))
 
     def _evaluate(self, state: TaskState, began: float | None = None) -> TaskState:
         """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint.
@@ -192,7 +183,7 @@ class Trainer(Generic[Example, Prediction]):
             self._session.progress.show(f"seed {self._seed} · {shown}", epoch, left)
         self._session.log.flush()
         state = self._with(state, interval=TaskInterval.empty())
-        is_best = self._evaluations().best == step  # of equally good evaluations, the first one
+        is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one
         self._session.checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
 
@@ -218,7 +209,7 @@ class Trainer(Generic[Example, Prediction]):
 
     def _best(self, state: TaskState) -> TaskState:
         self._session.checkpoints.wait()
-        best = self._evaluations().best
+        best = best_step(self._evaluations())
         if best is None or best == int(state.step):
             return state
         found: TaskState = self._session.checkpoints.restore_step(best, _abstract(state))

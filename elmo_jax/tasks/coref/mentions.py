@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from elmo_jax.tasks.coref.scorer import finish, product, split_rows
+from elmo_jax.tasks.coref.scorer import finish
 from elmo_jax.tasks.coref.spans import Kept
+from elmo_jax.tasks.layers.dense import product
 from elmo_jax.types import Tree
 
 
@@ -54,7 +56,7 @@ def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | Non
     """
     widest = words.widths.shape[1]
     first = params["hidden_0"]
-    of_start, of_end, of_width, of_head = split_rows(first["kernel"], words.sizes)
+    of_start, of_end, of_width, of_head = jnp.split(first["kernel"], np.cumsum(words.sizes)[:-1])
     projected = product(words.heads, of_head)  # [N, 150]
     heads = jnp.einsum(
         "nwj,njh->nwh", words.weights, windows(projected, widest), precision=lax.Precision.HIGHEST

@@ -4,8 +4,8 @@ All clusters count, including those of one mention. If neither side has such clu
 result.
 """
 
-import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from elmo_jax.tasks.formats.scores import percent
 
@@ -13,22 +13,13 @@ Mention = tuple[int, int]
 Clusters = Sequence[Sequence[Mention]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Fractions:
+class Fractions(NamedTuple):
     """A recall and a precision as sums over documents, to be divided at the end."""
 
     recall_sum: float = 0  # the numerator of the recall
     gold: int = 0  # its denominator
     precision_sum: float = 0  # the numerator of the precision
     predicted: int = 0  # its denominator
-
-    def __add__(self, other: "Fractions") -> "Fractions":
-        return Fractions(
-            self.recall_sum + other.recall_sum,
-            self.gold + other.gold,
-            self.precision_sum + other.precision_sum,
-            self.predicted + other.predicted,
-        )
 
     @property
     def recall(self) -> float:
@@ -47,13 +38,12 @@ class Fractions:
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """The three scores, each over all documents."""
 
-    muc: Fractions
-    b_cubed: Fractions
-    ceafe: Fractions
+    muc: Fractions = Fractions()
+    b_cubed: Fractions = Fractions()
+    ceafe: Fractions = Fractions()
 
     @property
     def average_f1(self) -> float:
@@ -67,11 +57,8 @@ def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
     Raises:
       ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
     """
-    totals = [Fractions(), Fractions(), Fractions()]
-    for key, response in zip(gold, predicted, strict=True):
-        of_document = (muc(key, response), b_cubed(key, response), ceafe(key, response))
-        totals = [total + one for total, one in zip(totals, of_document, strict=True)]
-    return Scores(*totals)
+    documents = [(muc(a, b), b_cubed(a, b), ceafe(a, b)) for a, b in zip(gold, predicted, strict=True)]
+    return Scores(*(Fractions(*map(sum, zip(*each, strict=True))) for each in zip(*documents, strict=True)))
 
 
 def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str, float]:
@@ -82,10 +69,8 @@ def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str,
     """
     scores = evaluate(gold, predicted)
     metrics = {"average_f1": percent(scores.average_f1, 1)}
-    for name in ("muc", "b_cubed", "ceafe"):
-        of_score: Fractions = getattr(scores, name)
-        for part in ("f1", "precision", "recall"):
-            metrics[f"{name}_{part}"] = percent(getattr(of_score, part), 1)
+    for name, score in scores._asdict().items():
+        metrics |= {f"{name}_{part}": percent(getattr(score, part), 1) for part in ("f1", "precision", "recall")}
     return metrics
 
 

@@ -16,13 +16,13 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.coref.lstm import BiLSTM
 from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
 from elmo_jax.tasks.coref.ranking import PairFeatures, Spans, antecedent_loss, antecedent_places, antecedent_scores
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.scorer import Scorer
 from elmo_jax.tasks.coref.spans import Kept, WordPlaces, candidates, document_of, keep_spans
 from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.recurrent import CoupledBiLSTM
 from elmo_jax.types import Tree
 
 DISTANCES = 10  # the number of buckets of distances
@@ -117,7 +117,7 @@ class SpanRanker(nn.Module):
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
         heads = inputs if sentences.words is None else drop(sentences.words, deterministic=deterministic)
         heads = document.flat(heads)  # [N, V]
-        lstm = BiLSTM(config.units, config.lstm_dropout, name="lstm")
+        lstm = CoupledBiLSTM(config.units, config.lstm_dropout, name="lstm")
         hidden = lstm(inputs, sentences.mask, deterministic=deterministic)  # [S, T, H]
         hidden = Dropout(config.lstm_dropout)(hidden, deterministic=deterministic)
         hidden = document.flat(hidden)  # [N, H]

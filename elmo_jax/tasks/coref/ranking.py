@@ -18,7 +18,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from elmo_jax.model.dropout import dropped
-from elmo_jax.tasks.coref.scorer import finish, product, split_rows
+from elmo_jax.tasks.coref.scorer import finish
+from elmo_jax.tasks.layers.dense import product
 from elmo_jax.types import Tree
 
 CHUNK = 32  # the number of kept spans per chunk, for which g_i * kernel takes 25 MB at the paper's sizes
@@ -65,8 +66,7 @@ def antecedent_scores(
         return jnp.pad(x, [(antecedents, chunks * chunk - number)] + [(0, 0)] * (x.ndim - 1))
 
     first = params["hidden_0"]
-    rest = first["kernel"].shape[0] - 3 * size
-    of_span, of_antecedent, of_both, of_features = split_rows(first["kernel"], (size, size, size, rest))
+    of_span, of_antecedent, of_both, of_features = jnp.split(first["kernel"], (size, 2 * size, 3 * size))
     at_span = padded(product(spans.vectors, of_span) + first["bias"])  # [K + k, H]
     at_antecedent = padded(product(spans.vectors, of_antecedent))
     vectors = padded(spans.vectors)

@@ -6,15 +6,11 @@ The first layer's input is a concatenation, which is never made for all candidat
 part by its rows of the kernel, which is far less work since parts are shared.
 """
 
-from collections.abc import Sequence
-
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from elmo_jax.model.dropout import dropped
-from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform, product
 from elmo_jax.types import Tree
 
 
@@ -37,17 +33,6 @@ class Scorer(nn.Module):
             }
             for number, name in enumerate(names)
         }
-
-
-def split_rows(kernel: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
-    """Returns the rows of `kernel` [F, H] for each part of its input; the parts have `sizes` features."""
-    starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return [kernel[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-
-
-def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns `a @ b` at full precision on accelerators too."""
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:

@@ -8,10 +8,9 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig, TaskTrainConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.core.config import TaskDataConfig, TaskTrainConfig
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text, Use
 from elmo_jax.tasks.coref.json_lines import NO_SPEAKER, read_json_lines
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
@@ -38,33 +37,18 @@ class CorefDataConfig(TaskDataConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class CorefConfig(TaskConfig):
-    """An experiment on coreference."""
-
-    data: CorefDataConfig = CorefDataConfig()
-    model: CorefModel = CorefModel()
-    train: TaskTrainConfig = TaskTrainConfig(batch_size=1, max_sentences=50)
-
-    def check(self, where: str = "config") -> None:
-        """Raises `UserError` for settings that contradict each other."""
-        super().check(where)
-        if self.train.batch_size != 1:
-            raise UserError(
-                f"{where}.train.batch_size: expected 1, since a step reads one document, got {self.train.batch_size}"
-            )
-
-
 class Coref(Task[Document, Prediction]):
     """Coreference resolution of documents, each of which is an example."""
 
     name = "coref"
     metric = "average_f1"
-    config_class = CorefConfig
+    data = CorefDataConfig()
+    model = CorefModel()
+    train = TaskTrainConfig(batch_size=1, max_sentences=50)
     ids_are_keys = True
     rows_are_examples = False
 
-    def read(self, source: str, config: CorefConfig, training: bool) -> list[Document]:
+    def read(self, source: str, config: Any, use: Use) -> list[Document]:
         """Reads a file, or files of a folder (`files_of`).
 
         A `.jsonlines` or `.jsonl` file is e2e-coref's, and others are CoNLL-2012's, whose names end with `conll` in
@@ -93,18 +77,19 @@ class Coref(Task[Document, Prediction]):
         speakers = example.speakers[first : first + sentences]
         return dataclasses.replace(example, sentences=kept, speakers=speakers, clusters=list(filter(None, inside)))
 
-    def labels(self, train: Sequence[Document], config: CorefConfig) -> Labels:
+    def labels(self, train: Sequence[Document], config: Any) -> Labels:
         """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
         genres = Counter(document.genre for document in train if document.genre)
         return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
 
     def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns the arrays of one document of N words; N is rounded up so that few sizes occur.
+        """Returns the arrays of one document of N words; N is rounded up to 32, 64, 128, … so that few sizes occur.
 
         These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
         """
         (document,) = examples
-        size = _rounded(sum(map(len, document.sentences)))
+        words = sum(map(len, document.sentences))
+        size = max(_SMALLEST, 1 << (words - 1).bit_length())  # compiling takes as long as dozens of training steps
         gold = np.zeros((1, size, labels["widest"]), np.int32)
         for entity, cluster in enumerate(document.clusters, 1):
             for start, end in cluster:
@@ -117,12 +102,12 @@ class Coref(Task[Document, Prediction]):
         genre = np.array([GENRES.index(document.genre or labels["genre"])], np.int32)
         return {"clusters": gold, "speakers": speakers, "genre": genre}
 
-    def module(self, config: CorefConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the span-ranking model."""
         return SpanRanker(config.model)
 
     def decode(
-        self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: CorefConfig
+        self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: Any
     ) -> list[Prediction]:
         """Returns the clusters of the document, without entities of one mention."""
         found = {name: predictions[name][0].tolist() for name in ("starts", "ends", "antecedents", "kept")}
@@ -201,14 +186,6 @@ def clusters(
         cluster_of[place] = cluster_of[antecedent]
         cluster_of[place].append((int(starts[place]), int(ends[place])))
     return sorted(map(sorted, found))
-
-
-def _rounded(words: int) -> int:
-    """Returns the least of 32, 64, 128, … that is not smaller than the number of words.
-
-    Windows of documents have any number of words, and compiling a program takes as long as dozens of training steps.
-    """
-    return max(_SMALLEST, 1 << (words - 1).bit_length())
 
 
 def _cells(words: int, found: Prediction) -> list[str]:

@@ -1,12 +1,17 @@
-"""Reads the parts of task files: groups of lines, columns and JSON. `text_files` reads the lines themselves."""
+"""Reads the parts of task files: groups of lines, columns, JSON and escapes; `text_files` reads lines themselves."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank, split_words
+
+# The escapes of the Penn Treebank, which stand for characters that its own notation needs.
+_ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
+_BACKSLASH = re.compile(r"\\([/*])")
 
 
 def read_json(path: Path, text: str, number: int) -> Any:
@@ -61,3 +66,17 @@ def cells(text: str) -> list[str]:
     else by any number of spaces.
     """
     return text.split("\t") if "\t" in text else split_words(text)
+
+
+def unescape(word: str) -> str:
+    r"""Returns the text that a leaf of a tree of the Penn Treebank stands for.
+
+    Bracket names (`-LRB-`, in small letters too), quotes and the backslash before `/` and `*` are mapped. Quotes become
+    `"`, which is how the text that biLMs are trained on (1 Billion Word) has them.
+    """
+    return _ESCAPES.get(word.upper()) or without_backslashes(word)
+
+
+def without_backslashes(word: str) -> str:
+    r"""Returns a word with `/` and `*` in place of `\/` and `\*`."""
+    return _BACKSLASH.sub(r"\1", word)

@@ -11,14 +11,13 @@ from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.task import Task, repeated_id
+from elmo_jax.tasks.core.task import Task, Use, repeated_id
 from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
 _ENOUGH_WORDS = 20  # in a text of this length, a word that makes up more than half is a placeholder
-SLICE = re.compile(r"(-?\d*):(-?\d*)")
-_LISTED = re.compile(r"(.+)\[([^\[\]]+)\]")
-_SLICED = re.compile(rf"(.+)\[{SLICE.pattern}\]")
+_BRACKETED = re.compile(r"(.+)\[([^\[\]]*)\]")
+_SLICE = re.compile(r"(-?\d*):(-?\d*)")
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
@@ -28,9 +27,8 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
       UserError: as `read_source`; or two examples of dev or test have one id.
     """
     sources: str = getattr(config.data, name)
-    found: list[Any] = []
-    for source in listed(sources):
-        found += read_source(task, config, source, training=name == "train")
+    use: Use = "training" if name == "train" else "evaluation"
+    found = [example for source in listed(sources) for example in read_source(task, config, source, use)]
     if name != "train" and task.ids_are_keys:
         twice = repeated_id(found)
         if twice is not None:
@@ -40,10 +38,8 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     return found
 
 
-def read_source(
-    task: Task[Any, Any], config: TaskConfig, source: str, training: bool, annotated: bool = True
-) -> list[Any]:
-    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read` and `Task.read_inputs`.
+def read_source(task: Task[Any, Any], config: TaskConfig, source: str, use: Use) -> list[Any]:
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read`.
 
     Raises:
       UserError: the file or the dataset does not exist, the task cannot read it, it has no examples, or its words are
@@ -51,10 +47,8 @@ def read_source(
     """
     if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
-    elif annotated:
-        examples = task.read(str(local(source)), config, training)
     else:
-        examples = task.read_inputs(str(local(source)), config)
+        examples = task.read(str(local(source)), config, use)
     if not examples:
         raise UserError(f"{source}: has no examples of the task {task.name}")
     _check_words(source, [row for example in examples for text in task.texts(example) for row in text])
@@ -118,16 +112,18 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
     return found
 
 
-def split_slice(source: str) -> tuple[Path, slice]:
-    """Divides `PATH[first:end]`, in which the slice means what it does in Python, into the path and the slice.
+def split_brackets(source: str) -> tuple[Path, slice | str]:
+    """Divides `PATH[first:end]` into the path and a slice, as in Python, and `PATH[TEXT]` into the path and the text.
 
-    Without brackets, it is that of everything. A file whose own name ends with brackets is read whole.
+    Without brackets, the slice is that of everything. A file whose own name ends with brackets is read whole.
     """
-    match = _SLICED.fullmatch(source)
+    match = _BRACKETED.fullmatch(source)
     if not match or Path(source).exists():
         return Path(source), slice(None)
-    first, end = (int(bound) if bound.strip("-") else None for bound in match.groups()[1:])
-    return Path(match[1]), slice(first, end)
+    bounds = _SLICE.fullmatch(match[2])
+    if not bounds:
+        return Path(match[1]), match[2]
+    return Path(match[1]), slice(*(int(bound) if bound.strip("-") else None for bound in bounds.groups()))
 
 
 def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
@@ -143,10 +139,10 @@ def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
     Raises:
       UserError: the folder has no such files, or not exactly one for a name in the list.
     """
-    listing = _LISTED.fullmatch(source)
-    if listing and not Path(source).exists() and Path(listing[1]).is_dir() and not SLICE.fullmatch(listing[2]):
-        return _listed_files(Path(listing[1]), local(listing[2]), endings), slice(None)
-    path, part = split_slice(source)
+    path, part = split_brackets(source)
+    if isinstance(part, str):
+        listed_files = _listed_files(path, local(part), endings) if part and path.is_dir() else [Path(source)]
+        return listed_files, slice(None)
     if not path.is_dir():
         return [path], part
     files = _files_below(path, endings)

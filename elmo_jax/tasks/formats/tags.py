@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 Scheme = Literal["iob1", "bio", "bioul", "bioes"]  # the notations of files
 AnyScheme = Literal["auto", "iob1", "bio", "bioul", "bioes"]
 
+# The prefixes of each notation: of the first word of a span, of an inner one, of a single one, and of the last one.
+_PREFIXES: dict[Scheme, str] = {"iob1": "BI", "bio": "BI", "bioul": "BIUL", "bioes": "BISE"}
 _BRACKET = re.compile(r"(?:\(([^()*]+))?\*(\))?")
 
 
@@ -89,20 +91,31 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     Raises:
       TagError: a tag is not one of the notation, or is not allowed at its position.
     """
-    if scheme == "bio":
-        _refuse_open_inside(tags)
-    converted = ["O"] * len(tags)
-    ends = {"bioul": "UL", "bioes": "SE"}.get(scheme)
-    for label, start, end in bioul_spans(tags, *ends) if ends else spans(tags):
-        converted[start] = f"B-{label}"
-        converted[start + 1 : end + 1] = [f"I-{label}"] * (end - start)
-    return converted
+    prefixes = _PREFIXES[scheme]
+    if scheme == "iob1":
+        converted = ["O"] * len(tags)
+        for label, start, end in spans(tags):
+            converted[start : end + 1] = [f"B-{label}", *[f"I-{label}"] * (end - start)]
+        return converted
+    last = prefixes[3:]
+    open_label = ""  # the type of the open span; empty if none is open
+    for position, tag in enumerate(tags):
+        prefix, label = _split(tag, position, prefixes)
+        continues = prefix == "I" or prefix == last
+        if continues and label != open_label and scheme == "bio":
+            raise TagError(position, f"{tag!r} opens a span, where BIO expects 'B-{label}'; is the file in IOB1?")
+        if (continues and label != open_label) or (last and open_label and not continues):
+            raise TagError(
+                position, f"{tag!r} cannot {f'follow {tags[position - 1]!r}' if position else 'begin the sentence'}"
+            )
+        open_label = label if prefix in "BI" else ""
+    if last and open_label:
+        raise TagError(len(tags) - 1, f"the sentence ends inside a span of type {open_label!r}")
+    return _renamed(tags, prefixes)
 
 
-def to_bioul(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Converts the tags of a file to BIOUL; see `to_bio`."""
-    if scheme == "bio":
-        _refuse_open_inside(tags)
+def to_bioul(tags: Sequence[str]) -> list[str]:
+    """Converts BIO or IOB1 tags to BIOUL; ill-formed tags are read as `spans` does."""
     converted = ["O"] * len(tags)
     for label, start, end in spans(tags):
         if start == end:
@@ -118,34 +131,14 @@ def bioul_to_bio(tags: Sequence[str]) -> list[str]:
     Raises:
       TagError: a tag is none of O, B-x, I-x, U-x and L-x.
     """
-    converted = []
     for position, tag in enumerate(tags):
-        mark, _ = _split(tag, position, "BIUL")
-        converted.append({"U": "B", "L": "I"}.get(mark, mark) + tag[1:])
-    return converted
+        _split(tag, position, _PREFIXES["bioul"])
+    return _renamed(tags, _PREFIXES["bioul"])
 
 
-def bioul_spans(tags: Sequence[str], single: str = "U", last: str = "L") -> list[Span]:
-    """Returns the spans of well-formed BIOUL tags, which may have other letters for a single and for a last word.
-
-    Raises:
-      TagError: a tag is none of O, B-x, I-x, U-x and L-x, or is not allowed at its position.
-    """
-    found: list[Span] = []
-    open_label = ""  # the type of the open span; empty if none is open
-    for position, tag in enumerate(tags):
-        mark, label = _split(tag, position, f"BI{single}{last}")
-        if (mark in ("I", last)) != bool(open_label) or (open_label and label != open_label):
-            where = f"follow {tags[position - 1]!r}" if position else "begin the sentence"
-            raise TagError(position, f"{tag!r} cannot {where}")
-        if mark in ("B", single):
-            found.append(Span(label, position, position))
-        elif mark in ("I", last):
-            found[-1] = found[-1]._replace(end=position)
-        open_label = label if mark in "BI" else ""
-    if open_label:
-        raise TagError(len(tags) - 1, f"the sentence ends inside a span of type {open_label!r}")
-    return found
+def _renamed(tags: Sequence[str], prefixes: str) -> list[str]:
+    bio = dict(zip(prefixes, "BIBI", strict=False))
+    return [bio.get(tag[0], tag[0]) + tag[1:] for tag in tags]
 
 
 def brackets(tags: Sequence[str]) -> list[str]:
@@ -197,10 +190,3 @@ def _split(tag: str, position: int, marks: str) -> tuple[str, str]:
         hint = f"; set config.data.scheme={name}" if name else ""
         raise TagError(position, f"expected one of {expected}, found {tag!r}{hint}")
     return mark, label
-
-
-def _refuse_open_inside(tags: Sequence[str]) -> None:
-    for position, tag in enumerate(tags):
-        mark, label = _split(tag, position, "BI")
-        if mark == "I" and (position == 0 or tags[position - 1] not in (f"B-{label}", tag)):
-            raise TagError(position, f"{tag!r} opens a span, where BIO expects 'B-{label}'; is the file in IOB1?")

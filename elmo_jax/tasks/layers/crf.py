@@ -17,20 +17,8 @@ from jax import lax
 from elmo_jax.errors import UserError
 
 Encoding = Literal["BIOUL", "BIO"]
-ViterbiScores = Literal["log_probabilities", "probabilities"]
-"""The scores that a decoder without a CRF adds up; AllenNLP's semantic role labeller has "probabilities"."""
-StartRule = Literal["enforced", "ignored"]
-"""Whether a row may not begin inside a span; the original semantic role labeller ignores that rule (He et al. 2017)."""
 
 FORBIDDEN = -10000.0  # AllenNLP's score of a transition that the encoding forbids
-
-# The allowed transitions by the letters of the tags: first those to any type, then those inside a span of one type.
-_Rules = dict[tuple[str, ...], tuple[str, ...]]  # letters before, letters after
-_ANY_TYPE: dict[Encoding, _Rules] = {
-    "BIOUL": {("O", "L", "U", "START"): ("O", "B", "U"), ("O", "L", "U"): ("END",)},
-    "BIO": {("O", "B", "I", "START"): ("O", "B"), ("O", "B", "I"): ("END",)},
-}
-_SAME_TYPE: dict[Encoding, _Rules] = {"BIOUL": {("B", "I"): ("I", "L")}, "BIO": {("B", "I"): ("I",)}}
 
 
 class Transitions(NamedTuple):
@@ -119,32 +107,33 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
       Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
       row of words and N + 1 its end.
     """
-    parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the letter and the type of each
+    parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the prefix and the type of each
     allowed = np.zeros((len(parts), len(parts)), bool)
     for i, (before, kind) in enumerate(parts):
         for j, (after, other) in enumerate(parts):
-            any_type = any(before in a and after in b for a, b in _ANY_TYPE[encoding].items())
-            same_type = any(before in a and after in b for a, b in _SAME_TYPE[encoding].items())
-            allowed[i, j] = any_type or (same_type and kind == other)
+            is_open = before in ("B", "I")
+            if after in ("I", "L"):
+                allowed[i, j] = is_open and kind == other
+            else:  # in BIO, a span may end anywhere
+                allowed[i, j] = encoding == "BIO" or not is_open
+    allowed[-1] = allowed[:, -2] = allowed[-2, -1] = False  # nothing follows the end or precedes the start
     return allowed
 
 
-def constrained(transitions: jax.Array, allowed: np.ndarray) -> Transitions:
-    """Returns the scores for decoding, in which forbidden transitions have -10000.
+def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = FORBIDDEN) -> Transitions:
+    """Returns the scores for decoding, in which forbidden transitions have the score `forbidden`.
 
     Args:
       transitions: [N, N], the score of tag j after tag i.
       allowed: [N + 2, N + 2]; see `allowed_transitions`.
+      forbidden: the score of forbidden transitions.
     """
-    number = len(allowed) - 2
-    return Transitions(
-        jnp.where(allowed[:number, :number], transitions, FORBIDDEN),
-        jnp.where(allowed[number, :number], 0.0, FORBIDDEN),
-        jnp.where(allowed[:number, number + 1], 0.0, FORBIDDEN),
-    )
+    between, start, end = allowed[:-2, :-2], allowed[-2, :-2], allowed[:-2, -1]
+    scores = ((between, transitions), (start, 0.0), (end, 0.0))
+    return Transitions(*(jnp.where(mask, score, forbidden) for mask, score in scores))
 
 
-def bio_transitions(labels: Sequence[str], start_rule: StartRule = "enforced") -> Transitions:
+def bio_transitions(labels: Sequence[str]) -> Transitions:
     """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero.
 
     Raises:
@@ -153,45 +142,8 @@ def bio_transitions(labels: Sequence[str], start_rule: StartRule = "enforced") -
     for label in labels:
         if label != "O" and label[:2] not in ("B-", "I-"):
             raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")
-    allowed = allowed_transitions(labels, "BIO")
     number = len(labels)
-    start = jnp.where(allowed[number, :number], 0.0, -jnp.inf) if start_rule == "enforced" else None
-    return Transitions(jnp.where(allowed[:number, :number], 0.0, -jnp.inf), start)
-
-
-def decode_bio(
-    log_probabilities: jax.Array,
-    mask: jax.Array,
-    labels: Sequence[str],
-    scores: ViterbiScores = "log_probabilities",
-    start_rule: StartRule = "enforced",
-) -> Decoded:
-    """Returns the best sequences of BIO tags for a model that scores every word independently.
-
-    Args:
-      log_probabilities: [B, T, N].
-      mask: [B, T].
-      labels: the N tags in the order of their numbers.
-      scores: the scores that are added up. Sums of probabilities are rounded as AllenNLP's, so the tags are equal.
-      start_rule: whether a row's first tag may be I-x ("ignored") or not ("enforced").
-    """
-    chain = bio_transitions(labels, start_rule)
-    if scores == "log_probabilities":
-        return viterbi_decode(log_probabilities, mask, chain)
-    return _decode_as_allennlp(jnp.exp(log_probabilities), mask, chain)
-
-
-def _decode_as_allennlp(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """Does what `viterbi_decode` does, but chooses among nearly equal sums as AllenNLP's function of that name.
-
-    With a rule for the first tag, AllenNLP's sums start from 100,000, so in float32 they are multiples of 1/128. Of
-    equal sums, the tag with the higher number wins there.
-    """
-    base = 0.0 if transitions.start is None else 100_000.0
-    start = None if transitions.start is None else transitions.start[::-1] + base
-    found = viterbi_decode(scores[..., ::-1], mask, Transitions(transitions.between[::-1, ::-1], start))
-    tags = jnp.where(mask, scores.shape[-1] - 1 - found.tags, -1)
-    return Decoded(tags, jnp.where(mask.any(1), found.scores - base, 0.0))
+    return constrained(jnp.zeros((number, number)), allowed_transitions(labels, "BIO"), -jnp.inf)
 
 
 class CRF(nn.Module):

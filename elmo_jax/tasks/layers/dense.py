@@ -22,6 +22,11 @@ for those of AllenNLP's ESIM: Xavier-uniform input matrices, orthogonal recurren
 """
 
 
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns `a @ b` at full precision on accelerators too."""
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
 def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
     """Returns an initializer of matrices [D, blocks * H] whose blocks [D, H] are independent orthogonal matrices."""
     orthogonal = nn.initializers.orthogonal()
@@ -44,6 +49,15 @@ def glorot_uniform(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float3
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
+def each_direction(initializer: Any) -> nn.initializers.Initializer:
+    """Returns an initializer that draws the values of each of the directions, the first axis, independently."""
+
+    def initialize(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+        return jnp.stack([initializer(each, tuple(shape[1:])) for each in jax.random.split(key)])
+
+    return initialize
+
+
 class Dense(nn.Module):
     """Computes the product with a matrix plus a bias, in float32 at full precision.
 
@@ -64,4 +78,4 @@ class Dense(nn.Module):
             kernel_init, bias_init = nn.initializers.xavier_uniform(), nn.initializers.zeros_init()
         kernel = self.param("kernel", kernel_init, (size, self.features))
         bias = self.param("bias", bias_init, (self.features,))
-        return jnp.matmul(inputs, kernel, precision=lax.Precision.HIGHEST) + bias
+        return product(inputs, kernel) + bias

@@ -6,21 +6,17 @@ Shapes: B rows, T steps, N and M steps of two texts, D features per step, C clas
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
-from elmo_jax.tasks.layers.dense import Dense
+from elmo_jax.tasks.layers.dense import Dense, product
 
 _FILL = 1e7  # AllenNLP's value at padding, which no minimum reaches; its negative is for maxima
 
 
 def dot_product_scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
     """Maps queries [B, N, D] and keys [B, M, D] to the unscaled scores `q_i · k_j`, [B, N, M]."""
-    return jnp.einsum("bnd,bmd->bnm", queries, keys, precision=lax.Precision.HIGHEST)
-
-
-def attend(weights: jax.Array, values: jax.Array) -> jax.Array:
-    """Maps weights [B, N, M] and values [B, M, D] to weighted sums [B, N, D]."""
-    return jnp.einsum("bnm,bmd->bnd", weights, values, precision=lax.Precision.HIGHEST)
+    return product(queries, keys.swapaxes(1, 2))
 
 
 def masked_max(vectors: jax.Array, mask: jax.Array) -> jax.Array:
@@ -51,15 +47,14 @@ class SelfAttentivePooling(nn.Module):
 
 
 def mean_cross_entropy(logits: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
-    """Returns the mean cross-entropy [] over the rows that exist; zero for a batch without such rows.
+    """Returns the mean cross-entropy [] over the rows, or words, that exist; zero for a batch without any.
 
     Args:
-      logits: [B, C].
-      labels: int [B], arbitrary in the other rows.
-      real: [B], true for rows that exist; the others only fill up the batch.
+      logits: [..., C].
+      labels: int [...], arbitrary where `real` is false.
+      real: bool [...]; the others only fill up the batch.
     """
-    # The other rows are zeroed before the softmax, so that even NaN in them does not reach a gradient.
-    logits = jnp.where(real[:, None], logits, 0.0)
-    labels = jnp.where(real, labels, 0)
-    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]  # [B]
+    # The others are zeroed before the softmax, so that even NaN in them does not reach a gradient.
+    logits, labels = jnp.where(real[..., None], logits, 0.0), jnp.where(real, labels, 0)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     return jnp.where(real, losses, 0.0).sum() / jnp.maximum(real.sum(), 1)

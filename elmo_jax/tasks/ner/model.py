@@ -17,7 +17,7 @@ from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.crf import CRF, Encoding, allowed_transitions, constrained, log_likelihood, viterbi_decode
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTMStack
+from elmo_jax.tasks.layers.recurrent import BiLSTMStack
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ import flax.linen as nn
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples, Use
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bioul_to_bio, spans, to_bio, to_bioul
 from elmo_jax.tasks.ner.model import NERModel, Tagger
@@ -32,29 +32,22 @@ class NERDataConfig(TaskDataConfig):
     tag_column: int = setting(0, "The column of its tag in files; 0 for the last one.", least=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class NERConfig(TaskConfig):
-    """An experiment on named entities."""
-
-    data: NERDataConfig = NERDataConfig()
-    model: NERModel = NERModel()
-
-
 class NER(TaggingTask[TaggedSentence]):
     """Named entity recognition; its examples and predictions have BIO tags."""
 
     name = "ner"
     metric = "f1"
-    config_class = NERConfig
+    data = NERDataConfig()
+    model = NERModel()
     closed_labels = True
     tfds_features = ("tokens", "ner")
 
-    def read(self, source: str, config: NERConfig, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
         """Reads files with one word and its tag per line."""
         data = config.data
         return read(Path(source), data.scheme, data.empty_words, data.word_column, data.tag_column)
 
-    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: NERConfig) -> list[TaggedSentence]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
         """Reads datasets in the form of `conll2003`."""
         names = features["ner"].feature.names
         found, records = [], list(records)
@@ -72,7 +65,7 @@ class NER(TaggingTask[TaggedSentence]):
         report_scheme(source, config.data.scheme, scheme)
         return found
 
-    def labels(self, train: Sequence[TaggedSentence], config: NERConfig) -> Labels:
+    def labels(self, train: Sequence[TaggedSentence], config: Any) -> Labels:
         """Returns all tags, in the model's encoding, of the entity types in the training examples.
 
         Raises:
@@ -88,15 +81,15 @@ class NER(TaggingTask[TaggedSentence]):
     def arrays(self, examples: Sequence[TaggedSentence], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `tags` int32 [B, T], in the model's encoding."""
         if labels["encoding"] == "BIOUL":
-            examples = [TaggedSentence(e.tokens, to_bioul(e.tags, "bio")) for e in examples]
+            examples = [TaggedSentence(e.tokens, to_bioul(e.tags)) for e in examples]
         return super().arrays(examples, number, shape, labels)
 
-    def module(self, config: NERConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return Tagger(config.model, tuple(labels["tags"]))
 
     def decode(
-        self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: NERConfig
+        self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: Any
     ) -> list[Tags]:
         """Returns the best tags, in BIO."""
         found = super().decode(predictions, examples, labels, config)

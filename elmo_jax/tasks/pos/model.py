@@ -16,7 +16,8 @@ from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTMStack
+from elmo_jax.tasks.layers.masked import mean_cross_entropy
+from elmo_jax.tasks.layers.recurrent import BiLSTMStack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,6 @@ class SoftmaxTagger(nn.Module):
         hidden = drop(stack(inputs, text.mask, deterministic=deterministic), deterministic=deterministic)  # [B, T, H]
         if text.output is not None:
             hidden = jnp.concatenate([hidden, text.output], axis=-1)  # [B, T, H + E]
-        scores = jax.nn.log_softmax(Dense(self.tags, name="tag")(hidden))  # [B, T, N]
-        losses = -jnp.take_along_axis(scores, arrays["tags"][..., None], axis=-1)[..., 0]  # [B, T]
-        loss = jnp.where(text.mask, losses, 0.0).sum() / jnp.maximum(text.mask.sum(), 1)
-        return TaskOutput(loss, {"probabilities": jnp.exp(scores)})
+        logits = Dense(self.tags, name="tag")(hidden)  # [B, T, N]
+        loss = mean_cross_entropy(logits, arrays["tags"], text.mask)
+        return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.tasks.core.tagging import TaggedSentence
-from elmo_jax.tasks.formats.lines import blocks
-from elmo_jax.tasks.formats.penn import without_backslashes
+from elmo_jax.tasks.formats.lines import blocks, without_backslashes
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank, split_words
 

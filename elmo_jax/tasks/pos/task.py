@@ -7,9 +7,9 @@ from typing import Any, Literal
 import flax.linen as nn
 
 from elmo_jax.settings import setting
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Labels, TfdsExamples
+from elmo_jax.tasks.core.task import Labels, TfdsExamples, Use
 from elmo_jax.tasks.pos.model import POSModel, SoftmaxTagger
 from elmo_jax.tasks.pos.reader import Column, read_conllu, read_penn
 
@@ -24,29 +24,22 @@ class POSDataConfig(TaskDataConfig):
     column: Column = setting("upos", "The tags of CoNLL-U files that are used: universal or treebank-specific.")
 
 
-@dataclasses.dataclass(frozen=True)
-class POSConfig(TaskConfig):
-    """An experiment on part-of-speech tagging."""
-
-    data: POSDataConfig = POSDataConfig()
-    model: POSModel = POSModel()
-
-
 class POS(TaggingTask[TaggedSentence]):
     """Part-of-speech tagging."""
 
     name = "pos"
-    config_class = POSConfig
+    data = POSDataConfig()
+    model = POSModel()
     averages = True
     tfds_features = ("tokens", "upos", "xpos", "head")
 
-    def read(self, source: str, config: POSConfig, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
         """Reads CoNLL-U files or `.pos` files of the Penn Treebank."""
         if config.data.format == "penn":
             return read_penn(Path(source))
         return read_conllu(Path(source), config.data.column)
 
-    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: POSConfig) -> list[TaggedSentence]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
         """Reads the treebanks of `universal_dependencies`."""
         column = config.data.column
         names = features["upos"].feature.names if column == "upos" else None
@@ -58,7 +51,7 @@ class POS(TaggingTask[TaggedSentence]):
             examples.append(TaggedSentence([record["tokens"][i].decode() for i in kept], tags))
         return examples
 
-    def module(self, config: POSConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return SoftmaxTagger(config.model, len(labels["tags"]))
 

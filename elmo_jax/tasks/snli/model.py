@@ -15,17 +15,14 @@ from elmo_jax.config import WIDEST
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
+from elmo_jax.tasks.layers.dense import Dense, product
 from elmo_jax.tasks.layers.masked import (
-    attend,
     dot_product_scores,
     masked_max,
     masked_mean,
     mean_cross_entropy,
 )
-
-CLASSES = 3
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +56,7 @@ class ESIM(nn.Module):
     """
 
     config: SNLIModel  # the sizes and the dropout
-    classes: int = CLASSES  # the number of classes
+    classes: int = 3  # the number of classes
 
     def setup(self) -> None:
         """Declares the layers; both texts share those before the pooling."""
@@ -84,8 +81,8 @@ class ESIM(nn.Module):
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
         scores = dot_product_scores(a, b)  # [B, N, M]
-        to_b = attend(jax.nn.softmax(scores, where=hypothesis.mask[:, None, :]), b)  # [B, N, A]
-        to_a = attend(jax.nn.softmax(scores.swapaxes(1, 2), where=premise.mask[:, None, :]), a)  # [B, M, A]
+        to_b = product(jax.nn.softmax(scores, where=hypothesis.mask[:, None, :]), b)  # [B, N, A]
+        to_a = product(jax.nn.softmax(scores.swapaxes(1, 2), where=premise.mask[:, None, :]), a)  # [B, M, A]
         pooled = [
             *self._compose(a, to_b, premise.mask, deterministic),
             *self._compose(b, to_a, hypothesis.mask, deterministic),

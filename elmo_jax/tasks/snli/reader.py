@@ -1,13 +1,13 @@
 """Reads pairs of sentences with an entailment label: the files of SNLI, and others in the same layouts."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.penn import unescape
+from elmo_jax.tasks.formats.lines import unescape
 from elmo_jax.tasks.formats.tables import Quoting, read_records
 from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
@@ -23,77 +23,32 @@ _PARSES = "sentence1_binary_parse", "sentence2_binary_parse"
 Row = tuple[int, str, str, tuple[list[str], ...]]  # the number of a line, id, label, and words of both sentences
 
 
-def read(path: Path, quoting: Quoting, language: str = "en", annotated: bool = True) -> list[ClassifiedTexts]:
-    """Reads `labels.PART` next to `s1.PART` and `s2.PART`, or otherwise records (`read_pairs`)."""
-    if path.name.startswith(_PARALLEL):
-        part = path.name.removeprefix(_PARALLEL)
-        return read_parallel(path, path.with_name(f"s1.{part}"), path.with_name(f"s2.{part}"))
-    return read_pairs(path, quoting, language, annotated)
-
-
-def read_pairs(
-    path: Path, quoting: Quoting = "none", language: str = "en", annotated: bool = True
-) -> list[ClassifiedTexts]:
-    """Reads JSON lines, as SNLI was published, or a table (`tables.read_records`).
+def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated: bool = True) -> list[ClassifiedTexts]:
+    """Reads pairs from JSON lines, as SNLI was published, a table (`tables.read_records`), or three parallel files.
 
     The fields are `gold_label`, either the two binary parses or `sentence1` and `sentence2`, and, if known, `pairID`. A
-    table without a header has the columns label, premise and hypothesis.
+    table without a header has the columns label, premise and hypothesis. The words are the leaves of
+    `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with bracket names and quotes as
+    `lines.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
 
-    The words are the leaves of `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with
-    bracket names and quotes as `penn.unescape` maps them. Sentences without parses are split into words like running
-    text for pretraining: by the Moses tokenizer, after quotes and dashes have been replaced by plain ones
-    (`data.prepare.text.raw_sentences`).
+    The lines of `labels.PART`, `s1.PART` and `s2.PART` belong together, the layout of SNLI in e-SNLI and InferSent.
+    Each has a label or a tokenized sentence, to which `lines.unescape` is applied.
 
     Args:
-      path: the file.
+      path: the file of records, or of labels.
       quoting: "csv" if cells of a table with tabs may be in double quotes, with double quotes inside them doubled, as
         spreadsheets and pandas write them.
       language: the ISO 639 code of the language of sentences without parses.
-      annotated: whether each pair must have a label.
+      annotated: whether each record must have a label; otherwise labels are not read.
 
     Raises:
-      UserError: as `read_records`, a field is missing or is not a string, a label is unknown, or a sentence has no
-        words.
+      UserError: as `read_records`, a field is missing or is not a string, a label is unknown, a sentence has no words,
+        or one parallel file has fewer lines than another.
     """
-    rows: list[Row] = []
-    tokens, leaves = functools.cache(functools.partial(tokenize, language=language)), functools.cache(_leaves)
-    for number, record in read_records(path, quoting, (_LABEL, _PREMISE, _HYPOTHESIS)):
-        if not annotated:
-            record = {_LABEL: "", **record}
-        has_parses = all(name in record for name in _PARSES)
-        names = (_LABEL, *(_PARSES if has_parses else (_PREMISE, _HYPOTHESIS)))
-        for name in names:
-            if not isinstance(record.get(name), str):
-                raise error_at(path, number, f"expected a string {name!r}, found {record.get(name)!r}")
-        label, *texts = (record[name] for name in names)
-        words = tuple(map(leaves if has_parses else tokens, texts))  # most premises of SNLI occur three times
-        rows.append((number, str(record.get(_ID, "")), label.strip(), words))
-    return _pairs(path, rows, annotated)
-
-
-def read_parallel(labels: Path, premises: Path, hypotheses: Path) -> list[ClassifiedTexts]:
-    """Reads three files whose lines of the same number belong together, the layout of SNLI in e-SNLI and InferSent.
-
-    Each line has a label or a tokenized sentence, whose bracket names and quotes are mapped by `penn.unescape`.
-
-    Raises:
-      UserError: one file has fewer lines than another, a label is unknown, or a sentence has no words.
-    """
-    files = [list(read_lines(path)) for path in (labels, premises, hypotheses)]
-    shortest = min(files, key=len)
-    for path, lines in zip((labels, premises, hypotheses), files, strict=True):
-        if len(lines) != len(shortest):
-            short = (labels, premises, hypotheses)[files.index(shortest)]
-            raise error_at(path, len(shortest) + 1, f"{short} has no such line; the files must match line by line")
-    rows = [
-        (label.number, "", label.text.strip(), tuple(_tokens(line.text) for line in texts))
-        for label, *texts in zip(*files, strict=True)
-    ]
-    return _pairs(labels, rows)
-
-
-def _pairs(path: Path, rows: Iterable[Row], annotated: bool = True) -> list[ClassifiedTexts]:
-    """Makes examples from rows; without `annotated`, those without a label are kept, and labels are not read."""
+    if path.name.startswith(_PARALLEL):
+        rows, annotated = _parallel(path), True
+    else:
+        rows = _records(path, quoting, language, annotated)
     examples = []
     without_label = 0
     for number, name, label, texts in rows:
@@ -107,6 +62,34 @@ def _pairs(path: Path, rows: Iterable[Row], annotated: bool = True) -> list[Clas
         examples.append(ClassifiedTexts(texts, label if annotated else "", id=name))
     report(path, {WITHOUT_LABEL: without_label})
     return examples
+
+
+def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> Iterator[Row]:
+    tokens, leaves = functools.cache(functools.partial(tokenize, language=language)), functools.cache(_leaves)
+    for number, record in read_records(path, quoting, (_LABEL, _PREMISE, _HYPOTHESIS)):
+        if not annotated:
+            record = {_LABEL: "", **record}
+        has_parses = all(name in record for name in _PARSES)
+        names = (_LABEL, *(_PARSES if has_parses else (_PREMISE, _HYPOTHESIS)))
+        for name in names:
+            if not isinstance(record.get(name), str):
+                raise error_at(path, number, f"expected a string {name!r}, found {record.get(name)!r}")
+        label, *texts = (record[name] for name in names)
+        words = tuple(map(leaves if has_parses else tokens, texts))  # most premises of SNLI occur three times
+        yield number, str(record.get(_ID, "")), label.strip(), words
+
+
+def _parallel(labels: Path) -> Iterator[Row]:
+    part = labels.name.removeprefix(_PARALLEL)
+    paths = [labels, labels.with_name(f"s1.{part}"), labels.with_name(f"s2.{part}")]
+    files = [list(read_lines(path)) for path in paths]
+    fewest, short = min((len(lines), i) for i, lines in enumerate(files))
+    for path, lines in zip(paths, files, strict=True):
+        if len(lines) > fewest:
+            message = f"{paths[short]} has no such line; the files must match line by line"
+            raise error_at(path, fewest + 1, message)
+    for label, *texts in zip(*files, strict=True):
+        yield label.number, "", label.text.strip(), tuple(_tokens(line.text) for line in texts)
 
 
 def _tokens(sentence: str) -> list[str]:

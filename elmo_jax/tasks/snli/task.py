@@ -10,8 +10,8 @@ import flax.linen as nn
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Splitter, TfdsExamples, report
+from elmo_jax.tasks.core.config import TaskDataConfig
+from elmo_jax.tasks.core.task import Labels, Splitter, TfdsExamples, Use, report
 from elmo_jax.tasks.formats.tables import Quoting
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, read, tokenize
@@ -24,37 +24,26 @@ class SNLIDataConfig(TaskDataConfig):
     quoting: Quoting = setting("none", "Whether cells of tab-separated files may be in double quotes (csv).")
 
 
-@dataclasses.dataclass(frozen=True)
-class SNLIConfig(TaskConfig):
-    """An experiment on textual entailment."""
-
-    data: SNLIDataConfig = SNLIDataConfig()
-    model: SNLIModel = SNLIModel()
-
-
 class SNLI(ClassificationTask):
     """Textual entailment between a premise and a hypothesis."""
 
     name = "snli"
-    config_class = SNLIConfig
+    data = SNLIDataConfig()
+    model = SNLIModel()
     classes = LABELS
     texts_per_example = 2
     text_names = ("premise", "hypothesis")
     tfds_features = ("premise", "hypothesis", "label")
 
-    def read(self, source: str, config: SNLIConfig, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: Any, use: Use) -> list[ClassifiedTexts]:
         """Reads `labels.PART` next to `s1.PART` and `s2.PART`, JSON lines (`.jsonl`), or tables (`.csv`, or tabs)."""
-        return read(Path(source), config.data.quoting, config.data.language)
+        return read(Path(source), config.data.quoting, config.data.language, annotated=use != "prediction")
 
-    def read_inputs(self, source: str, config: SNLIConfig) -> list[ClassifiedTexts]:
-        """Reads such files with or without labels."""
-        return read(Path(source), config.data.quoting, config.data.language, annotated=False)
-
-    def splitter(self, config: SNLIConfig) -> Splitter:
+    def splitter(self, config: Any) -> Splitter:
         """Returns the tokenizer of sentences without parses."""
         return functools.partial(tokenize, language=config.data.language)
 
-    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: SNLIConfig) -> list[ClassifiedTexts]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[ClassifiedTexts]:
         """Reads datasets in the form of `snli`, whose sentences are not tokenized."""
         names = features["label"].names
         if set(names) != set(LABELS):
@@ -69,7 +58,7 @@ class SNLI(ClassificationTask):
         report(source, {WITHOUT_LABEL: len(records) - len(found)})
         return found
 
-    def module(self, config: SNLIConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns ESIM."""
         return ESIM(config.model, len(labels["classes"]))
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform, product
 
 MASKED = -1e29  # document-qa's score of padding; finite, so that a row without words has no NaN
 NULL_START = -1.0  # document-qa's initial score of attending to nothing
@@ -28,8 +28,8 @@ class Trilinear(nn.Module):
         of_product = self.param("product", glorot_uniform, (size,))
         bias = self.param("bias", nn.initializers.zeros_init(), ())
         products = jnp.einsum("btd,bjd->btj", first * of_product, second, precision=lax.Precision.HIGHEST)
-        alone = jnp.matmul(first, of_first, precision=lax.Precision.HIGHEST)[:, :, None]
-        other = jnp.matmul(second, of_second, precision=lax.Precision.HIGHEST)[:, None]
+        alone = product(first, of_first)[:, :, None]
+        other = product(second, of_second)[:, None]
         return products + alone + other + bias
 
 

@@ -9,14 +9,15 @@ import dataclasses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import glorot_uniform
+from elmo_jax.tasks.layers.dense import glorot_uniform, product
+from elmo_jax.tasks.layers.recurrent import BiGRU
 from elmo_jax.tasks.squad.attention import MASKED, BiDAFAttention, SelfAttention
-from elmo_jax.tasks.squad.gru import BiGRU
 
 NO_ANSWER = (-1, -1)  # the place of the answer to a question without one
 
@@ -79,7 +80,7 @@ class SpanFinder(nn.Module):
         the last word, and from the sum of `hidden` [B, T, 2H] with learned attention.
         """
         attention = self.param("no_answer_attention", glorot_uniform, (hidden.shape[-1],))
-        scores = jnp.matmul(hidden, attention, precision=lax.Precision.HIGHEST)  # [B, T]
+        scores = product(hidden, attention)  # [B, T]
         own = (hidden, jax.nn.softmax(jnp.where(mask, scores, MASKED)))
         sums = [jnp.einsum("btd,bt->bd", *side, precision=lax.Precision.HIGHEST) for side in (*sides, own)]
         layer = jnp.tanh(self._dense(80, "no_answer_hidden")(jnp.concatenate(sums, axis=-1)))  # 80 and tanh: original
@@ -121,8 +122,7 @@ def answer_loss(
     """
     losses = jnp.zeros(start.shape[0])
     for side, logits in enumerate((start, end)):
-        chosen = jnp.take_along_axis(logits, jnp.maximum(answers[:, side : side + 1], 0), axis=1)[:, 0]
-        losses += jax.nn.logsumexp(logits, axis=-1) - chosen  # [B]
+        losses += optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(answers[:, side], 0))  # [B]
     if odds is not None:
         losses = jnp.where(answers[:, 0] < 0, jax.nn.softplus(-odds), losses + jax.nn.softplus(odds))
     filled = mask.any(-1)

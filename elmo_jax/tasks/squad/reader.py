@@ -9,7 +9,6 @@ from typing import Any, Literal
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import repeated_id, report
 from elmo_jax.tasks.formats.lines import read_json
-from elmo_jax.tasks.formats.sources import SLICE, split_slice
 from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.tokenizer import Tokens, tokenize
 from elmo_jax.text_files import read_lines
@@ -21,8 +20,6 @@ AnyMissing = Missing | Literal["unknown"]
 _MOVED = "first answers not at their answer_start; nearest occurrence used"
 _MISSING = "questions left out, since they have no answer, or the first one is not in the paragraph"
 _WIDER = "first answers that begin or end inside a word; trained on as whole words"
-
-_SELECTED = re.compile(r"(?P<path>.+)\[(?P<others>not )?(?P<titles>[^\[\]]*)\]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,28 +46,10 @@ class Example:
     span: tuple[int, int]  # the first and the last word of the first gold answer in the paragraph, or `NO_ANSWER`
 
 
-@dataclasses.dataclass(frozen=True)
-class Selection:
-    """The articles of a file that are read."""
+def read(path: Path, missing: AnyMissing = "error", part: slice | str = slice(None)) -> list[Example]:
+    """Reads a file of questions in the JSON of SQuAD; see `questions`.
 
-    titles: tuple[str, ...]  # the titles of the articles
-    others: bool = False  # whether all articles but those are read
-
-
-def split_selection(source: str) -> tuple[Path, slice | Selection]:
-    """Divides `FILE[first:end]`, `FILE[Title;Title]` or `FILE[not Title;Title]` into the path and the articles.
-
-    Without brackets, these are all. A file whose own name ends with brackets is read whole.
-    """
-    match = _SELECTED.fullmatch(source)
-    if not match or Path(source).exists() or SLICE.fullmatch(match["titles"]):
-        return split_slice(source)
-    titles = tuple(filter(None, map(str.strip, match["titles"].split(";"))))
-    return Path(match["path"]), Selection(titles, bool(match["others"]))
-
-
-def read(path: Path, missing: AnyMissing = "error", part: slice | Selection = slice(None)) -> list[Example]:
-    """Reads a file of questions in the JSON of SQuAD; see `questions`. The articles are chosen by place or title.
+    The part of the articles is a slice, or those of the titles in `Title;Title`, or the others in `not Title;Title`.
 
     Raises:
       UserError: the file is not JSON, it has no article of a title, or as `questions`.
@@ -78,12 +57,12 @@ def read(path: Path, missing: AnyMissing = "error", part: slice | Selection = sl
     content = read_json(path, "\n".join(line.text for line in read_lines(path)), 1)
     articles = _field(path, content, "data", list, "")
     numbers: Sequence[int] = range(len(articles))
-    if isinstance(part, Selection):
+    if isinstance(part, str):
+        chosen = set(map(str.strip, part.removeprefix("not ").split(";"))) - {""}
         titles = [_field(path, article, "title", str, f"data[{number}]") for number, article in enumerate(articles)]
-        unknown = [title for title in part.titles if title not in titles]
-        if unknown:
-            raise UserError(f"{path}: has no article with the title {unknown[0]!r}")
-        numbers = [number for number in numbers if (titles[number] in part.titles) != part.others]
+        if not chosen <= set(titles):
+            raise UserError(f"{path}: has no article with the title {min(chosen - set(titles))!r}")
+        numbers = [number for number in numbers if (titles[number] in chosen) != part.startswith("not ")]
     else:
         numbers = numbers[part]
     return questions(path, [articles[number] for number in numbers], missing, numbers)

@@ -11,11 +11,12 @@ import numpy as np
 
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples
+from elmo_jax.tasks.core.config import TaskDataConfig
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples, Use
+from elmo_jax.tasks.formats.sources import split_brackets
 from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
-from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, split_selection
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read
 from elmo_jax.tasks.squad.tokenizer import tokenize
 from elmo_jax.words import split_words
 
@@ -46,40 +47,28 @@ class SquadDataConfig(TaskDataConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class SquadConfig(TaskConfig):
-    """An experiment on question answering."""
-
-    data: SquadDataConfig = SquadDataConfig()
-    model: SquadModel = SquadModel()
-
-
 class Squad(Task[Example, Prediction]):
     """Question answering on paragraphs."""
 
     name = "squad"
     metric = "f1"
-    config_class = SquadConfig
+    data = SquadDataConfig()
+    model = SquadModel()
     ids_are_keys = True
     averages = True
     texts_per_example = 2
     tfds_features = ("id", "title", "context", "question", "answers")
 
-    def read(self, source: str, config: SquadConfig, training: bool) -> list[Example]:
+    def read(self, source: str, config: Any, use: Use) -> list[Example]:
         """Reads a file in the JSON of SQuAD, or some of its articles; see `SquadDataConfig`."""
-        path, part = split_selection(source)
-        return read(path, config.data.missing, part)
+        path, part = split_brackets(source)
+        return read(path, "unknown" if use == "prediction" else config.data.missing, part)
 
-    def read_inputs(self, source: str, config: SquadConfig) -> list[Example]:
-        """Reads such a file, whose questions may have no answers."""
-        path, part = split_selection(source)
-        return read(path, "unknown", part)
-
-    def splitter(self, config: SquadConfig) -> Splitter:
+    def splitter(self, config: Any) -> Splitter:
         """Returns a function that keeps the text, which `from_words` tokenizes."""
         return split_words
 
-    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: SquadConfig) -> list[Example]:
+    def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[Example]:
         """Reads datasets in the form of `squad`."""
         articles = [_article(record) for record in records]
         return questions(Path(source), articles, config.data.missing, range(len(articles)))
@@ -94,13 +83,11 @@ class Squad(Task[Example, Prediction]):
         found[: len(examples)] = [example.span for example in examples]
         return {"answers": found}
 
-    def module(self, config: SquadConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the model."""
         return SpanFinder(config.model, no_answer=config.data.missing == "no_answer")
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: SquadConfig
-    ) -> list[Prediction]:
+    def decode(self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: Any) -> list[Prediction]:
         """Returns the text of the most probable span of every paragraph, or an empty one if there is no answer."""
         found = []
         sides = zip(examples, predictions["start"], predictions["end"], strict=False)

@@ -13,8 +13,8 @@ from jax import lax
 
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.crf import StartRule, ViterbiScores, decode_bio
-from elmo_jax.tasks.layers.highway_lstm import HighwayLSTM
+from elmo_jax.tasks.layers.crf import bio_transitions, viterbi_decode
+from elmo_jax.tasks.layers.recurrent import HighwayLSTM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +25,6 @@ class SRLModel:
     layers: int = setting(8, "The number of highway LSTM layers; even ones run forward, odd ones backward.", least=1)
     units: int = setting(300, "The number of units per layer.", least=1)
     dropout: float = fraction(0.1, "The fraction of units dropped in training, with one mask per layer and sentence.")
-    viterbi_scores: ViterbiScores = setting(
-        "log_probabilities", "The scores that decoding adds up; AllenNLP adds up probabilities, with its rounding."
-    )
-    start_rule: StartRule = setting(
-        "enforced", "Whether the rule that a sentence does not begin with an I- tag holds; deep_srl ignores it."
-    )
 
 
 class RoleTagger(nn.Module):
@@ -58,13 +52,8 @@ class RoleTagger(nn.Module):
         )
         log_probabilities = jax.nn.log_softmax(dense(hidden))  # [B, T, N]
         loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask)
-        return TaskOutput(
-            loss, {"log_probabilities": log_probabilities, "tags": self._decode(log_probabilities, sentence.mask)}
-        )
-
-    def _decode(self, log_probabilities: jax.Array, mask: jax.Array) -> jax.Array:
-        scores, config = lax.stop_gradient(log_probabilities), self.config
-        return decode_bio(scores, mask, self.tags, config.viterbi_scores, config.start_rule).tags
+        decoded = viterbi_decode(lax.stop_gradient(log_probabilities), sentence.mask, bio_transitions(self.tags))
+        return TaskOutput(loss, {"log_probabilities": log_probabilities, "tags": decoded.tags})
 
 
 def tagging_loss(log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array) -> jax.Array:

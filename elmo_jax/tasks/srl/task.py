@@ -10,9 +10,9 @@ import flax.linen as nn
 import numpy as np
 
 from elmo_jax.settings import setting
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
+from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as_json
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape
+from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Use
 from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
@@ -30,22 +30,15 @@ class SRLDataConfig(TaskDataConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class SRLConfig(TaskConfig):
-    """An experiment on semantic roles."""
-
-    data: SRLDataConfig = SRLDataConfig()
-    model: SRLModel = SRLModel()
-
-
 class SRL(TaggingTask[Example]):
     """Semantic role labelling of given predicates, whose frames are BIO tags."""
 
     name = "srl"
     metric = "f1"
-    config_class = SRLConfig
+    data = SRLDataConfig()
+    model = SRLModel()
 
-    def read(self, source: str, config: SRLConfig, training: bool) -> list[Example]:
+    def read(self, source: str, config: Any, use: Use) -> list[Example]:
         """Reads the predicates of files (`files_of`); sentences without a predicate give no example."""
         layout = config.data.format
         examples: list[Example] = []
@@ -56,7 +49,7 @@ class SRL(TaggingTask[Example]):
             examples += [dataclasses.replace(e, sentence=before + e.sentence) for e in found] if before else found
         return examples[part]
 
-    def labels(self, train: Sequence[Example], config: SRLConfig) -> Labels:
+    def labels(self, train: Sequence[Example], config: Any) -> Labels:
         """Returns the tags of the training examples, their words, and those that are predicates in other text.
 
         The last are the words, in lower case, that are predicates in at least half of their occurrences in the training
@@ -79,7 +72,7 @@ class SRL(TaggingTask[Example]):
         flags[np.arange(len(examples)), [example.predicate for example in examples]] = 1
         return {"flags": flags, **super().arrays(examples, number, shape, labels)}
 
-    def module(self, config: SRLConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return RoleTagger(config.model, tuple(labels["tags"]))
 

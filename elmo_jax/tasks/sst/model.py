@@ -17,19 +17,16 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
+from elmo_jax.tasks.layers.dense import Dense, product
 from elmo_jax.tasks.layers.masked import (
     SelfAttentivePooling,
-    attend,
     dot_product_scores,
     masked_max,
     masked_mean,
     masked_min,
     mean_cross_entropy,
 )
-
-CLASSES = 5
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +86,7 @@ class BCN(nn.Module):
     """
 
     config: SSTModel  # the sizes and the dropout
-    classes: int = CLASSES  # the number of classes
+    classes: int = 5  # the number of classes
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
@@ -104,7 +101,7 @@ class BCN(nn.Module):
         encoded = BiLSTM(config.encoder, name="encoder")(inputs, mask)  # [B, T, X]
         # Each word attends to all words of its sentence, including itself.
         weights = jax.nn.softmax(dot_product_scores(encoded, encoded), where=mask[:, None, :])  # [B, T, T]
-        context = attend(weights, encoded)
+        context = product(weights, encoded)
         joined = jnp.concatenate([encoded, encoded - context, encoded * context], axis=-1)  # [B, T, 3X]
         integrated = BiLSTM(config.integrator, name="integrator")(joined, mask)  # [B, T, Z]
         for name, value in (("encoded", encoded), ("integrated", integrated)):

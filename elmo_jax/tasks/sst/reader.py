@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from elmo_jax.tasks.core.classification import ClassifiedTexts
-from elmo_jax.tasks.formats.penn import Escapes, unescape
+from elmo_jax.tasks.formats.lines import unescape
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
@@ -19,16 +19,16 @@ _PIECE = re.compile(r"\([ \t]*([0-4])(?:[ \t]+([^ \t()]+)[ \t]*\)|(?=[ \t]*\())|
 _MALFORMED = "not a tree such as (3 (2 It) …)"
 
 
-def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[ClassifiedTexts]:
+def read(path: Path, phrases: Phrases) -> list[ClassifiedTexts]:
     """Reads a file of trees, one per line, such as `(3 (2 It) (4 (2 is) (4 good)))`.
 
     Args:
       path: the file.
       phrases: "all" for training, "sentences" for the dev and test sets.
-      escapes: whether escapes such as `-LRB-` are replaced by their characters; see `penn.unescape`.
 
     Returns:
-      The phrases of each tree, also equal ones, from the whole tree to its leaves and from left to right.
+      The phrases of each tree, also equal ones, from the whole tree to its leaves and from left to right. Words are
+      those of `lines.unescape`.
 
     Raises:
       UserError: a line is not a tree, or a label is not 0 to 4.
@@ -37,7 +37,7 @@ def read(path: Path, phrases: Phrases, escapes: Escapes = "map") -> list[Classif
     for line in read_lines(path):
         if is_blank(line.text):
             continue
-        found = _subtrees(path, line, escapes)
+        found = _subtrees(path, line)
         examples += found[:1] if phrases == "sentences" else found
     return examples
 
@@ -51,7 +51,7 @@ class _Node:
     end: int = 0
 
 
-def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[ClassifiedTexts]:
+def _subtrees(path: Path, line: Line) -> list[ClassifiedTexts]:
     """Returns the subtrees of a line's tree in the order of their opening brackets."""
     leaves: list[str] = []
     nodes: list[_Node] = []
@@ -65,7 +65,7 @@ def _subtrees(path: Path, line: Line, escapes: Escapes) -> list[ClassifiedTexts]
             inside.append(_Node(int(label), len(leaves)))
             nodes.append(inside[-1])
         if word:
-            leaves.append(unescape(word) if escapes == "map" else word)
+            leaves.append(unescape(word))
         if word or not label:
             inside.pop().end = len(leaves)
     if inside:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import flax.linen as nn
 
@@ -10,9 +11,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import listed
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
-from elmo_jax.tasks.core.config import TaskConfig, TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Splitter, report
-from elmo_jax.tasks.formats.penn import Escapes
+from elmo_jax.tasks.core.config import TaskDataConfig
+from elmo_jax.tasks.core.task import Labels, Splitter, Use, report
 from elmo_jax.tasks.formats.tables import SUFFIXES, Quoting, suffix_of
 from elmo_jax.tasks.sst.model import BCN, SSTModel
 from elmo_jax.tasks.sst.reader import LABELS, Phrases, read
@@ -30,55 +30,38 @@ class SSTDataConfig(TaskDataConfig):
         " AllenNLP.",
         least=1,
     )
-    escapes: Escapes = setting("map", "Whether escapes such as -LRB- are replaced by their characters (map) or kept.")
     text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
     label: str = setting("label", "The field of the label in these files, whose labels are the classes.")
     words: Words = setting("moses", "How a text in these files is split into words: by Moses, or at its spaces.")
     quoting: Quoting = setting("none", "Whether cells of .tsv files may be in double quotes (csv); those of .csv may.")
 
 
-@dataclasses.dataclass(frozen=True)
-class SSTConfig(TaskConfig):
-    """An experiment on sentiment."""
-
-    data: SSTDataConfig = SSTDataConfig()
-    model: SSTModel = SSTModel()
-
-
 class SST(ClassificationTask):
     """Classification of sentences: the five classes of the treebank, or those of the training examples."""
 
     name = "sst"
-    config_class = SSTConfig
+    data = SSTDataConfig()
+    model = SSTModel()
     classes = LABELS
 
-    def read(self, source: str, config: SSTConfig, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: Any, use: Use) -> list[ClassifiedTexts]:
         """Reads a file of trees: phrases for training, whole sentences otherwise; or a file of records."""
         data, path = config.data, Path(source)
         if suffix_of(source) in SUFFIXES:
-            return self._records(source, config)
-        if not training or data.phrases == "sentences":
-            return read(path, "sentences", data.escapes)
-        phrases = read(path, "all", data.escapes)
+            split = splitter(data.words, data.language)
+            return read_texts(path, data.text, data.label, split, data.quoting, annotated=use != "prediction")
+        if use != "training" or data.phrases == "sentences":
+            return read(path, "sentences")
+        phrases = read(path, "all")
         found = [phrase for phrase in phrases if len(phrase.texts[0]) >= data.shortest]
         report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
         return found
 
-    def read_inputs(self, source: str, config: SSTConfig) -> list[ClassifiedTexts]:
-        """Reads such a file; its records may have no labels."""
-        if suffix_of(source) in SUFFIXES:
-            return self._records(source, config, annotated=False)
-        return self.read(source, config, training=False)
-
-    def _records(self, source: str, config: SSTConfig, annotated: bool = True) -> list[ClassifiedTexts]:
-        data, split = config.data, splitter(config.data.words, config.data.language)
-        return read_texts(Path(source), data.text, data.label, split, data.quoting, annotated)
-
-    def splitter(self, config: SSTConfig) -> Splitter | None:
+    def splitter(self, config: Any) -> Splitter | None:
         """Returns the tokenizer of records, which are whole texts; None for a treebank, which has sentences."""
         return None if _has_trees(config) else splitter(config.data.words, config.data.language)
 
-    def labels(self, train: Sequence[ClassifiedTexts], config: SSTConfig) -> Labels:
+    def labels(self, train: Sequence[ClassifiedTexts], config: Any) -> Labels:
         """Returns the treebank's classes, or those of the training records in alphabetical order.
 
         Raises:
@@ -91,7 +74,7 @@ class SST(ClassificationTask):
             raise UserError(f"config.data.train: all examples have the label {found.pop()!r}; expected two or more")
         return {"classes": sorted(found)}
 
-    def module(self, config: SSTConfig, labels: Labels) -> nn.Module:
+    def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the biattentive classification network."""
         return BCN(config.model, len(labels["classes"]))
 
@@ -100,7 +83,7 @@ class SST(ClassificationTask):
         return str(LABELS.index(label)) if tuple(classes) == LABELS and label in LABELS else label
 
 
-def _has_trees(config: SSTConfig) -> bool:
+def _has_trees(config: Any) -> bool:
     """Returns whether some of the training examples are trees."""
     return any(suffix_of(source) not in SUFFIXES for source in listed(config.data.train))
 

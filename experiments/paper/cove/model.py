@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from elmo_jax.model.dropout import Dropout
-from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
-from elmo_jax.tasks.layers.masked import attend, dot_product_scores
+from elmo_jax.tasks.layers.dense import Dense, product
+from elmo_jax.tasks.layers.masked import dot_product_scores
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 DROPOUT = 0.2  # on the outputs of all LSTM layers, in training (McCann et al., section 4)
 
@@ -52,7 +52,7 @@ class DecoderStep(nn.Module):
         read = Dropout(DROPOUT)(read, deterministic=self.deterministic)
         upper, h = nn.OptimizedLSTMCell(self.size, name="layer_2")(upper, read)
         weights = jax.nn.softmax(dot_product_scores(h[:, None], keys), where=mask[:, None])
-        context = attend(weights, english)[:, 0]
+        context = product(weights, english)[:, 0]
         adjusted = jnp.tanh(Dense(self.size, name="adjust")(jnp.concatenate([context, h], -1)))
         return (lower, upper, adjusted), adjusted
 

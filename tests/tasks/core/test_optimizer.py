@@ -9,8 +9,8 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.core.config import TaskOptimizerConfig
-from elmo_jax.tasks.core.optimizer import averaged, learning_rate, make_optimizer
-from elmo_jax.tasks.core.trainer import Evaluations
+from elmo_jax.tasks.core.optimizer import learning_rate, make_optimizer
+from elmo_jax.tasks.core.trainer import best_step, dev_metrics
 
 
 def rates(steps: range, total: int, **settings: object) -> list[float]:
@@ -56,9 +56,9 @@ def test_the_evaluation_before_training_is_not_in_the_history() -> None:
         {"step": 20, "dev/f1": 32.0},
         {"step": 30, "dev/f1": 32.0},
     ]
-    evaluations = Evaluations.of(records, "dev/f1")
-    assert evaluations == Evaluations((10, 20, 30), (31.0, 32.0, 32.0)) and evaluations.best == 20
-    assert Evaluations.of(records[:2], "dev/f1").best is None
+    metrics = dev_metrics(records, "dev/f1")
+    assert list(metrics.items()) == [(10, 31.0), (20, 32.0), (30, 32.0)] and best_step(metrics) == 20
+    assert best_step(dev_metrics(records[:2], "dev/f1")) is None
 
 
 def updates(config: TaskOptimizerConfig, gradients: list[list[float]]) -> list[np.ndarray]:
@@ -94,10 +94,3 @@ def test_adadelta() -> None:
         change = math.sqrt(changes + 1e-2) / math.sqrt(squares + 1e-2) * gradient
         changes = 0.9 * changes + 0.1 * change**2
         assert_allclose(found, [-change], rtol=1e-5)
-
-
-def test_the_moving_average() -> None:
-    average = {"w": jnp.array([1.0])}
-    for params, expected in ((3.0, 1.2), (5.0, 1.58)):
-        average = averaged(average, {"w": jnp.array([params])}, 0.9)
-        assert_allclose(average["w"], [expected], rtol=1e-6)

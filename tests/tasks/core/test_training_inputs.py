@@ -20,7 +20,6 @@ from elmo_jax.tasks.core.setup import TaskSetup, check_labels, report_case
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.registry import task_of
-from elmo_jax.tasks.sst.task import SSTConfig
 from tests.tasks.tagging import BILM, curve, train, write_problem
 
 
@@ -192,7 +191,7 @@ def test_classes_that_the_training_lacks_are_refused(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("use", ["evaluation", "prediction"])
 def test_texts_longer_than_those_of_the_training_are_in_smaller_batches(use: Use) -> None:
     """Attention compares all words of a text with each other, in every place of a batch."""
-    config = SSTConfig(train=TaskTrainConfig(batch_size=32), word_vectors=WordVectorsConfig(dim=3))
+    config = task_of("sst").config_class(train=TaskTrainConfig(batch_size=32), word_vectors=WordVectorsConfig(dim=3))
     words = Vocabulary([], [], config.word_vectors)
     table = WordTable(np.zeros((2, 3), np.float32), np.zeros(2, bool), 0.0, None)
     setup = TaskSetup(task_of("sst"), config, {"classes": ["a"]}, words, table, None, make_mesh(jax.devices()[:1]))

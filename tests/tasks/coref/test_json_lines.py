@@ -4,7 +4,7 @@ import pytest
 
 from elmo_jax.tasks.coref.json_lines import read_json_lines
 from elmo_jax.tasks.coref.reader import Document
-from elmo_jax.tasks.coref.task import TASK, CorefConfig
+from elmo_jax.tasks.coref.task import TASK
 from tests.tasks.coref.test_reader import document
 from tests.tasks.format_cases import message, write
 
@@ -45,5 +45,5 @@ def test_the_name_of_a_file_decides(tmp_path):
     (tmp_path / "b.jsonlines").write_text(json.dumps(LINE) + "\n")
     (tmp_path / "a.conll").write_text(document([("a", "-")], name="nw/b"))
     (tmp_path / "other.txt").write_text("")
-    found = TASK.read(str(tmp_path), CorefConfig(), training=False)
+    found = TASK.read(str(tmp_path), TASK.config_class(), "evaluation")
     assert [document.name for document in found] == ["nw/b", "nw/a_0001"]

@@ -16,13 +16,14 @@ from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.coref.reader import Document, read
-from elmo_jax.tasks.coref.task import TASK, CorefConfig
+from elmo_jax.tasks.coref.task import TASK
+from elmo_jax.tasks.registry import task_config
 
 SENTENCES = [["Ada", "saw", "her", "own", "mother", "."], ["She", "waved", "."], ["Ada", "waved", "back", "."]]
 SPEAKERS = [["Bo"] * 6, ["Cy"] * 3, ["Bo"] * 4]
 CLUSTERS = [[(0, 0), (2, 2), (9, 9)], [(2, 4), (6, 6)], [(7, 7)]]
 DOCUMENT = Document("nw/a", "001", "nw", SENTENCES, SPEAKERS, CLUSTERS)
-LABELS = TASK.labels([DOCUMENT], CorefConfig())
+LABELS = TASK.labels([DOCUMENT], TASK.config_class())
 
 
 def test_what_is_written_is_read_again(tmp_path):
@@ -51,21 +52,21 @@ def test_a_folder_is_read_in_the_order_of_its_names_and_divided(tmp_path):
         text = TASK.write([document], [document.clusters])
         (tmp_path / f"{document.name[3:]}.v4_gold_conll").write_text(text)
     (tmp_path / "notes.txt").write_text("no document")
-    config = CorefConfig()
-    assert [document.name[3:] for document in TASK.read(str(tmp_path), config, True)] == ["a", "b", "c"]
-    assert [document.name[3:] for document in TASK.read(f"{tmp_path}[1:]", config, True)] == ["b", "c"]
+    config = TASK.config_class()
+    assert [document.name[3:] for document in TASK.read(str(tmp_path), config, "training")] == ["a", "b", "c"]
+    assert [document.name[3:] for document in TASK.read(f"{tmp_path}[1:]", config, "training")] == ["b", "c"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="has no files whose names end with conll"):
-        TASK.read(str(tmp_path / "empty"), config, True)
+        TASK.read(str(tmp_path / "empty"), config, "training")
 
 
 def test_singletons_are_a_setting(tmp_path):
     path = tmp_path / "x.conll"
     path.write_text(TASK.write([DOCUMENT], [CLUSTERS]))
-    drop = from_dict({"data": {"singletons": "drop"}}, CorefConfig)
+    drop = from_dict({"data": {"singletons": "drop"}}, TASK.config_class)
     predicted = [CLUSTERS[:2]]
-    keep = TASK.score(TASK.read(str(path), CorefConfig(), False), predicted)
-    assert keep["average_f1"] < 100 == TASK.score(TASK.read(str(path), drop, False), predicted)["average_f1"]
+    keep = TASK.score(TASK.read(str(path), TASK.config_class(), "evaluation"), predicted)
+    assert keep["average_f1"] < 100 == TASK.score(TASK.read(str(path), drop, "evaluation"), predicted)["average_f1"]
 
 
 def test_a_window_has_the_mentions_inside_it():
@@ -126,4 +127,4 @@ def test_what_a_user_sees():
 
 def test_a_step_reads_one_document():
     with pytest.raises(UserError, match="config.train.batch_size: expected 1"):
-        from_dict({"train": {"batch_size": 2}}, CorefConfig)
+        task_config({"task": "coref", "train": {"batch_size": 2}})

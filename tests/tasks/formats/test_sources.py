@@ -52,13 +52,13 @@ def test_withheld_words_are_refused(tmp_path, name, words):
     with pytest.raises(
         UserError, match=r"words are withheld, \d+ of \d+ are '\[?[_X|WORD]+\]?'; fill them in with the"
     ):
-        read_source(task, config_of(task), str(path), training=True)
+        read_source(task, config_of(task), str(path), "training")
 
 
 def test_words_that_are_there_are_not_withheld(tmp_path):
     task = task_of("pos")
     words = ["the", "_", "the", "cat", "_", "ran"]
-    assert len(read_source(task, config_of(task), str(write(tmp_path, conllu(words))), training=True)) == 1
+    assert len(read_source(task, config_of(task), str(write(tmp_path, conllu(words))), "training")) == 1
 
 
 @pytest.mark.parametrize("name", ["pos", "ner", "squad"])
@@ -67,7 +67,7 @@ def test_text_without_spaces_is_refused(tmp_path, name):
     content = question(sentence) if name == "squad" else SOURCES[name]([sentence])
     task, path = task_of(name), write(tmp_path, content)
     with pytest.raises(UserError, match="is in a script without spaces between words; split it into words"):
-        read_source(task, config_of(task), str(path), training=True)
+        read_source(task, config_of(task), str(path), "training")
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_text_without_spaces_is_refused(tmp_path, name):
 def test_what_is_left_out_or_changed_is_counted(tmp_path, capsys, name, content, data, examples, told):
     task, path = task_of(name), write(tmp_path, content)
     if examples:
-        assert len(read_source(task, config_of(task, **data), str(path), training=True)) == examples
+        assert len(read_source(task, config_of(task, **data), str(path), "training")) == examples
     else:
         with pytest.raises(UserError, match="has no examples"):
-            read_source(task, config_of(task, **data), str(path), training=True)
+            read_source(task, config_of(task, **data), str(path), "training")
     assert re.search(f"elmo-jax: {re.escape(str(path))}: .*{told}\n", capsys.readouterr().err)
 
 
@@ -110,7 +110,7 @@ def test_the_documents_of_a_list(tmp_path, task):
     def words(source):
         return [
             task_of(task).texts(example)[0][0][0]
-            for example in read_source(task_of(task), config_of(task_of(task)), source, False)
+            for example in read_source(task_of(task), config_of(task_of(task)), source, "evaluation")
         ]
 
     listing.write_text("nw/c/y_02\n\nbc/a/x_01\n")

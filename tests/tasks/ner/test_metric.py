@@ -59,7 +59,7 @@ def test_counts_and_percentages_of_conlleval(case):
 
 @CONLLEVAL
 def test_bioul_scores_as_the_tags_it_was_made_of(case):
-    gold, predicted = ([to_bioul(tags, "iob1") for tags in side] for side in gold_and_predicted(case))
+    gold, predicted = ([to_bioul(tags) for tags in side] for side in gold_and_predicted(case))
     found = score_spans([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
     assert found.labels == score_spans(*gold_and_predicted(case)).labels
 

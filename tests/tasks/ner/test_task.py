@@ -18,7 +18,7 @@ from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.layers.crf import allowed_transitions, constrained, viterbi_decode
 from elmo_jax.tasks.ner.model import NERModel
-from elmo_jax.tasks.ner.task import TASK, NERConfig, NERDataConfig
+from elmo_jax.tasks.ner.task import TASK, NERDataConfig
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.problems import PROBLEMS, config_of
 from tests.tasks.tagging import write_problem
@@ -34,7 +34,7 @@ EXAMPLES = [TaggedSentence([f"w{i}" for i in range(len(tags))], list(tags)) for 
 
 @pytest.mark.parametrize("encoding", ["BIOUL", "BIO"])
 def test_perfect_logits_give_back_the_gold_tags(encoding):
-    config = NERConfig(model=NERModel(encoding=encoding))
+    config = TASK.config_class(model=NERModel(encoding=encoding))
     labels = TASK.labels(EXAMPLES, config)
     gold = TASK.arrays(EXAMPLES, len(EXAMPLES), ((1, 6),), labels)["tags"]
     number = len(labels["tags"])
@@ -52,10 +52,10 @@ def test_a_tfds_dataset_in_another_notation_is_named():
     names = ["O", "B-PER", "I-PER"]
     features = {"ner": SimpleNamespace(feature=SimpleNamespace(names=names))}
     records = [{"tokens": [b"He"], "ner": [0]}, {"tokens": [b"with", b"Ada"], "ner": [0, 2]}]
-    config = NERConfig(data=NERDataConfig(scheme="bio"))
+    config = TASK.config_class(data=NERDataConfig(scheme="bio"))
     with pytest.raises(UserError, match=r"^tfds:conll2003:train, example 1, word 1: 'I-PER' opens a span.*scheme"):
         TASK.from_tfds("tfds:conll2003:train", features, records, config)
-    assert TASK.from_tfds("tfds:conll2003:train", features, records, NERConfig())[1].tags == ["O", "B-PER"]
+    assert TASK.from_tfds("tfds:conll2003:train", features, records, TASK.config_class())[1].tags == ["O", "B-PER"]
 
 
 def test_taglm_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

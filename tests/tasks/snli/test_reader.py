@@ -4,7 +4,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.classification import ClassifiedTexts
-from elmo_jax.tasks.snli.reader import read_pairs, read_parallel
+from elmo_jax.tasks.snli.reader import read
 from tests.tasks.format_cases import message, write
 
 RECORDS = [
@@ -21,7 +21,7 @@ RECORDS = [
 
 def test_json_lines_have_the_leaves_of_the_parses(tmp_path, capsys):
     path = write(tmp_path, "".join(json.dumps(record) + "\n" for record in RECORDS), "a.jsonl")
-    found = read_pairs(path)
+    found = read(path)
     assert found == [
         ClassifiedTexts((["A", "man", "(", "old", ")"], ["He", "says", '"', "hi", '"']), "neutral"),
         ClassifiedTexts((["It", "ran"], ["Yes"]), "entailment"),
@@ -44,18 +44,18 @@ def test_json_lines_have_the_leaves_of_the_parses(tmp_path, capsys):
 )
 def test_records_that_are_no_pairs(tmp_path, change, expected):
     lines = [json.dumps(RECORDS[0]), json.dumps(RECORDS[2] | change)]
-    assert message(read_pairs, write(tmp_path, "\n".join(lines), "a.jsonl")) == f"line 2: {expected}"
+    assert message(read, write(tmp_path, "\n".join(lines), "a.jsonl")) == f"line 2: {expected}"
 
 
 def test_lines_that_are_not_json_objects(tmp_path):
     expected = "line 1: not JSON (Expecting ',' delimiter, character 9)"
-    assert message(read_pairs, write(tmp_path, '{"a": 1 ', "a.jsonl")) == expected
-    assert "line 1: expected a JSON object, found '[]'" in message(read_pairs, write(tmp_path, "[]", "a.jsonl"))
+    assert message(read, write(tmp_path, '{"a": 1 ', "a.jsonl")) == expected
+    assert "line 1: expected a JSON object, found '[]'" in message(read, write(tmp_path, "[]", "a.jsonl"))
 
 
 def test_tab_file_without_header(tmp_path, capsys):
     path = write(tmp_path, 'neutral\tIt isn’t.\tA "dog"--old.\n\n-\ta\tb\ncontradiction\tHe won. It rained.\tNo\n')
-    found = read_pairs(path)
+    found = read(path)
     assert found == [
         ClassifiedTexts((["It", "isn", "'t", "."], ["A", '"', "dog", '"', "--", "old", "."]), "neutral"),
         ClassifiedTexts((["He", "won", ".", "It", "rained", "."], ["No"]), "contradiction"),
@@ -65,22 +65,22 @@ def test_tab_file_without_header(tmp_path, capsys):
 
 def test_tab_file_with_header(tmp_path):
     path = write(tmp_path, "sentence1\tsentence2\tgold_label\nIt ran.\tYes\tneutral\n")
-    assert read_pairs(path) == [ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral")]
+    assert read(path) == [ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral")]
 
 
 def test_tab_file_of_snli_has_parses(tmp_path):
     header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1\tsentence2\n"
     path = write(tmp_path, header + "neutral\t( It ran )\tYes\tx\ty\n")
-    assert read_pairs(path) == [ClassifiedTexts((["It", "ran"], ["Yes"]), "neutral")]
+    assert read(path) == [ClassifiedTexts((["It", "ran"], ["Yes"]), "neutral")]
 
 
 def test_quoted_cells(tmp_path):
     path = write(tmp_path, 'sentence1\tsentence2\tgold_label\n"The ""big"" one"\tYes\tneutral\n')
-    assert read_pairs(path, "csv")[0].texts[0] == ["The", '"', "big", '"', "one"]
-    assert read_pairs(path)[0].texts[0].count('"') == 6
+    assert read(path, "csv")[0].texts[0] == ["The", '"', "big", '"', "one"]
+    assert read(path)[0].texts[0].count('"') == 6
     unclosed = write(tmp_path, 'neutral\t"a\tb\n')
-    assert message(read_pairs, unclosed, "csv").startswith("line 1: not a row of quoted cells (")
-    assert read_pairs(unclosed)[0].texts[1] == ["b"]
+    assert message(read, unclosed, "csv").startswith("line 1: not a row of quoted cells (")
+    assert read(unclosed)[0].texts[1] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_quoted_cells(tmp_path):
     ],
 )
 def test_lines_that_are_no_pairs(tmp_path, text, expected):
-    assert message(read_pairs, write(tmp_path, text)) == expected
+    assert message(read, write(tmp_path, text)) == expected
 
 
 def parallel(tmp_path, labels, premises, hypotheses):
-    texts = {"labels": labels, "s1": premises, "s2": hypotheses}
-    return [write(tmp_path, text, name) for name, text in texts.items()]
+    texts = {"s1.dev": premises, "s2.dev": hypotheses, "labels.dev": labels}
+    return [write(tmp_path, text, name) for name, text in texts.items()][-1]
 
 
 def test_parallel_files(tmp_path, capsys):
-    paths = parallel(tmp_path, "neutral\n-\nentailment\n", "A cat . \nx\n-LRB- so\n", "`` It ''\nx\nYes\n")
-    found = read_parallel(*paths)
+    path = parallel(tmp_path, "neutral\n-\nentailment\n", "A cat . \nx\n-LRB- so\n", "`` It ''\nx\nYes\n")
+    found = read(path)
     assert found == [
         ClassifiedTexts((["A", "cat", "."], ['"', "It", '"']), "neutral"),
         ClassifiedTexts((["(", "so"], ["Yes"]), "entailment"),
@@ -115,17 +115,17 @@ def test_parallel_files(tmp_path, capsys):
 
 
 def test_parallel_files_keep_round_brackets(tmp_path):
-    (example,) = read_parallel(*parallel(tmp_path, "neutral\n", "A man ( old )\n", "( He -RRB-\n"))
+    (example,) = read(parallel(tmp_path, "neutral\n", "A man ( old )\n", "( He -RRB-\n"))
     assert example.texts == (["A", "man", "(", "old", ")"], ["(", "He", ")"])
 
 
 def test_parallel_files_that_do_not_agree(tmp_path):
-    labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n")
-    with pytest.raises(UserError, match="labels, line 2: .*s2 has no such line; the files must match line by line"):
-        read_parallel(labels, premises, hypotheses)
-    labels, premises, hypotheses = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n \n")
-    with pytest.raises(UserError, match="labels, line 2: the hypothesis has no words"):
-        read_parallel(labels, premises, hypotheses)
-    labels, premises, hypotheses = parallel(tmp_path, "x\n", "a\n", "a\n")
-    with pytest.raises(UserError, match="labels, line 1: expected a label of"):
-        read_parallel(labels, premises, hypotheses)
+    path = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n")
+    with pytest.raises(UserError, match="labels.dev, line 2: .*s2.dev has no such line; the files must"):
+        read(path)
+    path = parallel(tmp_path, "neutral\nneutral\n", "a\nb\n", "a\n \n")
+    with pytest.raises(UserError, match="labels.dev, line 2: the hypothesis has no words"):
+        read(path)
+    path = parallel(tmp_path, "x\n", "a\n", "a\n")
+    with pytest.raises(UserError, match="labels.dev, line 1: expected a label of"):
+        read(path)

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.model.scalar_mix import ScalarMix
 from elmo_jax.tasks.core.config import CharactersConfig
 from elmo_jax.tasks.layers.char_cnn import CharCNN
+from elmo_jax.tasks.layers.recurrent import BiGRU
 from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_null
-from elmo_jax.tasks.squad.gru import bidirectional_gru
 from elmo_jax.tasks.squad.task import most_probable_span
 from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad.from_document_qa import gru
@@ -42,7 +42,8 @@ def test_char_cnn(case):
 def test_gru(case):
     inputs, length = case["input"]["x"], case["input"]["length"]
     mask = np.arange(inputs.shape[1]) < length[:, None]
-    found = jax.jit(bidirectional_gru)(gru(case["param"], ""), inputs, mask)
+    params = gru(case["param"], "")
+    found = jax.jit(BiGRU(params["recurrent"].shape[1]).apply)({"params": params}, inputs, mask)
     assert_allclose(found, case["output"]["y"] * mask[..., None], rtol=0, atol=1e-5)
 
 

@@ -6,7 +6,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.reader import nearest, read
-from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
+from elmo_jax.tasks.squad.task import TASK, SquadDataConfig
 from tests.tasks.format_cases import message, write
 
 CONTEXT = "😀 In 1990, John's dog (Rex) saw Rex. Rex ran."
@@ -54,7 +54,7 @@ def test_an_id_that_two_questions_have_is_named(tmp_path):
     assert len(read_json(tmp_path, squad(question(name=""), question(name="")))) == 2
     other = write(tmp_path, json.dumps(squad(question())), "b.json")
     once = write(tmp_path, json.dumps(squad(question())), "c.json")
-    config = SquadConfig(data=SquadDataConfig(train=f"{other},{once}", dev=f"{other},{once}"))
+    config = TASK.config_class(data=SquadDataConfig(train=f"{other},{once}", dev=f"{other},{once}"))
     assert len(read_part(TASK, config, "train")) == 2
     with pytest.raises(UserError, match=r"^config.data.dev: the sources .*b.json,.*c.json have two .* the id 'q'"):
         read_part(TASK, config, "dev")

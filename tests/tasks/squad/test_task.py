@@ -9,9 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.squad.reader import split_selection
-from elmo_jax.tasks.squad.task import TASK, SquadConfig, SquadDataConfig
+from elmo_jax.tasks.formats.sources import read_part, split_brackets
+from elmo_jax.tasks.squad.task import TASK, SquadDataConfig
 from tests.tasks import checks
 
 TEXT = "Ada Lovelace wrote well-known notes in 1843."
@@ -40,10 +39,10 @@ def file(tmp_path):
 
 
 def test_articles_of_a_file_are_chosen_with_a_slice(file):
-    config = SquadConfig()
-    assert [e.id for e in TASK.read(file, config, True)] == ["a0", "a1", "b0"]
-    assert [e.id for e in TASK.read(f"{file}[1:]", config, True)] == ["b0"]
-    assert [e.id for e in TASK.read(f"{file}[:-1]", config, True)] == ["a0", "a1"]
+    config = TASK.config_class()
+    assert [e.id for e in TASK.read(file, config, "training")] == ["a0", "a1", "b0"]
+    assert [e.id for e in TASK.read(f"{file}[1:]", config, "training")] == ["b0"]
+    assert [e.id for e in TASK.read(f"{file}[:-1]", config, "training")] == ["a0", "a1"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -54,7 +53,7 @@ def test_articles_of_a_file_are_chosen_by_title_in_any_order(tmp_path, order):
     ]
     path.write_text(json.dumps({"data": articles[::order]}))
     parts = {"train": "[not c; Fresno,_California]", "dev": "[c]", "test": "[Fresno,_California]"}
-    config = SquadConfig(data=SquadDataConfig(**{name: f"{path}{part}" for name, part in parts.items()}))
+    config = TASK.config_class(data=SquadDataConfig(**{name: f"{path}{part}" for name, part in parts.items()}))
     found = {name: [example.paragraph.title for example in read_part(TASK, config, name)] for name in parts}
     assert found == {"train": ["Sky_(United_Kingdom)"], "dev": ["c"], "test": ["Fresno,_California"]}
     both = dataclasses.replace(config, data=SquadDataConfig(train=f"{path}[c;Fresno,_California],{path}[:1]"))
@@ -64,17 +63,17 @@ def test_articles_of_a_file_are_chosen_by_title_in_any_order(tmp_path, order):
 def test_titles_that_the_file_does_not_have_are_refused(file):
     for part in ("[a;Rhine]", "[not Rhine]"):
         with pytest.raises(UserError, match=r"questions.json: has no article with the title 'Rhine'$"):
-            TASK.read(f"{file}{part}", SquadConfig(), True)
+            TASK.read(f"{file}{part}", TASK.config_class(), "training")
     with pytest.raises(UserError, match="has no examples of the task squad"):
-        read_part(TASK, SquadConfig(data=SquadDataConfig(dev=f"{file}[]")), "dev")
+        read_part(TASK, TASK.config_class(data=SquadDataConfig(dev=f"{file}[]")), "dev")
 
 
 @pytest.mark.parametrize("name", ["x[1:2]", "x[a;b]", "x[not a]"])
 def test_a_file_with_brackets_in_its_name_is_read_whole(tmp_path, name):
     path = tmp_path / name
-    assert split_selection(str(path))[0] == tmp_path / "x"
+    assert split_brackets(str(path))[0] == tmp_path / "x"
     path.touch()
-    assert split_selection(str(path)) == (path, slice(None))
+    assert split_brackets(str(path)) == (path, slice(None))
 
 
 def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
@@ -83,7 +82,7 @@ def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
     answers = [qa["answers"][0] for qa in text["paragraphs"][0]["qas"]]
     answers[0]["answer_start"], answers[1]["answer_start"], answers[3]["text"] = 5, 7, "London"
     path.write_text(json.dumps({"data": [text]}))
-    found = TASK.read(str(path), SquadConfig(data=SquadDataConfig(missing="skip")), True)
+    found = TASK.read(str(path), TASK.config_class(data=SquadDataConfig(missing="skip")), "training")
     assert [example.answers for example in found] == [["Ada"], ["Ada"], ["1843"]]
     assert capsys.readouterr().err.splitlines() == [
         f"elmo-jax: {path}: first answers not at their answer_start; nearest occurrence used: 2",
@@ -106,13 +105,15 @@ def test_tfds_gives_what_the_file_gives(file):
         for article in ARTICLES
         for qa in article["paragraphs"][0]["qas"]
     ]
-    assert TASK.from_tfds("tfds:squad", {}, records, SquadConfig()) == TASK.read(file, SquadConfig(), True)
+    assert TASK.from_tfds("tfds:squad", {}, records, TASK.config_class()) == TASK.read(
+        file, TASK.config_class(), "training"
+    )
 
 
 def test_what_a_user_sees(file):
-    examples = TASK.read(file, SquadConfig(), False)
+    examples = TASK.read(file, TASK.config_class(), "evaluation")
     sides = [np.stack([certain(e.span[side], 12) for e in examples]) for side in (0, 1)]
-    found = TASK.decode({"start": sides[0], "end": sides[1]}, examples, {}, SquadConfig())
+    found = TASK.decode({"start": sides[0], "end": sides[1]}, examples, {}, TASK.config_class())
     assert TASK.score(examples, found) == {"f1": 100.0, "exact_match": 100.0}
     assert json.loads(TASK.write(examples, found)) == {"a0": "Ada Lovelace", "a1": "1843", "b0": "notes"}
     shown = TASK.show(examples[2], found[2]).split("\n")
@@ -135,7 +136,7 @@ def test_words_of_a_user_are_split_as_those_of_the_training_text():
 
 def test_the_question_comes_first_and_padding_has_no_probability():
     question, paragraph = checks.text(0, [2, 3], 3, 4), checks.text(1, [5, 3], 5, 4)
-    config = SquadConfig()
+    config = TASK.config_class()
     model = type(TASK.module(config, {}))(type(config.model)(units=3))
     arrays = {"answers": np.array([[0, 1], [2, 2]])}
     variables = jax.jit(model.init)(jax.random.key(0), question, paragraph, arrays)
@@ -145,8 +146,8 @@ def test_the_question_comes_first_and_padding_has_no_probability():
 
 
 def test_what_a_user_of_squad_2_sees(file):
-    config = SquadConfig(data=SquadDataConfig(missing="no_answer"))
-    examples = TASK.read(file, config, False)[:2]
+    config = TASK.config_class(data=SquadDataConfig(missing="no_answer"))
+    examples = TASK.read(file, config, "evaluation")[:2]
     sides = {side: np.stack([certain(e.span[i], 12) for e in examples]) for i, side in enumerate(("start", "end"))}
     examples[1] = dataclasses.replace(examples[1], answers=[], span=(-1, -1))
     assert TASK.arrays(examples, 3, (), {})["answers"].tolist() == [[0, 1], [-1, -1], [0, 0]]

@@ -10,9 +10,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.layers.crf import bio_transitions
+from elmo_jax.tasks.layers.crf import bio_transitions, viterbi_decode
 from elmo_jax.tasks.srl.model import RoleTagger, SRLModel, tagging_loss
 from tests.tasks import checks
+from tests.tasks.layers.test_crf import decode_probabilities_as_allennlp
 from tests.tasks.layers.test_highway_lstm import from_allennlp
 from tests.tasks.oracle_cases import each_case
 
@@ -65,14 +66,14 @@ def test_allennlp_probabilities_loss_gradient_and_decodings(case):
     assert_allclose(gradient["flag"]["embedding"], reference, rtol=0, atol=1e-5 * np.abs(reference).max())
     assert_array_equal(predictions["tags"], np.where(mask, expected["tags_from_log_probabilities"], -1))
     probabilities = expected["class_probabilities"]
-    for config, key in [
-        (SRLModel(), "tags_from_log_probabilities"),
-        (SRLModel(start_rule="ignored"), "tags_from_log_probabilities_no_start_rule"),
-        (SRLModel(viterbi_scores="probabilities"), "tags_from_probabilities"),
-    ]:
-        found = jax.jit(RoleTagger(config, model.tags)._decode)(np.log(probabilities), mask)
-        assert_array_equal(found, np.where(mask, expected[key], -1))
     chain = bio_transitions(model.tags)
+    logs = jnp.log(probabilities)
+    for decoded, key in [
+        (jax.jit(viterbi_decode)(logs, mask, chain), "tags_from_log_probabilities"),
+        (jax.jit(viterbi_decode)(logs, mask, chain._replace(start=None)), "tags_from_log_probabilities_no_start_rule"),
+        (decode_probabilities_as_allennlp(probabilities, mask, chain), "tags_from_probabilities"),
+    ]:
+        assert_array_equal(decoded.tags, np.where(mask, expected[key], -1))
     assert_array_equal(chain.between, expected["transition"])
     assert_array_equal(chain.start, expected["start"])
 

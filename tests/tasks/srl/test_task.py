@@ -1,7 +1,7 @@
 """Tests the task of semantic roles beyond its reader, model and metric."""
 
 from elmo_jax.tasks.srl.reader import Example
-from elmo_jax.tasks.srl.task import TASK, SRLConfig
+from elmo_jax.tasks.srl.task import TASK
 
 CAT = "The cat chased the mouse .".split()
 CHASED = ["B-ARG0", "I-ARG0", "B-V", "B-ARG1", "I-ARG1", "O"]
@@ -14,7 +14,7 @@ TRAIN = [
 
 
 def test_words_are_predicates_that_were_so_in_half_of_their_uses():
-    labels = TASK.labels(TRAIN, SRLConfig())
+    labels = TASK.labels(TRAIN, TASK.config_class())
     sentence = "Cats , frobnicated by the mouse , frobnicated ; 2".split()
     assert TASK.overlooked([sentence, ["purr"]], labels) == ["frobnicated", "by", "purr"]
     assert {key: labels[key] for key in ("tags", "predicates")} == {
@@ -27,8 +27,8 @@ def test_words_are_predicates_that_were_so_in_half_of_their_uses():
 
 
 def test_a_share_of_the_predicates_knows_the_others_of_its_sentences():
-    assert TASK.labels(TRAIN[:2], SRLConfig())["predicates"] == ["chase", "chased", "like"]
-    assert TASK.labels(TRAIN[2:3], SRLConfig())["predicates"] == ["chase", "like"]
+    assert TASK.labels(TRAIN[:2], TASK.config_class())["predicates"] == ["chase", "chased", "like"]
+    assert TASK.labels(TRAIN[2:3], TASK.config_class())["predicates"] == ["chase", "like"]
 
 
 def test_what_a_user_sees():

@@ -3,7 +3,7 @@ import pytest
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.sst.reader import LABELS, read
-from elmo_jax.tasks.sst.task import TASK, SSTConfig, SSTDataConfig
+from elmo_jax.tasks.sst.task import TASK, SSTDataConfig
 from tests.tasks.format_cases import message, write
 
 TREES = "(3 (2 It) (4 (4 (2 's) (3 good)) (2 .)))\n\n(1 (2 -LRB-) (1 (0 bad\\/sad) (2 -RRB-)))\n"
@@ -41,17 +41,12 @@ def test_short_phrases_are_left_out_with_their_number_but_no_sentences(tmp_path,
     path = write(tmp_path, TREES + "(3 (2 Dull) (1 .))\n")
 
     def trained_on(phrases):
-        config = SSTConfig(data=SSTDataConfig(train=str(path), phrases=phrases, shortest=3))
+        config = TASK.config_class(data=SSTDataConfig(train=str(path), phrases=phrases, shortest=3))
         return [" ".join(example.texts[0]) for example in read_part(TASK, config, "train")]
 
     assert trained_on("sentences") == ["It 's good .", "( bad/sad )", "Dull ."] and not capsys.readouterr().err
     assert trained_on("all") == ["It 's good .", "'s good .", "( bad/sad )"]
     assert capsys.readouterr().err == f"elmo-jax: {path}: phrases of fewer than 3 words left out: 12\n"
-
-
-def test_escapes_may_be_kept(tmp_path):
-    path = write(tmp_path, TREES)
-    assert read(path, "sentences", escapes="keep")[1].texts[0] == ["-LRB-", "bad\\/sad", "-RRB-"]
 
 
 def test_repeated_phrases_are_kept(tmp_path):

@@ -7,7 +7,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.classification import ClassifiedTexts, ClassPrediction
 from elmo_jax.tasks.sst.reader import LABELS
 from elmo_jax.tasks.sst.records import read_texts, splitter
-from elmo_jax.tasks.sst.task import TASK, SSTConfig, SSTDataConfig
+from elmo_jax.tasks.sst.task import TASK, SSTDataConfig
 from tests.tasks.format_cases import message, write
 
 
@@ -54,13 +54,13 @@ def test_records_that_are_wrong(tmp_path, name, text, expected):
 
 
 def test_the_classes_are_those_of_the_training_examples(tmp_path):
-    config = SSTConfig(data=SSTDataConfig(words="spaces"))
-    train = TASK.read(str(write(tmp_path, "text,label\na,spam\nb,ham\n", "a.csv")), config, training=True)
+    config = TASK.config_class(data=SSTDataConfig(words="spaces"))
+    train = TASK.read(str(write(tmp_path, "text,label\na,spam\nb,ham\n", "a.csv")), config, "training")
     assert TASK.labels(train, config) == {"classes": ["ham", "spam"]}
     other = [*train, example("c", "eggs")]
     arrays = TASK.arrays(other, 4, (), {"classes": ["ham", "spam"]})
     assert arrays["label"].tolist() == [1, 0, 0, 0] and TASK.written("spam", ["ham", "spam"]) == "spam"
-    trees = SSTConfig(data=SSTDataConfig(train="train.txt"))
+    trees = TASK.config_class(data=SSTDataConfig(train="train.txt"))
     assert TASK.labels([example("a", "positive")], trees)["classes"][4] == "very positive"
     with pytest.raises(UserError, match="all examples have the label 'spam'; expected two or more"):
         TASK.labels(train[:1], config)
@@ -69,8 +69,8 @@ def test_the_classes_are_those_of_the_training_examples(tmp_path):
 def test_labels_keep_their_names(tmp_path):
     text = "text,label\na fine film,positive\nvery dull, negative\nso weak,negative \n"
     path = write(tmp_path, text, "a.csv")
-    config = SSTConfig(data=SSTDataConfig(words="spaces", train=str(path)))
-    classes = TASK.labels(TASK.read(str(path), config, training=True), config)["classes"]
+    config = TASK.config_class(data=SSTDataConfig(words="spaces", train=str(path)))
+    classes = TASK.labels(TASK.read(str(path), config, "training"), config)["classes"]
     assert classes == ["negative", "positive"]
     predictions = [ClassPrediction("positive", {"negative": 0.3, "positive": 0.7})]
     assert TASK.write([example("a", "negative")], predictions) == "negative\tpositive\ta\n"

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput, Use
 from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.lstm import BiLSTM
+from elmo_jax.tasks.layers.recurrent import BiLSTM
 from elmo_jax.text_files import error_at
 
 
@@ -25,13 +25,6 @@ class ChunkModel:
     """The size of the tagger."""
 
     units: int = setting(100, "The number of units per direction of the LSTM.", least=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class ChunkConfig(TaskConfig):
-    """An experiment on chunks."""
-
-    model: ChunkModel = ChunkModel()
 
 
 class Tagger(nn.Module):
@@ -55,10 +48,10 @@ class Chunks(TaggingTask[TaggedSentence]):
     """Finds noun phrases and other chunks of words; a tag is that of a word in its chunk."""
 
     name = "chunks"
-    config_class = ChunkConfig
+    model = ChunkModel()
     averages = True
 
-    def read(self, source: str, config: ChunkConfig, training: bool) -> list[TaggedSentence]:
+    def read(self, source: str, config: TaskConfig, use: Use) -> list[TaggedSentence]:
         """Reads sentences with blank lines between them."""
         examples = []
         for block in blocks(Path(source)):
@@ -69,7 +62,7 @@ class Chunks(TaggingTask[TaggedSentence]):
             examples.append(TaggedSentence([row[0] for row in rows], [row[2] for row in rows]))
         return examples
 
-    def module(self, config: ChunkConfig, labels: Labels) -> nn.Module:
+    def module(self, config: TaskConfig, labels: Labels) -> nn.Module:
         """Returns the tagger."""
         return Tagger(config.model, len(labels["tags"]))
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput
+from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput, Use
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.masked import masked_max, mean_cross_entropy
 from elmo_jax.text_files import error_at, read_lines
@@ -25,13 +25,6 @@ class QuestionModel:
     """The size of the classifier."""
 
     units: int = setting(100, "The number of units of the dense layer.", least=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class QuestionConfig(TaskConfig):
-    """An experiment on the types of questions."""
-
-    model: QuestionModel = QuestionModel()
 
 
 class Classifier(nn.Module):
@@ -53,10 +46,10 @@ class Questions(ClassificationTask):
     """The type of answer that a question asks for."""
 
     name = "questions"
-    config_class = QuestionConfig
+    model = QuestionModel()
     classes = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
-    def read(self, source: str, config: QuestionConfig, training: bool) -> list[ClassifiedTexts]:
+    def read(self, source: str, config: TaskConfig, use: Use) -> list[ClassifiedTexts]:
         """Reads lines such as `NUM:date When did Ada live ?`."""
         examples = []
         for line in read_lines(Path(source)):
@@ -67,7 +60,7 @@ class Questions(ClassificationTask):
             examples.append(ClassifiedTexts((words,), label))
         return examples
 
-    def module(self, config: QuestionConfig, labels: Labels) -> nn.Module:
+    def module(self, config: TaskConfig, labels: Labels) -> nn.Module:
         """Returns the classifier."""
         return Classifier(config.model, len(labels["classes"]))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_jax.tasks.formats.penn import unescape, without_backslashes
+from elmo_jax.tasks.formats.lines import unescape, without_backslashes
 
 pytestmark = pytest.mark.quick
 

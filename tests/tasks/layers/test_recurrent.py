@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers.lstm import LSTM, BiLSTM, BiLSTMStack, lstm
+from elmo_jax.tasks.layers import recurrent
+from elmo_jax.tasks.layers.recurrent import LSTM, BiLSTM, BiLSTMStack
 from tests.tasks import weights
 from tests.tasks.oracle_cases import read_case
 
@@ -46,7 +47,7 @@ def test_equals_a_plain_loop_gradients_included(direction):
     params, inputs, mask, cotangent = problem()
 
     def mine(params, inputs):
-        return lstm(params, inputs, mask, direction)
+        return LSTM(UNITS, direction).apply({"params": params}, inputs, mask)
 
     @jax.jit
     def both(params, inputs):
@@ -63,6 +64,46 @@ def test_equals_a_plain_loop_gradients_included(direction):
     assert np.abs(np.asarray(outputs)[mask]).min() > 0
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("cell", "blocks", "of_state"),
+    [("lstm_cell", 4, 4), ("highway_cell", 6, 5), ("coupled_cell", 3, 3), ("gru_cell", 4, 3)],
+)
+def test_backward_pass_of_each_cell_equals_autodiff(cell, blocks, of_state, direction):
+    """With two directions, dropout, initial states and a gradient through the last state."""
+    random = np.random.default_rng(1)
+
+    def normal(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    cell, layers, states = getattr(recurrent, cell), 2, 1 if cell == "gru_cell" else 2
+    matrix, read = normal(layers, UNITS, of_state * UNITS), normal(STEPS, layers, ROWS, blocks * UNITS)
+    start = tuple(normal(layers, ROWS, UNITS) for _ in range(states))
+    real = (np.arange(STEPS)[:, None] < np.asarray(LENGTHS))[:, None, :, None]
+    dropout = 2 * random.integers(0, 2, (layers, ROWS, UNITS)).astype(np.float32)
+    cotangent = normal(STEPS, layers, ROWS, UNITS), tuple(normal(layers, ROWS, UNITS) for _ in range(states))
+
+    def plainly(matrix, read, state):
+        outputs = [jnp.zeros((layers, ROWS, UNITS))] * STEPS
+        for t in range(STEPS) if direction == "forward" else reversed(range(STEPS)):
+            product = jnp.einsum("lbh,lhz->lbz", state[-1] * dropout, matrix)
+            new = cell(read[t].at[..., : product.shape[-1]].add(product), state)
+            state = tuple(jnp.where(real[t], n, old) for n, old in zip(new, state, strict=True))
+            outputs[t] = jnp.where(real[t], state[-1], 0)
+        return jnp.stack(outputs), state
+
+    def scanned(matrix, read, state):
+        return recurrent.recurrence(cell, direction, matrix, read, state, real, dropout)
+
+    @jax.jit
+    def both(*arrays):
+        results = [jax.vjp(run, *arrays) for run in (scanned, plainly)]
+        return [(outputs, back(cotangent)) for outputs, back in results]
+
+    found, expected = both(matrix, jnp.asarray(read), start)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5, rtol=1e-5), found, expected)
+
+
 def test_stack_reads_both_directions_of_the_layer_below():
     _, inputs, mask, _ = problem()
     model = BiLSTMStack((UNITS, 2), dropout=0.5)
@@ -71,8 +112,8 @@ def test_stack_reads_both_directions_of_the_layer_below():
 
     @jax.jit
     def plainly(lower, upper):
-        x = jnp.concatenate([lstm(lower[d], inputs, mask, d) for d in ("forward", "backward")], -1)
-        return jnp.concatenate([lstm(upper[d], x, mask, d) for d in ("forward", "backward")], -1)
+        x = BiLSTM(UNITS).apply({"params": lower}, inputs, mask)
+        return BiLSTM(2).apply({"params": upper}, x, mask)
 
     @jax.jit
     def apply(variables):
