@@ -35,7 +35,7 @@ from elmo_jax.distributed.collectives import check_equal, fails_together, is_fir
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.output_settings import Format, Output, Settings
-from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
+from elmo_jax.embedding.shards import CARRY, VectorShards, check_file, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
 from elmo_jax.interrupts import keep
@@ -141,7 +141,7 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
         advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
         say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_first())
     made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines}
-    return json.dumps(made_from | settings.as_dict() | {"version": 1}, indent=1), (lines, digest)
+    return json.dumps(made_from | settings.as_dict() | {"version": 2}, indent=1), (lines, digest)
 
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
@@ -188,7 +188,8 @@ def begin(parts: Path, job: str) -> None:
             raise UserError(f"{parts}: begun from another text, model or settings; remove it, or choose another name")
         return
     # A launch that was killed may have left its lock and a part of the description.
-    if any(entry.name not in (LOCK, LEASE, f".{_JOB_FILE}.tmp") for entry in parts.iterdir()):
+    own = {parts / LOCK, parts / LEASE, *parts.glob(f".{_JOB_FILE}.*.tmp")}
+    if not own.issuperset(parts.iterdir()):
         raise UserError(f"{parts}: holds something else; choose another name")
     write_text(description, job)
 
@@ -225,7 +226,7 @@ def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: st
                 writer.file.create_dataset(_INDEX, data=[json.dumps(index)], dtype=h5py.string_dtype())
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
-    for file in (*parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):
+    for file in (*parts.glob(f"*{CARRY}"), *parts.glob(".*.npy.*.tmp"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
 
@@ -307,8 +308,10 @@ def _one_by_one(
 def _carry_before(bilm: EmbeddingBiLM, parts: Path, line: int) -> Any:
     """Returns the LSTM state at the end of the line before, or None at the beginning."""
     path = parts / f"{line:012}{CARRY}"
+    if line == 0:
+        return None
     try:
-        state = initial_carry(bilm.config, 1, np.zeros)
-        return None if line == 0 else ravel_pytree(state)[1](np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError, TypeError) as error:
-        raise UserError(f"{path}: missing or damaged ({error}); remove the folder {parts} and start again") from None
+        check_file(path)
+        return ravel_pytree(initial_carry(bilm.config, 1, np.zeros))[1](np.load(path, allow_pickle=False))
+    except UserError as error:
+        raise UserError(f"{error}; remove the folder {parts} and start again") from None
