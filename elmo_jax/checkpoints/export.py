@@ -262,7 +262,6 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
 
 
 def _read_description(file: epath.Path) -> dict[str, Any]:
-    """Reads the description in the metadata of an export, and verifies its checksum."""
     try:
         with store_errors(file), file.open("rb") as opened:
             header = opened.read(min(int.from_bytes(opened.read(8), "little"), _HEADER_BYTES))

@@ -128,26 +128,26 @@ def _export_hdf5(options: argparse.Namespace) -> int:
     from elmo_jax.checkpoints.open import open_bilm
     from elmo_jax.checkpoints.options import read_options
 
-    paths = weights, settings = options.weights, options.options
-    if os.path.realpath(settings) == os.path.realpath(weights):
-        raise UserError(f"{settings}: options and weights are two files; give each its own path")
-    if settings.suffix in (".hdf5", ".h5") or weights.suffix == ".json":
-        raise UserError(f"{settings} {weights}: expected first the options (.json) and then the weights (.hdf5)")
+    paths = weights, architecture = options.weights, options.options
+    if os.path.realpath(architecture) == os.path.realpath(weights):
+        raise UserError(f"{architecture}: options and weights are two files; give each its own path")
+    if architecture.suffix in (".hdf5", ".h5") or weights.suffix == ".json":
+        raise UserError(f"{architecture} {weights}: expected first the options (.json) and then the weights (.hdf5)")
     bilm = open_bilm(options.model).without_softmax()
     if there := [path for path in paths if path.exists()]:
         try:
             if weights.exists():
-                same = open_bilm((settings, weights)).fingerprint == bilm.fingerprint
+                same = open_bilm((architecture, weights)).fingerprint == bilm.fingerprint
             else:  # as left by a process that was killed before the weights were complete
-                same = read_options(settings) == bilm.config
+                same = read_options(architecture) == bilm.config
         except UserError:
             same = False
         if not same:
             raise UserError(f"{there[0]}: exists, and is not this biLM; choose another name or remove it")
     for path in paths:
         files.make_folder_of(path)
-    write_hdf5(settings, weights, bilm.config, bilm.params)
+    write_hdf5(architecture, weights, bilm.config, bilm.params)
     if problems := unreadable_by_allennlp(bilm.config):
         print(f"elmo-jax: AllenNLP cannot read this biLM: {'; '.join(problems)}", file=sys.stderr)
-    print(f"wrote {settings} and {weights}")
+    print(f"wrote {architecture} and {weights}")
     return 0

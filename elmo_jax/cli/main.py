@@ -28,8 +28,8 @@ To pretrain and evaluate a biLM:
   elmo-jax evaluate runs/sotu_tiny --data my_text.txt
 """
 
-# The modules of `elmo_jax.cli`, each of which defines a command.
-COMMANDS = ("prepare", "pretrain", "finetune", "evaluate", "export", "tokenize", "embed", "neighbours", "task")
+# The modules of `elmo_jax.cli` that define a command, in the order of the help.
+COMMANDS = "prepare pretrain finetune evaluate export tokenize embed neighbours task demo settings compile"
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
 MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()
@@ -63,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
-    """Runs the command in this process as it is; see `main`."""
     # These imports take a while, in which Ctrl-C must work.
     import logging
 
@@ -158,6 +157,6 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (*COMMANDS, "demo", "settings", "compile"):
+    for command in COMMANDS.split():
         import_module(f"elmo_jax.cli.{command}").add_command(commands)
     return parser

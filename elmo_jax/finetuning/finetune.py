@@ -128,7 +128,6 @@ def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
-    """Prints what is about to be trained, and warns of more epochs than a small text allows without overfitting."""
     tokens, words = epoch_tokens(corpus, config.data.mixture), corpus.vocabulary_size
     added = words - len(source.bilm.vocabulary or ())
     vocabulary = f"{words:,} words" + (f", {added:,} of them new" if added else ", those of the model")

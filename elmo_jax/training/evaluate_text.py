@@ -158,7 +158,6 @@ def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
 def _corpus(
     sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None, language: str = "en"
 ) -> Corpus:
-    """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
     corpus, options = Corpus.find(sources), options or TextOptions()
     if corpus is not None:
         options.check_unused(sources[0])

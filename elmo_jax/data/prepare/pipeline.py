@@ -121,7 +121,6 @@ def _first_reading(corpus: Path, request: dict[str, Any], show: bool) -> Iterato
 
 
 def _open(sources: Sequence[str], options: PrepareOptions) -> tuple[list[Source], list[Source]]:
-    """Opens the sources without their held-out files, and the held-out sources; shows how each is read."""
     heldout_text = open_sources(options.heldout_sources, options.text) if options.heldout_sources else []
     text = [_without(source, heldout_text) for source in open_sources(sources, options.text)]
     check_read_once([*text, *heldout_text])
