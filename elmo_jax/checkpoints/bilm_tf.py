@@ -36,7 +36,7 @@ VOCABULARY = "vocab.txt"
 _TRAINING = {"batch_size": "batch_size", "unroll_steps": "unroll_steps", "n_negative_samples_batch": "negatives"}
 _OPTIMIZER = {"learning_rate": "learning_rate", "all_clip_norm_val": "clip_norm"}
 _ADAGRAD = "/Adagrad"  # follows the name of a variable in that of its accumulator
-_LATEST = re.compile(r'^model_checkpoint_path: *"(?:[^"\n]*/)?([^"/\n]+)"', re.MULTILINE)
+_LATEST = re.compile(r'^model_checkpoint_path: *"(?:[^"\n]*[/\\])?([^"/\\\n]+)"', re.MULTILINE)
 _PART = re.compile(r"(?<=.)\.(index|meta|data-\d{5}-of-\d{5})$")
 _CELL = re.compile(r"(RNN_\d/)RNN/MultiRNNCell/Cell(\d+)/LSTMCell/(\w+)")
 _IN_CELL = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}

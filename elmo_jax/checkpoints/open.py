@@ -97,6 +97,7 @@ def _published(options: Path | None, weights: Path, vocabulary: Path | None = No
     if checkpoint := checkpoint_of((options, weights, vocabulary)):
         return checkpoint.read()
     if vocabulary is not None or options is None:
+        open_bilm(weights if options is None else (options, weights))  # raises for what cannot be opened at all
         raise UserError(f"--vocab {vocabulary}: has no effect, as {weights} is no checkpoint of bilm-tf; leave it out")
     model, params = read_hdf5(fetched(options), fetched(weights))
     return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
@@ -131,14 +132,14 @@ def _of_others(path: epath.Path) -> str | None:
     """Returns what to do with a model of another program, or with an archive; None for what is neither."""
     if path.is_file() and path.suffix in (".tar", ".tgz", ".gz", ".bz2", ".xz"):
         return "an archive; unpack it, and give what is in it"
+    if list(path.glob("model.ckpt*")) or (path.parent / f"{path.name}.data-00000-of-00001").exists():
+        return "a checkpoint of bilm-tf without its .index; get that file too"
     if not path.is_dir():
         return None
     if any((path / name).exists() for name in ("char.dic", "encoder.pkl", "token_embedder.pkl")):
         return "a model of ELMoForManyLangs, which has another architecture and cannot be read"
     if any((path / name).exists() for name in ("weights.th", "pytorch_model.bin", "model.safetensors")):
         return "a model of AllenNLP or Transformers; of an ELMo in it, give the options and weights that it was made of"
-    if list(path.glob("model.ckpt*")):
-        return "a checkpoint of bilm-tf without its .index; get that file too"
     return None
 
 

@@ -54,18 +54,21 @@ def add_command(commands: Commands) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
     from elmo_jax.training.evaluate_text import evaluate_text
 
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
     inputs = {"MODEL": options.model} | ({"--vocab": options.words} if options.words else {})
     check_distinct(outputs, inputs, options.data)
-    with words_file(options.words) as (words, _):
+    model = model_source(options)
+    has_rows = options.words and checkpoint_of(model)  # the lines are its rows, and an export has them in another order
+    with words_file(None if has_rows else options.words) as (words, _):
         result = evaluate_text(
-            model_source(options),
+            model,
             options.data,
             text_options(options),
             batch_size=options.batch_size,
-            words=words,
+            words=options.words if has_rows else words,
             per_sentence=options.per_sentence is not None,
             precision=options.precision,
         )

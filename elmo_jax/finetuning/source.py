@@ -78,7 +78,8 @@ def open_source(source: BiLMSource) -> SourceModel:
     path = files.place(source[1] if isinstance(source, tuple) else source)
     if checkpoint and checkpoint.vocabulary is None:
         raise UserError(f"{path}: nothing names the words of its softmax; give the vocabulary file with --vocab")
-    return SourceModel(open_bilm(source), path.name if run is None else run.name, run, checkpoint)
+    bilm = checkpoint.read() if checkpoint else open_bilm(source)  # with the accumulators, not an export beside it
+    return SourceModel(bilm, path.name if run is None else run.name, run, checkpoint)
 
 
 def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:

@@ -14,10 +14,13 @@ import pytest
 
 import elmo_jax
 from elmo_jax.checkpoints.bilm_tf import Checkpoint, checkpoint_of
-from elmo_jax.checkpoints.layout import flatten
+from elmo_jax.checkpoints.export import export_bilm
+from elmo_jax.checkpoints.hdf5 import write_hdf5
+from elmo_jax.checkpoints.layout import flatten, parameter_shapes, unflatten
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
+from elmo_jax.finetuning.source import open_source
 from tests.checkpoints.small_models import NO_PROJECTIONS, ONE_LAYER, SMALL
 from tests.checkpoints.tensor_bundles import options, variables, write_bundle, write_checkpoint
 
@@ -86,6 +89,8 @@ def test_which_checkpoint_is_read(tmp_path: Path) -> None:
         assert open_bilm(tmp_path / name).info["steps"] == 9
     assert open_bilm(tmp_path / "model.ckpt-30").info["steps"] == 30
     assert not opened(tmp_path).has_accumulators
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "C:\\\\runs\\\\model.ckpt-30"\n')  # of Windows
+    assert open_bilm(tmp_path).info["steps"] == 30
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(UserError, match="has several checkpoints; name one, such as .*/model.ckpt-9"):
         open_bilm(tmp_path)
@@ -193,5 +198,30 @@ def test_every_cut_and_many_flips_of_an_index_give_one_line(tmp_path: Path) -> N
 
 def test_a_vocabulary_names_words_of_checkpoints_only(tmp_path: Path) -> None:
     pair = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    with pytest.raises(UserError, match="has no effect, as .*weights.hdf5 is no checkpoint of bilm-tf; leave it out"):
-        open_bilm((*pair, ORACLE / "words.txt"))
+    write_hdf5(*pair, ONE_LAYER, unflatten({path: np.zeros(s, "f4") for path, s in parameter_shapes(ONE_LAYER).items()}))
+    for source in (pair, (None, tmp_path)):
+        with pytest.raises(UserError, match="words.txt: has no effect, as .* is no checkpoint of bilm-tf; leave it out"):
+            open_bilm((*source, ORACLE / "words.txt"))
+
+
+def test_what_is_not_there_is_named_with_a_vocabulary_too(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SMALL, WORDS)
+    (tmp_path / INDEX).unlink()
+    words = tmp_path / "vocab.txt"
+    for path in (tmp_path, tmp_path / "model.ckpt-120"):
+        for source in (path, (None, path, words)):
+            with pytest.raises(UserError, match="a checkpoint of bilm-tf without its .index; get that file too"):
+                open_bilm(source)
+    with pytest.raises(UserError, match="nothing: no such file or folder; expected"):
+        open_bilm((None, tmp_path / "nothing", words))
+    with pytest.raises(UserError, match="nothing: cannot be read"):
+        open_bilm((tmp_path / "options.json", tmp_path / "nothing", words))
+
+
+def test_an_export_in_the_folder_is_not_fine_tuned_with_accumulators_of_the_checkpoint(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, ONE_LAYER, WORDS)
+    expected = open_bilm(tmp_path)
+    other = {path: np.zeros_like(array) for path, array in flatten(expected.params).items()}
+    export_bilm(tmp_path, ONE_LAYER, unflatten(other), WORDS, {})
+    source = open_source(tmp_path)
+    assert source.checkpoint and source.bilm.fingerprint == expected.fingerprint

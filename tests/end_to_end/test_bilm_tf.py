@@ -86,3 +86,10 @@ def test_a_checkpoint_without_vocabulary_is_not_fine_tuned(commands: Commands) -
     complaint = commands.inside(*arguments("nothing", "--processes", "1")).complaint
     assert "nothing names the words of its softmax; give the vocabulary file with --vocab" in complaint
     assert not (commands.folder / "nothing").exists()
+
+
+@pytest.mark.quick
+def test_the_words_of_the_softmax_are_not_those_of_an_export(commands: Commands) -> None:
+    """An export has the marks first, and would name other rows of a checkpoint that has them on other lines."""
+    text = ("--data", ORACLE / "heldout.txt")
+    assert "cannot be read (Is a directory)" in commands.inside("evaluate", ORACLE, "--vocab", ORACLE, *text).complaint
