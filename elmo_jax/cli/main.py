@@ -76,8 +76,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
             if arguments[0] not in ("prepare", "settings"):
                 _check_address_space()
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
-        status: int = options.run(options)
-        return status
+        return int(options.run(options))
     except (UserError, PeerLost, KeyboardInterrupt) as error:
         _complain(one_line(str(error)) or f"interrupted{kept()}")
         return exit_status(error)
