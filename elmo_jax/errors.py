@@ -43,12 +43,14 @@ def of_machine(error: BaseException) -> str | None:
         return f"{where}{error.strerror or error}"
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, ValueError) and any(frame.filename.endswith("jax/_src/config.py") for frame in frames):
-        given = {name: value for name, value in os.environ.items() if name.lower() in str(error).lower()}
-        blamed = [f"{name}={value}" for name, value in given.items() if name.startswith("JAX_")]
+        jax_variables = [item for item in os.environ.items() if item[0].startswith("JAX_")]
+        blamed = [f"{name}={value}" for name, value in jax_variables if name.lower() in str(error).lower()]
         return f"{' or '.join(blamed) or 'a variable JAX_…'}: not understood by JAX ({error}); correct it, or unset it"
     if isinstance(error, RuntimeError | AssertionError) and frames and frames[-1].filename.endswith("xla_bridge.py"):
         asked = os.environ.get("JAX_PLATFORMS", "")
         reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "JAX has no such backend here"
+        if "process_index" in reason:
+            return "JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in XLA_FLAGS is 0; expected 1 or more"
         return f"JAX_PLATFORMS={asked}: {reason}; {_found()}"
     return None
 

@@ -111,7 +111,6 @@ def near_miss(key: str, known: Iterable[str]) -> str:
 
 
 def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: str) -> Any:
-    """Returns `value` as the field's type, or raises `UserError` if it has another type or is out of range."""
     if typing.get_origin(expected) is typing.Literal:
         choices = typing.get_args(expected)
         if value not in choices:
@@ -154,7 +153,6 @@ def _is_utf8(text: str) -> bool:
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
-    """Returns a tuple of numbers, of strings or of pairs of both, which JSON and ConfigDicts turn into lists."""
     item = typing.get_args(expected)[0]
     first, second = typing.get_args(item) or (item, item)
     try:

@@ -267,7 +267,7 @@ def write_often(path: Path, seed: int) -> None:
 
 
 def test_of_writers_at_the_same_time_the_last_one_wins(tmp_path: Path) -> None:
-    """None of them fails, and no reader sees a part of a file."""
+    """No writer fails, and no reader sees a part of a file."""
     path, context = tmp_path / "file", multiprocessing.get_context("fork")
     write_often(path, 0)
     writers = [context.Process(target=write_often, args=(path, seed)) for seed in (1, 2)]

@@ -126,6 +126,8 @@ def test_other_errors_have_a_traceback(monkeypatch) -> None:
             "elmo-jax: JAX_PLATFORMS=cuda: JAX has no such backend here; set it to one that JAX",
         ),
         ({"XLA_FLAGS": "--xla_foo=1"}, "elmo-jax: XLA_FLAGS: Unknown flag in XLA_FLAGS: --xla_foo=1; correct it, or"),
+        ({"XLA_FLAGS": "xla_foo"}, 'elmo-jax: XLA_FLAGS: Could not open file "xla_foo"'),
+        ({"JAX_NUM_CPU_DEVICES": "0"}, "elmo-jax: JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in"),
         (
             {"XLA_FLAGS": "--xla_cpu_enable_fast_math=maybe"},
             "elmo-jax: XLA_FLAGS: Couldn't interpret value maybe for flag",
@@ -198,7 +200,7 @@ def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
-    """As some daemons start programs; no file that the command opens may take their place."""
+    """Some daemons start programs so; no file that the command opens may take the place of a stream."""
     (tmp_path / "text").write_text("one two three .\n" * 300)
     command = f"exec {sys.executable} -m elmo_jax prepare text --format lines --out corpus --workers 1 {closed}"
     environment = os.environ | {"PYTHONPATH": os.getcwd()}

@@ -116,8 +116,6 @@ def nearest(
     Raises:
       UserError: the biLM does not have that layer.
     """
-    if not 0 <= layer <= bilm.config.lstm.layers:
-        raise UserError(f"layer {layer}: expected 0 to {bilm.config.lstm.layers}, the layers of the biLM")
     view = one_layer(layer)
     distinct = list(dict.fromkeys(words for words in sentences if words))
     starts = np.cumsum([0, *map(len, distinct)])
@@ -158,8 +156,6 @@ def nearest_uses(
     Raises:
       UserError: the biLM does not have that layer.
     """
-    if not 0 <= layer <= bilm.config.lstm.layers:
-        raise UserError(f"layer {layer}: expected 0 to {bilm.config.lstm.layers}, the layers of the biLM")
     forms = {query.word.lower() for query in queries}
     uses = [
         Occurrence(words, place)
@@ -182,6 +178,8 @@ def nearest_uses(
 
 def _unit_vectors(bilm: EmbeddingBiLM, found: Sequence[Occurrence], layer: int) -> np.ndarray:
     """Returns the vectors of some words in their sentences, divided by their lengths, [N, F]."""
+    if not 0 <= layer <= bilm.config.lstm.layers:
+        raise UserError(f"layer {layer}: expected 0 to {bilm.config.lstm.layers}, the layers of the biLM")
     vectors = np.zeros((len(found), bilm.config.width), np.float32)
     rows: dict[Words, list[int]] = {}  # of each distinct sentence
     for row, occurrence in enumerate(found):

@@ -1,5 +1,6 @@
 """Compiles the step of an experiment for a topology, and advises what to change if it does not fit."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -75,7 +76,9 @@ def compile_for(
     target = find_target(topology)
     config = with_precision(config, make_mesh(target.devices))
     if vocabulary_size is None:
-        corpus = _corpus(config)
+        corpus = None
+        with contextlib.suppress(UserError):  # the command needs no data
+            corpus = Corpus.open(config.data.corpus)
         vocabulary_size = corpus.vocabulary_size if corpus else defaults[0]
         word_types = word_types or (corpus.report["lexicon"]["types"] if corpus else defaults[1])
     word_types = max(word_types or vocabulary_size, vocabulary_size)
@@ -86,13 +89,6 @@ def compile_for(
     except DoesNotFit as error:
         return TooLarge(title, topology, error, list(_advice(config, target, error)))
     return Report(title, config, target, vocabulary_size, word_types, compiled)
-
-
-def _corpus(config: Config) -> Corpus | None:
-    try:
-        return Corpus.open(config.data.corpus)
-    except UserError:  # the command needs no data
-        return None
 
 
 def _advice(config: Config, target: Target, error: DoesNotFit) -> Iterator[str]:

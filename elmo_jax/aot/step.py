@@ -171,7 +171,6 @@ def _parts(
 
 
 def _memory(analysis: Any, parts: dict[str, int]) -> dict[str, int]:
-    """Returns the bytes on one device by part, from XLA's analysis and the bytes of the arguments."""
     arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     return parts | {
         "padding and results": arguments - sum(parts.values()),
@@ -184,7 +183,6 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _too_large(message: str, parts: dict[str, int]) -> DoesNotFit:
-    """Makes the error from the two sizes in the compiler's message."""
     size = r"([\d.]+)([KMGT]?)"
     found = re.search(rf"Used {size} of {size} hbm", message) or re.search(
         rf"\({size}\) exceeds available HBM \({size}\)", message

@@ -179,40 +179,28 @@ def export_bilm(
     check_replaceable(path)
     file = export_file(path)
     with Progress(f"exporting to {file}"):
-        return _write(file, model, params, vocabulary, info, dtype)
-
-
-def _write(
-    file: epath.Path,
-    model: ModelConfig,
-    params: Mapping[str, Any],
-    vocabulary: Sequence[str] | None,
-    info: Mapping[str, Any] | None,
-    dtype: Dtype,
-) -> str:
-    """Writes an export as `export_bilm` does."""
-    stored = _stored(params, dtype, f"export to {file}")
-    shapes = {key: leaf.shape for key, leaf in stored.items()}
-    check_shapes(shapes, model, f"export to {file}")
-    _check_vocabulary(vocabulary, shapes.get("softmax/bias"), f"export to {file}")
-    _check_info(info or {}, f"export to {file}")
-    digest = fingerprint({key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()})
-    description = {
-        "layout": LAYOUT_VERSION,
-        "model": to_dict(model),
-        "fingerprint": digest,
-        "vocabulary": None if vocabulary is None else list(vocabulary),
-        "info": dict(info or {}),
-    }
-    try:
-        text = json.dumps(description, ensure_ascii=False)
-        metadata = {_KEY: text, _DIGEST: _sha256(text)}
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"export to {file}: info or a word cannot be written as JSON ({error})") from None
-    with store_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        files.write_bytes(file, safetensors.numpy.save(stored, metadata))
-    return digest
+        stored = _stored(params, dtype, f"export to {file}")
+        shapes = {key: leaf.shape for key, leaf in stored.items()}
+        check_shapes(shapes, model, f"export to {file}")
+        _check_vocabulary(vocabulary, shapes.get("softmax/bias"), f"export to {file}")
+        _check_info(info or {}, f"export to {file}")
+        digest = fingerprint({key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()})
+        description = {
+            "layout": LAYOUT_VERSION,
+            "model": to_dict(model),
+            "fingerprint": digest,
+            "vocabulary": None if vocabulary is None else list(vocabulary),
+            "info": dict(info or {}),
+        }
+        try:
+            text = json.dumps(description, ensure_ascii=False)
+            metadata = {_KEY: text, _DIGEST: hashlib.sha256(text.encode()).hexdigest()}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"export to {file}: info or a word cannot be written as JSON ({error})") from None
+        with store_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            files.write_bytes(file, safetensors.numpy.save(stored, metadata))
+        return digest
 
 
 def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np.ndarray]:
@@ -274,7 +262,6 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
 
 
 def _read_description(file: epath.Path) -> dict[str, Any]:
-    """Reads the description in the metadata of an export, and verifies its checksum."""
     try:
         with store_errors(file), file.open("rb") as opened:
             header = opened.read(min(int.from_bytes(opened.read(8), "little"), _HEADER_BYTES))
@@ -284,7 +271,7 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         raise UserError(
             f"{file}: not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"
         ) from None
-    if digest != _sha256(text):
+    if digest != hashlib.sha256(text.encode()).hexdigest():
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
     try:
         description: dict[str, Any] = json.loads(text)
@@ -304,7 +291,6 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
 
 
 def _check_info(info: Mapping[str, Any], where: str) -> None:
-    """Raises `UserError` if a part of `info` that is read again has another type; all else may be in it too."""
     stage: Any = info
     while stage is not None:
         for key, kind in _INFO.items():
@@ -313,7 +299,3 @@ def _check_info(info: Mapping[str, Any], where: str) -> None:
         stage = stage.get(FINETUNED_FROM)
     if not isinstance(info.get("settings", {}).get("train", {}), dict):
         raise UserError(f"{where}: 'settings' in its info: expected those of a training")
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

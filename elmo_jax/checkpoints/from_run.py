@@ -56,11 +56,7 @@ def exported_step(run: epath.Path) -> int | None:
 
 
 def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, float] | None:
-    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured.
-
-    Raises:
-      UserError: the metrics contradict themselves or the checkpoint, whose manifest has the average and a checksum.
-    """
+    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured."""
     path = run / "metrics.jsonl"
     records = [record for record in read_records(path) if record["step"] == step]
     last: dict[str, Any] = next((record for record in reversed(records) if of_record(record, "heldout")), {})
@@ -82,7 +78,6 @@ def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, 
 
 
 def _chosen_step(run: epath.Path, checkpoints: Checkpoints, step: str | None) -> int | None:
-    """Returns the number of a step, or None for the newest that is intact."""
     if step is None or step == "last":
         return exported_step(run) if step is None else None
     if step.isdecimal():

@@ -140,7 +140,6 @@ def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) 
 
 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) -> h5py.Dataset:
-    """Returns a dataset after checking it without reading any of its data."""
     where = f"{weights}: dataset '{name}'"
     node = node_of(file, name, where)
     if node is None:
@@ -156,7 +155,6 @@ def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], weights: Path) 
 
 
 def _check_nothing_more(file: h5py.File, model: ModelConfig, weights: Path) -> None:
-    """Raises `UserError` if the file holds a layer, filter, highway or projection that the options do not have."""
     cnn, lstm = model.char_cnn, model.lstm
     absent = [(f"CNN/W_cnn_{len(cnn.filters)}", "char_cnn.filters"), (f"CNN_high_{cnn.highways}", "char_cnn.n_highway")]
     if cnn.features == lstm.projection:

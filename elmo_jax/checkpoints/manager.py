@@ -160,7 +160,7 @@ class Checkpoints:
           UserError: all checkpoints are damaged, or the newest intact one belongs to another model.
         """
         self.wait()
-        step = self._newest()
+        step = self._checked(of_first(self._verified() if is_first() else _NONE))
         if step is None:
             return None
         if is_first():
@@ -246,7 +246,6 @@ class Checkpoints:
         self.written = step, time.time()
 
     def _note(self, step: int, score: float | None) -> None:
-        """Records the score of a checkpoint that was saved without it."""
         folder = self._directory / str(step)
         found = manifest.read(folder)
         if score is None or isinstance(found, str) or found.score == score:
@@ -254,10 +253,6 @@ class Checkpoints:
         self._scores[step] = score
         if is_first():
             manifest.write(folder, manifest.Manifest(step, score, found.files))
-
-    def _newest(self) -> int | None:
-        """Returns the newest step that is intact, the same on all processes, or None if there is no checkpoint."""
-        return self._checked(of_first(self._verified() if is_first() else _NONE))
 
     def _checked(self, found: int) -> int | None:
         """Returns the step that `_verified` has found, or None. Raises `UserError` if all checkpoints are damaged."""
@@ -307,7 +302,6 @@ class Checkpoints:
         return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")
 
     def _clear_aside(self, step: int) -> None:
-        """Deletes damaged checkpoints whose steps training has reached again."""
         for name in manifest.names_in(self._directory):
             stem = name.removesuffix(_ASIDE)
             if is_first() and stem != name and stem.isdecimal() and int(stem) <= step:

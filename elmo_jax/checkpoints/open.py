@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import zipfile
-from typing import TYPE_CHECKING
 
 from etils import epath
 
@@ -22,9 +21,6 @@ from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
 from elmo_jax.runs.result import read_result
 from elmo_jax.text_files import check_zip, reading
-
-if TYPE_CHECKING:
-    from elmo_jax.checkpoints.bilm_tf import Checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +70,9 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
         if is_run(folder):
             _tell_of_later_steps(folder, bilm.info.get("steps"))
         return bilm
-    if checkpoint := _checkpoint(folder):
+    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
+
+    if checkpoint := checkpoint_of(folder):
         return checkpoint.read()
     if folder.is_dir() and (weights := _weights_in(folder)):
         return _published(folder / OPTIONS, weights)
@@ -93,9 +91,10 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
 
 
 def _published(options: Path | None, weights: Path, vocabulary: Path | None = None) -> PretrainedBiLM:
+    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
     from elmo_jax.checkpoints.hdf5 import read_hdf5
 
-    if checkpoint := _checkpoint((options, weights, vocabulary)):
+    if checkpoint := checkpoint_of((options, weights, vocabulary)):
         return checkpoint.read()
     if vocabulary is not None or options is None:
         open_bilm(weights if options is None else (options, weights))  # raises for what cannot be opened at all
@@ -104,14 +103,7 @@ def _published(options: Path | None, weights: Path, vocabulary: Path | None = No
     return PretrainedBiLM(model, params, None, {}, fingerprint(flatten(params)))
 
 
-def _checkpoint(source: BiLMSource) -> "Checkpoint | None":
-    from elmo_jax.checkpoints.bilm_tf import checkpoint_of
-
-    return checkpoint_of(source)
-
-
 def _weights_in(folder: epath.Path) -> epath.Path | None:
-    """Returns the weights in a folder of a published biLM, or None in another one; raises `UserError` for several."""
     weights = sorted(path for path in folder.glob("[!.]*") if path.suffix in (".hdf5", ".h5"))
     if not weights or not (folder / OPTIONS).is_file():
         return None
@@ -122,7 +114,6 @@ def _weights_in(folder: epath.Path) -> epath.Path | None:
 
 
 def _open_zip(path: epath.Path) -> PretrainedBiLM:
-    """Opens the published weights in a zip file, which are unpacked into a temporary folder."""
     with files.temporary_folder() as folder, reading(path), zipfile.ZipFile(path) as archive:
         check_zip(archive)
         for entry in archive.infolist():

@@ -20,7 +20,6 @@ from elmo_jax.text_files import reading
 
 _MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER = 48  # bytes
-_CHUNK = 1 << 24  # the bytes read at a time, for which memory is needed besides the array
 _DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # by TensorFlow's numbers of types
 
 
@@ -31,7 +30,7 @@ class TensorBundle:
         """Reads the index; raises `UserError` if it cannot be read, is damaged or is something else."""
         self._name, path = os.fspath(name), Path(f"{os.fspath(name)}.index")
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self._entries: dict[str, list[int]] = {}
+        self._entries: dict[str, dict[int, Any]] = {}
         try:
             with reading(path):
                 entries = dict(_entries(path.read_bytes()))
@@ -40,13 +39,9 @@ class TensorBundle:
                 raise ValueError("big-endian")
             for key, value in entries.items():
                 if b"\0" not in key:  # as in those of the parts of partitioned variables
-                    fields, name = dict(_fields(value)), key.decode()
-                    shape = (
-                        dict(_fields(part)).get(1, 0) for number, part in _fields(fields.get(2, b"")) if number == 2
-                    )
-                    self.shapes[name] = tuple(shape)
-                    kind = 0 if 7 in fields else fields.get(1, 0)  # TensorFlow's number of the type; 0 for parts
-                    self._entries[name] = [int(n) for n in (kind, *(fields.get(number, 0) for number in (3, 4, 5, 6)))]
+                    name, fields = key.decode(), dict.fromkeys(range(1, 7), 0) | {2: b""} | dict(_fields(value))
+                    sizes = (dict(_fields(part)).get(1, 0) for number, part in _fields(fields[2]) if number == 2)
+                    self._entries[name], self.shapes[name] = fields, tuple(sizes)
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged, or no index of TensorFlow ({error}); get the file again") from None
         self._shards = header.get(1, 1)
@@ -58,30 +53,25 @@ class TensorBundle:
           UserError: its bytes cannot be read, are damaged or cut short, are in parts, or are neither float32, int32 nor
             int64.
         """
-        kind, shard, offset, size, expected = self._entries[name]
+        fields, shape = self._entries[name], self.shapes[name]
+        kind, shard, offset, size, expected = (fields[number] for number in (1, 3, 4, 5, 6))
         path = Path(f"{self._name}.data-{shard:05d}-of-{self._shards:05d}")
         where = f"{path}: variable '{name}'"
-        if kind not in _DTYPES:
-            what = f"has TensorFlow's type {kind}" if kind else "is partitioned"
+        if kind not in _DTYPES or 7 in fields:
+            what = "is partitioned" if 7 in fields else f"has TensorFlow's type {kind}"
             raise UserError(f"{where} {what}, which cannot be read; expected a whole array of float32")
         with reading(path), path.open("rb") as file:
             is_there = offset + size <= os.fstat(file.fileno()).st_size
-            if not is_there or size != math.prod(self.shapes[name]) * np.dtype(_DTYPES[kind]).itemsize:
+            if not is_there or size != math.prod(shape) * np.dtype(_DTYPES[kind]).itemsize:
                 raise UserError(f"{where} is cut short, or the .index is of another checkpoint; get both files again")
-            array, crc = np.empty(self.shapes[name], _DTYPES[kind]), 0
-            content = array.reshape(-1).view(np.uint8)
             file.seek(offset)
-            for start in range(0, size, _CHUNK):
-                part = file.read(min(_CHUNK, size - start))
-                crc = google_crc32c.extend(crc, part)
-                content[start : start + len(part)] = np.frombuffer(part, np.uint8)
-        if _masked(crc) != expected:
+            content = file.read(size)
+        if _masked(google_crc32c.value(content)) != expected:
             raise UserError(f"{where} is damaged (its CRC differs); get the file again")
-        return array
+        return np.frombuffer(content, _DTYPES[kind]).reshape(shape)
 
 
-def _masked(crc: int) -> int:
-    """Returns a CRC-32C in the form in which LevelDB stores it."""
+def _masked(crc: int) -> int:  # as LevelDB stores a CRC-32C
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -116,7 +106,6 @@ def _block(table: bytes, place: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yields the numbers and values of the fields of a protocol buffer."""
     value: Any
     at = 0
     while at < len(message):

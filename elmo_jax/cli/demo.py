@@ -58,7 +58,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _open(name: str) -> Any:
-    """Loads the model of a task's run, or else a biLM."""
     from elmo_jax.checkpoints.hub import fetched
     from elmo_jax.checkpoints.open import is_run
     from elmo_jax.embedding.bilm import load_bilm

@@ -1,23 +1,24 @@
-"""Defines the command `export`."""
+"""Defines the commands `export` and `export-hdf5`, which writes the published format."""
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etils import epath
 
+from elmo_jax import files
 from elmo_jax.cli.options import Commands, add_choice, add_model_options, model_source
-from elmo_jax.cli.values import anywhere
+from elmo_jax.cli.values import anywhere, bilm, local
 from elmo_jax.errors import UserError
-from elmo_jax.files import place
 
 if TYPE_CHECKING:
     from elmo_jax.checkpoints.export import PretrainedBiLM
 
 
 def add_command(commands: Commands) -> None:
-    """Adds the command `export`."""
+    """Adds the commands `export` and `export-hdf5`."""
     parser = commands.add_parser(
         "export",
         help="write a biLM for use elsewhere",
@@ -47,6 +48,17 @@ def add_command(commands: Commands) -> None:
     )
     parser.set_defaults(run=_export)
 
+    parser = commands.add_parser(
+        "export-hdf5",
+        help="convert a biLM to the published format",
+        description="Writes a biLM without its softmax in the published format, which bilm-tf reads, and"
+        " AllenNLP unless the command prints what it cannot read.",
+    )
+    parser.add_argument("model", type=bilm, metavar="MODEL", help="a run's folder or an export")
+    parser.add_argument("options", type=local, metavar="options.json", help="the options to write")
+    parser.add_argument("weights", type=local, metavar="weights.hdf5", help="the weights to write")
+    parser.set_defaults(run=_export_hdf5)
+
 
 def _export(options: argparse.Namespace) -> int:
     from elmo_jax.checkpoints.export import check_replaceable, export_bilm, export_file, find_export
@@ -65,17 +77,26 @@ def _export(options: argparse.Namespace) -> int:
         if run is None:
             open_bilm(source)  # raises if there is no biLM, which is the mistake to report first
             raise UserError("--out: give the folder, or the file whose name ends in .safetensors")
-        out = place(options.model) / "export"
+        out = files.place(options.model) / "export"
     read = None if run is not None else find_export(options.model)
     if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
     if options.format == "jax":
-        return _write_program(options, out, run)
+        from elmo_jax.embedding.standalone import PLATFORMS, write_program
+
+        for name in ("dtype", "softmax", "push"):
+            if getattr(options, name) not in ("float32", "keep", None):
+                raise UserError(f"--{name}: has no effect with --format jax; leave it out")
+        if options.out is None:
+            raise UserError("--out: give the folder to be made")
+        write_program(open_bilm(source) if run is None else load_run(run, options.step), files.local(out))
+        print(f"written to {out} for {', '.join(PLATFORMS)}; load it with jax.export.deserialize")
+        return 0
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):
         bilm = open_bilm(source) if run is None else load_run(run, options.step)
         bilm = bilm.without_softmax() if options.softmax == "drop" else bilm
-        if run is not None and export_file(out) == export_file(place(run) / "export"):
+        if run is not None and export_file(out) == export_file(files.place(run) / "export"):
             _check_result(run, bilm, options.dtype)
         export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info, options.dtype)
     what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
@@ -86,35 +107,47 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_program(options: argparse.Namespace, out: Path | epath.Path, run: Path | epath.Path | None) -> int:
-    from elmo_jax.checkpoints.from_run import load_run
-    from elmo_jax.checkpoints.open import open_bilm
-    from elmo_jax.embedding.standalone import PLATFORMS, write_program
-    from elmo_jax.files import local
-
-    for name in ("dtype", "softmax", "push"):
-        if getattr(options, name) not in ("float32", "keep", None):
-            raise UserError(f"--{name}: has no effect with --format jax; leave it out")
-    if options.out is None:
-        raise UserError("--out: give the folder to be made")
-    bilm = open_bilm(model_source(options)) if run is None else load_run(run, options.step)
-    write_program(bilm, local(out))
-    print(f"written to {out} for {', '.join(PLATFORMS)}; load it with jax.export.deserialize")
-    return 0
-
-
 def _check_result(run: Path | epath.Path | str, bilm: "PretrainedBiLM", dtype: str) -> None:
     """Raises `UserError` if a biLM must not become the export of its run, which all commands take for the run's model.
 
     The model of a run that is complete is what its training exported, which for a fine-tuning is the best step.
     """
     from elmo_jax.checkpoints.from_run import exported_step
-    from elmo_jax.files import absolute
 
-    folder = absolute(run)
+    folder = files.absolute(run)
     step = exported_step(folder) or bilm.info["steps"]
     if bilm.vocabulary is None or dtype != "float32" or bilm.info["steps"] != step:
         raise UserError(
             f"{folder / 'export'}: holds the run's model, of step {step:,}, in float32 and with its softmax; give"
             " --out PATH for anything else"
         )
+
+
+def _export_hdf5(options: argparse.Namespace) -> int:
+    from elmo_jax.checkpoints.hdf5 import unreadable_by_allennlp, write_hdf5
+    from elmo_jax.checkpoints.open import open_bilm
+    from elmo_jax.checkpoints.options import read_options
+
+    paths = weights, architecture = options.weights, options.options
+    if os.path.realpath(architecture) == os.path.realpath(weights):
+        raise UserError(f"{architecture}: options and weights are two files; give each its own path")
+    if architecture.suffix in (".hdf5", ".h5") or weights.suffix == ".json":
+        raise UserError(f"{architecture} {weights}: expected first the options (.json) and then the weights (.hdf5)")
+    bilm = open_bilm(options.model).without_softmax()
+    if there := [path for path in paths if path.exists()]:
+        try:
+            if weights.exists():
+                same = open_bilm((architecture, weights)).fingerprint == bilm.fingerprint
+            else:  # as left by a process that was killed before the weights were complete
+                same = read_options(architecture) == bilm.config
+        except UserError:
+            same = False
+        if not same:
+            raise UserError(f"{there[0]}: exists, and is not this biLM; choose another name or remove it")
+    for path in paths:
+        files.make_folder_of(path)
+    write_hdf5(architecture, weights, bilm.config, bilm.params)
+    if problems := unreadable_by_allennlp(bilm.config):
+        print(f"elmo-jax: AllenNLP cannot read this biLM: {'; '.join(problems)}", file=sys.stderr)
+    print(f"wrote {architecture} and {weights}")
+    return 0

@@ -28,17 +28,7 @@ that it was trained on. If a run was stopped or killed, run the command again to
 EPILOG = """\
 Settings are given as --config.KEY=VALUE or in the --config file. Without a file, they are the defaults for one
 epoch, with the batch, the optimizer and the precision that the model was trained with.
-These settings apply to fine-tuning only:
-  finetune.vocabulary     keep, or extend to add words of the domain (default: keep)
-  finetune.min_count      the least count of a word that is added, or chosen for published weights (default: 2)
-  finetune.trainable      all, all_but_token_encoder, or softmax (default: all)
-  finetune.patience       the number of held-out evaluations without a lower perplexity that ends the training;
-                          0 for never (default: 3)
-  finetune.evaluations    the number of held-out evaluations per epoch (default: 4)
-  finetune.optimizer      continue with the accumulators of a checkpoint of bilm-tf (with Adagrad only), or fresh
-                          (default: continue)
-  finetune.softmax_epochs the number of epochs in which a softmax is fitted for published weights, which have none
-                          (default: 1)
+`elmo-jax settings` lists them with their meaning; those of `finetune` apply to fine-tuning only.
 """
 
 
@@ -108,7 +98,6 @@ def _finetune(options: argparse.Namespace) -> int:
 
 
 def _check_together(options: argparse.Namespace, config: "Config") -> None:
-    """Raises `UserError` for settings on the command line that another one makes ineffective."""
     given = {override.split("=")[0] for override in options.overrides}
     if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
         raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")

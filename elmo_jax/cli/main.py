@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from elmo_jax.distributed.cpu import keep_freed_memory
@@ -27,6 +28,8 @@ To pretrain and evaluate a biLM:
   elmo-jax evaluate runs/sotu_tiny --data my_text.txt
 """
 
+# The modules of `elmo_jax.cli` that define a command, in the order of the help.
+COMMANDS = "prepare pretrain finetune evaluate export tokenize embed neighbours task demo settings compile"
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
 MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()
@@ -60,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
-    """Runs the command in this process as it is; see `main`."""
     # These imports take a while, in which Ctrl-C must work.
     import logging
 
@@ -74,8 +76,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
             if arguments[0] not in ("prepare", "settings"):
                 _check_address_space()
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
-        status: int = options.run(options)
-        return status
+        return int(options.run(options))
     except (UserError, PeerLost, KeyboardInterrupt) as error:
         _complain(one_line(str(error)) or f"interrupted{kept()}")
         return exit_status(error)
@@ -103,7 +104,8 @@ def _check_xla_flags() -> None:
 
         probe = [sys.executable, "-c", "import jax; jax.config.update('jax_platforms', 'cpu'); jax.devices()"]
         ended = subprocess.run(probe, capture_output=True, text=True, errors="replace", check=False)
-        found = re.search(r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*", ended.stderr)
+        refusals = r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*|Could not open file .*"
+        found = re.search(refusals, ended.stderr)
         if ended.returncode and found:
             raise UserError(f"XLA_FLAGS: {found[0].removesuffix('.')}; correct it, or unset XLA_FLAGS")
 
@@ -121,7 +123,6 @@ def _check_address_space() -> None:
 
 
 def _options(arguments: Sequence[str]) -> "argparse.Namespace":
-    """Returns the options of a command line; raises `UserError` if it is not understood."""
     parser = _parser()
     for argument in arguments:
         try:
@@ -144,21 +145,6 @@ def _options(arguments: Sequence[str]) -> "argparse.Namespace":
 def _parser() -> "argparse.ArgumentParser":
     import argparse
 
-    from elmo_jax.cli import (
-        compile,
-        demo,
-        embed,
-        evaluate,
-        export,
-        finetune,
-        hdf5,
-        neighbours,
-        prepare,
-        pretrain,
-        settings,
-        task,
-        tokenize,
-    )
     from elmo_jax.cli.values import Parser
 
     parser: argparse.ArgumentParser = Parser(
@@ -170,20 +156,6 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (
-        prepare,
-        pretrain,
-        finetune,
-        evaluate,
-        export,
-        hdf5,
-        tokenize,
-        embed,
-        neighbours,
-        task,
-        demo,
-        settings,
-        compile,
-    ):
-        command.add_command(commands)
+    for command in COMMANDS.split():
+        import_module(f"elmo_jax.cli.{command}").add_command(commands)
     return parser

@@ -19,7 +19,6 @@ class Commands(Protocol):
 
     def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
         """Adds a command and returns its parser."""
-        ...
 
 
 SOURCES = """\

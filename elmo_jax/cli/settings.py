@@ -48,7 +48,6 @@ def _settings(options: argparse.Namespace) -> int:
 
 
 def _described(key: str, value: Any, field: dataclasses.Field[Any], kind: Any) -> str:
-    """Returns a setting as a line with its value, default and range, and indented lines with its meaning."""
     notes = [] if value == field.default else [f"default {_shown(field.default)}"]
     if typing.get_origin(kind) is typing.Literal:
         notes.append(" or ".join(map(repr, typing.get_args(kind))))

@@ -138,17 +138,14 @@ class TrainingBatches(Iterator[TrainingBatch]):
             self._position[index] = slot, offset
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def _draw(self, direction: int) -> tuple[np.ndarray, int]:
-        rng = np.random.default_rng([self._settings.draw_seed, self._step, direction])
-        return draw_negatives(rng, self._settings.negatives, self._settings.vocabulary_size)
-
     def __next__(self) -> TrainingBatch:
         text = np.stack([self._read(index) for index in range(len(self._rows))], axis=-1)  # [5, T, B]
-        directions = self._settings.directions
+        directions, negatives = self._settings.directions, self._settings.negatives
         inputs, targets = (text[i : 2 * directions : 2] for i in range(2))
         targets = np.where(targets < self._settings.vocabulary_size, targets, UNKNOWN_ID)
         window = self._distinct.window(inputs, targets.astype(np.int32), self._devices)
-        drawn = [self._draw(direction) for direction in range(directions) if self._settings.negatives]
+        seeds = [[self._settings.draw_seed, self._step, direction] for direction in range(directions) if negatives]
+        drawn = [draw_negatives(np.random.default_rng(s), negatives, self._settings.vocabulary_size) for s in seeds]
         self._step += 1
         return TrainingBatch(
             window,

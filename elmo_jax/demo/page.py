@@ -82,7 +82,6 @@ def _similarity(bilm: EmbeddingBiLM) -> None:
 
 
 def _asked(name: str, function: Callable[..., str], boxes: list[gr.Textbox]) -> None:
-    """Adds a button and what it shows; Enter in a field of one line does the same."""
     button, shown = gr.Button(name, variant="primary"), gr.HTML(elem_classes="elmo")
     gr.on([button.click, *(box.submit for box in boxes)], lambda *texts: function(*texts), boxes, shown)
 

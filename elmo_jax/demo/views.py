@@ -1,6 +1,7 @@
 """Turns text of the user into HTML that shows what a model says of it; everything is escaped."""
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -55,10 +56,6 @@ def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> li
     if not found:
         raise UserError(f"{name}: has no words; type some")
     return found
-
-
-def _joined(name: str, text: str, language: str) -> list[str]:
-    return [word for sentence in sentences(name, text, language) for word in sentence]
 
 
 @answered
@@ -147,8 +144,8 @@ def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, lay
 def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word: str) -> str:
     """Returns the cosine between two words in their sentences for each layer."""
     both = (("Sentence 1", text, word), ("Sentence 2", other, other_word))
-    asked = [(_joined(name, given, bilm.language), wanted.strip()) for name, given, wanted in both]
-    queries = [occurrence_in(tuple(words), word) for words, word in asked]
+    asked = [(sentences(name, given, bilm.language), wanted.strip()) for name, given, wanted in both]
+    queries = [occurrence_in(tuple(itertools.chain(*found)), word) for found, word in asked]
     layers = bilm.embed([query.words for query in queries])[0]
     first, second = (layers[row, :, query.place] for row, query in enumerate(queries))  # [L+1, F] each
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)

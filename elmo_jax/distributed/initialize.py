@@ -114,7 +114,6 @@ def _leave(error: BaseException) -> NoReturn:
 
 
 def _find_others(coordinator: str | None, processes: int | None, process: int | None, heartbeat: int) -> bool:
-    """Returns whether there are other processes; if so, JAX is connected to them."""
     global _is_alone
     if processes == 1 and not process:
         _is_alone = True
@@ -193,7 +192,6 @@ def _devices_of_node(environment: Mapping[str, str]) -> list[int] | None:
 
 
 def _initialize(heartbeat: int, **arguments: Any) -> None:
-    """Calls `jax.distributed.initialize`, and reports its failures in one line."""
     import jax
 
     hint = "" if "coordinator_address" in arguments else "; for a single process, give --processes 1"

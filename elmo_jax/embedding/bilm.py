@@ -79,7 +79,6 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     @usual_numerics()
     def _placed(self, *names: str) -> Tree:
-        """Returns some parts of the parameters on the first device."""
         return jax.device_put({name: self.params[name] for name in names}, self.devices[0] if self.devices else None)
 
     @functools.cached_property

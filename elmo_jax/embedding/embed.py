@@ -28,8 +28,7 @@ from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, MAX_CHAR
 from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.embedding.word_cache import WordVectors, key
 from elmo_jax.errors import UserError
-from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.lstm import State
+from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
@@ -74,18 +73,6 @@ def _window(model: BiLM, params: Tree, vectors: jax.Array, carry: Tree, mask: ja
     return jnp.stack(layers), carry
 
 
-def empty_carry(model: BiLM, rows: int) -> Tree:
-    """Returns the zero state of `rows` rows: {"layer_j": State([2, R, C], [2, R, P])}, NumPy float32."""
-    lstm, directions = model.config.lstm, len(model.config.directions)
-    return {
-        f"layer_{j}": State(
-            np.zeros((directions, rows, lstm.cells), np.float32),  # type: ignore[arg-type]
-            np.zeros((directions, rows, lstm.projection), np.float32),  # type: ignore[arg-type]
-        )
-        for j in range(lstm.layers)
-    }
-
-
 class OnDevices(NamedTuple):
     """A biLM on the devices that run it."""
 
@@ -107,11 +94,11 @@ def embed(
     state, kept = choice(CarryState, state, "state"), 2 * (choice(Marks, marks, "marks") is Marks.KEEP)
     check_sentences(sentences)
     if state is CarryState.CARRY:
-        carry = empty_carry(model, 0) if carry is None else _checked_carry(model, carry)
+        carry = initial_carry(model.config, 0, np.zeros) if carry is None else _checked_carry(model, carry)
     elif carry is not None:
         raise UserError(f"carry: used with state='carry' only; state={state.value!r} starts from zeros")
     else:
-        carry = empty_carry(model, 0)
+        carry = initial_carry(model.config, 0, np.zeros)
     carry = _grown(carry, len(sentences))
     lengths = [len(sentence) + kept for sentence in sentences]
     longest = max(lengths, default=0)
@@ -285,11 +272,10 @@ def _is_list(value: Any) -> bool:
 
 
 def _checked_carry(model: BiLM, carry: Tree) -> Tree:
-    """Returns the carry as NumPy arrays; raises `UserError` if it does not fit this model."""
     carry = jax.tree.map(np.asarray, carry)
     found, want = (
         [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
-        for tree in (carry, empty_carry(model, 0))
+        for tree in (carry, initial_carry(model.config, 0, np.zeros))
     )
     if found != want:
         raise UserError("carry: not of this biLM (other layers or sizes); pass the carry that the last call returned")
@@ -297,7 +283,6 @@ def _checked_carry(model: BiLM, carry: Tree) -> Tree:
 
 
 def _grown(carry: Tree, rows: int) -> Tree:
-    """Returns the carry with rows of zeros added, up to at least `rows` rows."""
 
     def grow(leaf: np.ndarray) -> np.ndarray:
         return np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0)))

@@ -33,12 +33,13 @@ from elmo_jax.data.prepare.text import Format as TextFormat
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import CarryState, empty_carry
+from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.output_settings import Format, Output, Settings
-from elmo_jax.embedding.shards import CARRY, VectorShards, save, write_lengths, write_shard
+from elmo_jax.embedding.shards import CARRY, VectorShards, check_file, save, write_lengths, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
 from elmo_jax.interrupts import keep
+from elmo_jax.model.bilm import initial_carry
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.progress import Progress, say
 from elmo_jax.text_files import read_lines, scan_lines
@@ -140,15 +141,11 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
         advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
         say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_first())
     made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines}
-    return json.dumps(made_from | settings.as_dict() | {"version": 1}, indent=1), (lines, digest)
+    return json.dumps(made_from | settings.as_dict() | {"version": 2}, indent=1), (lines, digest)
 
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
-    """Returns whether the output is the whole result of a job; process 0 looks at it.
-
-    Raises:
-      UserError: it is something else, or its files are damaged.
-    """
+    """Returns whether the output is the whole result of a job; process 0 looks at it."""
     there = False
     with _together(out):
         if is_first() and out.exists():
@@ -191,13 +188,13 @@ def begin(parts: Path, job: str) -> None:
             raise UserError(f"{parts}: begun from another text, model or settings; remove it, or choose another name")
         return
     # A launch that was killed may have left its lock and a part of the description.
-    if any(entry.name not in (LOCK, LEASE, f".{_JOB_FILE}.tmp") for entry in parts.iterdir()):
+    own = {parts / LOCK, parts / LEASE, *parts.glob(f".{_JOB_FILE}.*.tmp")}
+    if not own.issuperset(parts.iterdir()):
         raise UserError(f"{parts}: holds something else; choose another name")
     write_text(description, job)
 
 
 def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings) -> None:
-    """Prints the size of the output; raises `UserError` if the disk has no room for what is still to be written."""
     lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
     with Progress("counting the words"):
         words = sum(settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences))
@@ -210,7 +207,6 @@ def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Setti
 
 
 def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: str) -> None:
-    """Makes the output of all parts."""
     with Progress("checking the files"):
         write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
         shards = _checked(parts, "remove that file")
@@ -230,7 +226,7 @@ def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: st
                 writer.file.create_dataset(_INDEX, data=[json.dumps(index)], dtype=h5py.string_dtype())
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
-    for file in (*parts.glob(f"*{CARRY}"), parts / LOCK, parts / LEASE):
+    for file in (*parts.glob(f"*{CARRY}"), *parts.glob(".*.npy.*.tmp"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
 
@@ -312,7 +308,10 @@ def _one_by_one(
 def _carry_before(bilm: EmbeddingBiLM, parts: Path, line: int) -> Any:
     """Returns the LSTM state at the end of the line before, or None at the beginning."""
     path = parts / f"{line:012}{CARRY}"
+    if line == 0:
+        return None
     try:
-        return None if line == 0 else ravel_pytree(empty_carry(bilm.model, 1))[1](np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError, TypeError) as error:
-        raise UserError(f"{path}: missing or damaged ({error}); remove the folder {parts} and start again") from None
+        check_file(path)
+        return ravel_pytree(initial_carry(bilm.config, 1, np.zeros))[1](np.load(path, allow_pickle=False))
+    except UserError as error:
+        raise UserError(f"{error}; remove the folder {parts} and start again") from None

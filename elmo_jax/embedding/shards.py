@@ -9,6 +9,8 @@ The folder has
 - `lengths.npy`: the number of words of each line, int32; with `--mean-of-words`, 1, or 0 for a line without words;
 - `job.json`: what the vectors were made from.
 
+Each NumPy file ends with a checksum after its array, the CRC-32 of all bytes before it, which NumPy does not read.
+
 While `embed --state carry` runs, the folder also has `000000001024.carry`, …, NumPy files with the LSTM state before
 that line.
 """
@@ -16,6 +18,7 @@ that line.
 import functools
 import io
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -45,7 +48,18 @@ def save(path: Path, array: np.ndarray) -> None:
     """Writes an array as a NumPy file that is complete whenever it exists."""
     content = io.BytesIO()  # `np.save` into a real file does not report that the disk was full at the end
     np.save(content, array)
+    content.write(zlib.crc32(content.getbuffer()).to_bytes(4, "little"))
     write_bytes(path, content.getvalue())  # Python 3.12.1 may crash after an error while a view of it is written
+
+
+def check_file(path: Path) -> None:
+    """Raises `UserError` if a file of `save` is missing, or is not what was written."""
+    try:
+        content = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: missing or damaged ({error})") from None
+    if zlib.crc32(content[:-4].data) != int.from_bytes(content[-4:].tobytes(), "little"):
+        raise UserError(f"{path}: missing or damaged (its checksum is another one)")
 
 
 class VectorShards(Sequence[np.ndarray]):
@@ -101,11 +115,13 @@ class VectorShards(Sequence[np.ndarray]):
         return np.moveaxis(found, 1, 0) if found.ndim == 3 else found
 
     def check(self) -> None:
-        """Raises `UserError` if a file is missing or damaged; the numbers themselves are not read."""
+        """Raises `UserError` if a file is missing or damaged; reads all of them."""
         if len(self) and (not len(self._firsts) or self._firsts[0]):
             self._open(-1)  # raises, since there is no first file
         for number in range(len(self._firsts)):
             self._open(number)
+            check_file(self.path / f"{self._firsts[number]:012}.npy")
+        check_file(self.path / _LENGTHS)
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """Yields the vectors of each line."""
@@ -120,7 +136,6 @@ class VectorShards(Sequence[np.ndarray]):
         return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self._rows[-1]:,} words)"
 
     def _opened(self, number: int) -> np.ndarray:
-        """Returns the words of a file, mapped. Raises `UserError` if it has not as many as its lines."""
         file = self.path / f"{self._firsts[number] if number >= 0 else 0:012}.npy"
         try:
             words: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)

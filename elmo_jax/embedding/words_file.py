@@ -23,7 +23,7 @@ from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, op
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed_file import begin
-from elmo_jax.embedding.shards import save
+from elmo_jax.embedding.shards import check_file, save
 from elmo_jax.embedding.word_cache import SIZES
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, writing
@@ -67,7 +67,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     description = json.dumps({"bilm": bilm.fingerprint, "words": digest})
     parts = out.with_name(out.name + ".parts")
     with writing(out), locked(epath.Path(parts)):
-        begin(parts, f"{description} {bilm.precision.value}")
+        begin(parts, f"{description} {bilm.precision.value} 2")
         keep(parts)
         places = {start: parts / f"{start:012}.npy" for start in range(0, count, _WORDS_AT_ONCE)}
         lines = read_lines(vocabulary)
@@ -83,9 +83,10 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
             for start, part in places.items():
                 try:
-                    dataset[start : start + _WORDS_AT_ONCE] = np.load(part, allow_pickle=False)
-                except (ValueError, EOFError) as error:
-                    raise UserError(f"{part}: damaged ({error}); remove it and run the command again") from error
+                    check_file(part)
+                except UserError as error:
+                    raise UserError(f"{error}; remove it and run the command again") from None
+                dataset[start : start + _WORDS_AT_ONCE] = np.load(part, allow_pickle=False)
                 writer.check()
             writer.file.attrs[_DESCRIPTION] = description
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
@@ -127,7 +128,6 @@ def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, st
 
 
 def _read_description(file: h5py.File, cache: Path) -> dict[str, Any]:
-    """Returns the values of the attribute that `embed_words` writes; empty if the file has none."""
     if _DESCRIPTION not in file.attrs:
         return {}
     try:

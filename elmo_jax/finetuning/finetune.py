@@ -27,7 +27,6 @@ from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
-from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import Finished
 from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.runs.trackers import check_trackers
@@ -96,13 +95,12 @@ def finetune(
         corpus = _by_first(lambda: _corpus(text, workdir, source, config))
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         config = _with_evaluations(config, corpus)
-        known = None
         if source.bilm.vocabulary is None:
             _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
             fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
             if isinstance(fitted, Stopped):
                 return fitted
-            source, known = fitted
+            source = fitted
         other: Corpus | str | None = None
         if original is not None:
             other = _by_first(lambda: _original(dataclasses.replace(text, sources=original), workdir, corpus))
@@ -114,7 +112,7 @@ def finetune(
             other = None
         _describe(source, config, corpus)
         facts["original_fingerprint"] = other and other.fingerprint
-        plan = plan_for_corpus(source, config, corpus, other, known)
+        plan = plan_for_corpus(source, config, corpus, other)
         if source.checkpoint:
             plan, start = continued(plan, source.checkpoint, config)
             _say(f"from step {first_step(plan.finetuned_from):,} of the checkpoint, with LSTM states of zero; {start}")
@@ -130,7 +128,6 @@ def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
-    """Prints what is about to be trained, and warns of more epochs than a small text allows without overfitting."""
     tokens, words = epoch_tokens(corpus, config.data.mixture), corpus.vocabulary_size
     added = words - len(source.bilm.vocabulary or ())
     vocabulary = f"{words:,} words" + (f", {added:,} of them new" if added else ", those of the model")
@@ -181,7 +178,6 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
 
 
 def _check_chosen(settings: FinetuneConfig) -> None:
-    """Raises `UserError` for settings that choose words, where no words are chosen."""
     for name in CHOOSE_WORDS:
         if getattr(settings, name) != getattr(FinetuneConfig(), name):
             raise UserError(
@@ -192,11 +188,10 @@ def _check_chosen(settings: FinetuneConfig) -> None:
 
 def _fit_softmax(
     source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
-) -> tuple[SourceModel, Perplexity | None] | Stopped:
+) -> SourceModel | Stopped:
     """Fits a softmax over the vocabulary of the domain's corpus to a model without one, in a separate run.
 
-    The biLM is frozen and runs without dropout, as when it is used. The perplexity after this run, on process 0, is
-    that before fine-tuning.
+    The biLM is frozen and runs without dropout, as when it is used.
     """
     softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
     train = dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0, profile=())
@@ -210,23 +205,10 @@ def _fit_softmax(
     with fails_together():
         facts = _provenance(workdir, source)
     ended = launch(plan, stage, corpus, workdir, f"{title}, softmax", facts)
-    if isinstance(ended, Stopped):
-        return ended
-    values, known = ended.result, None
-    if values:  # only process 0 has them
-        of = values["heldout_perplexity"]
-        sources = {
-            name: Perplexity(s["after"]["forward"], s["after"].get("backward"), s["tokens"], s["unknown"])
-            for name, s in values.get("heldout_sources", {}).items()
-        }
-        known = Perplexity(
-            of["forward"], of.get("backward"), values["heldout_tokens"], values["heldout_unknown"], sources
-        )
-    return SourceModel(open_bilm(workdir), source.name, source.run), known
+    return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, source.run)
 
 
 def _with_evaluations(config: Config, corpus: Corpus) -> Config:
-    """Returns the settings with `evaluation.every` computed from `finetune.evaluations`, unless this is 0."""
     number = config.finetune.evaluations
     if not number:
         return config
@@ -249,9 +231,6 @@ def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
     """Returns the provenance of the model, as the run in a folder has recorded it if there is one.
 
     The same model may have been exported again since, with another name of its run.
-
-    Raises:
-      UserError: the folder has a run that does not fine-tune this model.
     """
     if not (workdir / "config.json").exists():
         return {FINETUNED_FROM: source.history}

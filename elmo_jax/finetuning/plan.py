@@ -14,7 +14,6 @@ from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
-from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.plan import Plan, TextEvaluator
 from elmo_jax.types import Tree
 
@@ -26,14 +25,11 @@ FROZEN: dict[str, tuple[str, ...]] = {
 }
 
 
-def plan_for_corpus(
-    source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None, known: Perplexity | None = None
-) -> Plan:
+def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
     """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
 
     The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
-    before training is also measured over the vocabulary that the model came with. `known` is the perplexity of the
-    held-out text before training, if it was measured.
+    before training is also measured over the vocabulary that the model came with.
     """
     params, words = source.bilm.params, corpus.vocabulary()
     assert source.bilm.vocabulary is not None
@@ -53,7 +49,7 @@ def plan_for_corpus(
             TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
         )
     plan = plan_of(config, params, source.history, tuple(evaluators))
-    return dataclasses.replace(plan, compares=True, before=known)
+    return dataclasses.replace(plan, compares=True)
 
 
 def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan, str]:

@@ -7,6 +7,8 @@ that its step t predicts the preceding word of the text.
 
 import dataclasses
 import enum
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -197,13 +199,13 @@ class BiLM(nn.Module):
         return outputs, State(*(jnp.stack(parts) for parts in zip(*(state for _, state in results), strict=True)))
 
 
-def initial_carry(config: ModelConfig, rows: int) -> Tree:
-    """Returns the LSTM state before the first token, which is zero, for `rows` rows."""
+def initial_carry(config: ModelConfig, rows: int, zeros: Callable[..., Any] = jnp.zeros) -> Tree:
+    """Returns the LSTM state before the first token for `rows` rows, made by `zeros`: `jnp.zeros` or `np.zeros`."""
     lstm, directions = config.lstm, len(config.directions)
     return {
         f"layer_{j}": State(
-            jnp.zeros((directions, rows, lstm.cells), jnp.float32),
-            jnp.zeros((directions, rows, lstm.projection), jnp.float32),
+            zeros((directions, rows, lstm.cells), jnp.float32),
+            zeros((directions, rows, lstm.projection), jnp.float32),
         )
         for j in range(lstm.layers)
     }

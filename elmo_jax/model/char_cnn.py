@@ -164,7 +164,6 @@ class _Weights:
 
 
 def _window_limits(settings: EncoderSettings) -> jax.Array:
-    """Returns the last position at which a window of each filter can start, [F]."""
     limits = [jnp.full((number,), settings.config.max_characters - width) for width, number in settings.config.filters]
     return jnp.concatenate(limits)
 
@@ -206,7 +205,8 @@ def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSetting
     start = varying_like(start, (weights, chars))
     highest, where = lax.fori_loop(0, _positions(chars, settings), convolve, start)
     # The bias is the same at every position, so it can be added after the maximum.
-    features = x = _activation(settings)(highest + weights.bias)  # [K, F]
+    activation = {"relu": jax.nn.relu, "tanh": jnp.tanh}[settings.config.activation]
+    features = x = activation(highest + weights.bias)  # [K, F]
     gates = []
     for layer in weights.highways:
         gate = jax.nn.sigmoid(product(x, layer["carry"]["kernel"]) + layer["carry"]["bias"])
@@ -217,10 +217,6 @@ def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSetting
     if weights.projection is not None:
         x = product(x, weights.projection["kernel"]) + weights.projection["bias"]
     return x, kept
-
-
-def _activation(settings: EncoderSettings) -> Any:
-    return {"relu": jax.nn.relu, "tanh": jnp.tanh}[settings.config.activation]
 
 
 def _backward_chunk(

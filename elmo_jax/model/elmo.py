@@ -224,7 +224,6 @@ class ELMo(nn.Module):
 
 
 def _check_range(characters: jax.Array, most: int) -> None:
-    """Raises `UserError` if character ids are out of range, as far as that is known under `jit`."""
     if jnp.iinfo(characters.dtype).max < most:
         raise UserError(f"characters: {characters.dtype} does not hold ids up to {most}; use int32")
     if isinstance(characters, jax.core.Tracer) or not characters.size:
@@ -235,7 +234,6 @@ def _check_range(characters: jax.Array, most: int) -> None:
 
 
 def _check_rows(words: jax.Array, cached: int, spelled: int) -> None:
-    """Raises `UserError` if `words` has rows beyond those of the cache or of the spelled words; not under `jit`."""
     if isinstance(words, jax.core.Tracer) or not words.size:
         return
     if words.max() > cached:

@@ -27,6 +27,4 @@ def varying_like(tree: Any, like: Any) -> Any:
 
 def _axes(leaf: jax.Array) -> frozenset[str]:
     kind: Any = jax.typeof(leaf)
-    if hasattr(kind, "vma"):  # JAX 0.9
-        return frozenset(kind.vma)
     return frozenset(kind.manual_axis_type.varying)

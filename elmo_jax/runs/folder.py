@@ -54,10 +54,8 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
                 " Resume it with its own settings, or give the new run another folder with --workdir"
             )
         if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
-            line = (
-                f"{workdir}: other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
-            )
-            print(f"elmo-jax: warning: {line}", file=sys.stderr, flush=True)
+            line = f"other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
+            print(f"elmo-jax: warning: {workdir}: {line}", file=sys.stderr, flush=True)
     else:
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)

@@ -139,10 +139,9 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
             return None
         if taken:
             continue  # the file was deleted with its folder in the meantime
-        try:
+        holder = None
+        with contextlib.suppress(OSError):
             holder = Holder.parse(path.read_bytes())
-        except OSError:
-            holder = None
         elsewhere = holder is not None and holder.host != socket.gethostname()
         if not elsewhere or time.monotonic() > waited_until:
             raise _refusal(workdir, holder)

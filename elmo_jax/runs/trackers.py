@@ -13,7 +13,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from etils import epath
 
@@ -23,16 +23,6 @@ from elmo_jax.files import in_bucket, write_text
 PROJECT = "elmo_jax"  # unless the environment variables WANDB_PROJECT or TRACKIO_PROJECT name another one
 _WAITING = 10_000  # the largest number of records that wait for a tracker
 _SECONDS = 30.0  # the time that a tracker has at the end of a launch
-
-
-class Tracker(Protocol):
-    """What a run reports its metrics to."""
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Reports the metrics of one step; a run that resumes reports some steps again."""
-
-    def close(self) -> None:
-        """Reports what is left, and ends."""
 
 
 class _WandB:
@@ -74,13 +64,14 @@ class _Trackio:
         self._run.finish()
 
 
-_MAKERS: dict[str, Callable[[epath.Path, str, dict[str, Any]], Tracker]] = {"wandb": _WandB, "trackio": _Trackio}
+# `log` reports the metrics of one step, some of which a run that resumes reports again; `close` reports what is left.
+_MAKERS: dict[str, Callable[[epath.Path, str, dict[str, Any]], Any]] = {"wandb": _WandB, "trackio": _Trackio}
 
 
 class InBackground:
     """A tracker that is made and called by a separate thread; see the module."""
 
-    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
+    def __init__(self, name: str, make: Callable[[], Any]) -> None:
         """Begins to make the tracker."""
         self._name, self._make = name, make
         self._records: queue.Queue[tuple[int, Mapping[str, float]] | None] = queue.Queue(_WAITING)

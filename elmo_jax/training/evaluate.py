@@ -186,7 +186,6 @@ class Evaluator:
 
 
 def _of_sources(scores: SentenceScores, blocks: BlockSource, sources: Sequence[str]) -> dict[str, Perplexity]:
-    """Returns the perplexities of the sources of some blocks by their names, from the scores of all sentences."""
     sentences = np.array([np.count_nonzero(blocks[i] == BEGIN_SENTENCE_ID) for i in range(len(sources))], np.int64)
     of_sentences = np.repeat(np.array(sources, str), sentences)
     return {name: scores.perplexity(of_sentences == name) for name in dict.fromkeys(sources)}

@@ -147,7 +147,6 @@ def evaluate_text(
 
 
 def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
-    """Returns which words of the vocabulary are `<UNK>` or not in the file, bool [V]."""
     kept = set(read_vocabulary(path))
     merged = np.array([word not in kept for word in vocabulary])
     merged[UNKNOWN_ID] = True
@@ -159,7 +158,6 @@ def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
 def _corpus(
     sources: Sequence[str], vocabulary: list[str], temporary: Path, options: TextOptions | None, language: str = "en"
 ) -> Corpus:
-    """Prepares the text with the model's vocabulary in a temporary folder, or opens it if it is a prepared corpus."""
     corpus, options = Corpus.find(sources), options or TextOptions()
     if corpus is not None:
         options.check_unused(sources[0])
@@ -175,7 +173,6 @@ def _corpus(
 
 
 def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:
-    """Returns the table of all sentences."""
     text = np.concatenate([blocks[i] for i in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)
     lines = ["\t".join(["sentence", "tokens", *DIRECTIONS[: len(scores.log_probability)], "text"]) + "\n"]

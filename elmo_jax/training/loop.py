@@ -28,12 +28,11 @@ from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.trace import Tracer
 from elmo_jax.training.plan import Plan
 from elmo_jax.training.program import Program
-from elmo_jax.training.session import Session, is_out_of_patience
+from elmo_jax.training.session import EvaluationWatch, Session, is_out_of_patience
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
 from elmo_jax.training.training_report import WHOLE, Outcome, draw_curve, summary
-from elmo_jax.training.watch import EvaluationWatch
 
 _BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
 _OF_EXPORT = "exported/"  # before the name of a text whose perplexity was measured for the exported parameters
@@ -109,8 +108,6 @@ class Launch:
             first = first or self._program.first_state(self._plan.params)
             return first.params
 
-        if self._plan.before and self._session.log.first(f"{self._whole}/tokens") is None:
-            self._write(self._first, self._plan.before.as_metrics(self._whole))
         heldout = self._perplexity("heldout", self._first, first_params, "held-out perplexity before training")
         if self._plan.compares:
             text = "perplexity of the whole held-out text before training"
@@ -147,7 +144,6 @@ class Launch:
         return found
 
     def _train(self, state: TrainState, step: int, signals: StopSignals, tracer: Tracer) -> tuple[TrainState, int]:
-        """Trains to the end or until a signal; returns the state and its step."""
         mapped = self._program.mapped_step()
         batches = self._program.batches(state, step - self._first)
         interval, compiled = Interval(self._program.work), False
@@ -174,7 +170,8 @@ class Launch:
                 pending = step, metrics, announced
                 if isinstance(announced, Wishes):  # a single process need not wait for the device to know them
                     self._agreed = announced
-                if self._is_due(step) or self._agreed.report or self._agreed.save:
+                is_due = step == self._total or step % self._config.train.log_every == 0 or self._saves(step)
+                if is_due or self._agreed.report or self._agreed.save:
                     self._receive(interval, *pending)
                     pending = None
                     self._report(interval, step, metrics)
@@ -197,17 +194,12 @@ class Launch:
         reports = is_first() and 0 < seconds <= interval.seconds
         return Wishes(signals.received or 0, saves, reports)
 
-    def _is_due(self, step: int) -> bool:
-        """Returns whether the settings ask for a report or a save at this step."""
-        return step == self._total or step % self._config.train.log_every == 0 or self._saves(step)
-
     def _saves(self, step: int) -> bool:
         """Returns whether the settings ask for a save at this step, which every evaluation does."""
         saves = self._config.checkpoint
         return self._evaluates(step) or any(n and step % n == 0 for n in (saves.every, saves.keep_every))
 
     def _save(self, step: int, state: TrainState, heldout: float | None = None) -> None:
-        """Begins to save a state, or adds its held-out perplexity to its checkpoint."""
         self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
         self._saved, self._last_saved = time.monotonic(), step
         with self._activity.during("checkpoints"):
@@ -218,7 +210,6 @@ class Launch:
         return bool(every) and (step - self._first) % every == 0
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Evaluates a state that is saved, and adds the held-out perplexity to its checkpoint."""
         when = "after training" if step == self._total or self._ended else f"at step {step}"
         found = self._perplexity("heldout", step, lambda: state.params, f"held-out perplexity {when}")
         self._save(step, state, found.score(self._config.data.mixture))
@@ -237,11 +228,7 @@ class Launch:
         self._ended = bool(of_first(is_out_of_patience(scores, self._plan.patience)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, announced: jax.Array | Wishes) -> None:
-        """Fetches the metrics of a step, and what the processes wished by then.
-
-        Raises:
-          UserError: the loss or the gradient norm is not finite.
-        """
+        """Fetches the metrics of a step, which must be finite, and what the processes wished by then."""
         waiting = time.perf_counter()
         losses, norm, agreed = jax.device_get((metrics.loss, metrics.gradient_norm, announced))
         self._agreed = Wishes(*map(int, agreed))
@@ -259,7 +246,6 @@ class Launch:
         interval.losses.append(losses)
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
-        """Writes and shows the metrics of an interval."""
         of_processes = of_each(interval.of_process())
         values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),
@@ -273,7 +259,6 @@ class Launch:
         self._session.progress.show(shown, step, self._seconds_left(step, interval.seconds / interval.steps))
 
     def _seconds_left(self, step: int, seconds_per_step: float) -> float:
-        """Returns the estimated seconds of the remaining steps, evaluations of the held-out text and export."""
         every, blocks = self._config.evaluation.every, self._program.heldout_blocks
         total, made = self._program.total_steps, step - self._first
         evaluations = 1 + ((total - 1) // every - made // every if every else 0)
@@ -323,7 +308,6 @@ class Launch:
         )
 
     def _leave(self, outcome: Outcome) -> Finished:
-        """Writes the export, the result and the plot, on process 0 only."""
         mesh, corpus = self._program.mesh, self._program.corpus
         self._session.progress.say("saved; writing the export")
         self._activity.enter("checkpoints")

@@ -36,7 +36,5 @@ class Plan:
     evaluators: tuple[TextEvaluator, ...] = ()  # the evaluators on texts other than the held-out one
     # returns the entries of `result.json` in addition to those of `training_report.summary`
     further_results: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
-    # whether the perplexity of the whole held-out text is measured before training too, and its value if it is known
-    compares: bool = False
-    before: Perplexity | None = None
+    compares: bool = False  # whether the perplexity of the whole held-out text is measured before training too
     finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from

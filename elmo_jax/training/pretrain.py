@@ -83,8 +83,7 @@ def launch(
     warning = warmup_warning(config, updates)
     if warning is not None and is_first():
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
-    # A program whose temporary memory is in several blocks (`partitioning.step_options`) is compiled at every launch,
-    # since JAX cannot keep it (0.10.2).
+    # JAX cannot keep a program whose temporary memory is in several blocks (`partitioning.step_options`; 0.10.2).
     warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)
     ended = train(Program(config, corpus, mesh, updates, plan.frozen), plan, workdir, title)
     wait_for_all()  # for the export, which the caller may open
@@ -92,7 +91,6 @@ def launch(
 
 
 def _check_continuable(workdir: epath.Path, total: int) -> None:
-    """Raises `UserError` if a run has made more steps than are requested now, or has lost its checkpoints."""
     steps = Checkpoints(workdir / "checkpoints").steps() if (workdir / "checkpoints").exists() else []
     result = read_result(workdir) or {"stopped_early": True}
     if not steps and not result.get("stopped_early") and result["steps"] < total:

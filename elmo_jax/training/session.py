@@ -10,15 +10,17 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
+import jax
 from etils import epath
 
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.distributed.collectives import fails_together, is_first, of_each
+from elmo_jax.data.windows import EvaluationWindow
+from elmo_jax.distributed.collectives import StepAgreement, Wishes, fails_together, is_first, of_each
 from elmo_jax.runs.activity import PHASES, Activity
 from elmo_jax.runs.metrics import MetricsLog, Records
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.progress import RunProgress
-from elmo_jax.runs.stop_signals import Stopped
+from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 
 _FIELDS = [field.name for field in dataclasses.fields(Perplexity) if field.name != "sources"]
 
@@ -99,15 +101,10 @@ class Session:
         """Returns the perplexity of a text at a step if a record has it; all processes get that of the first."""
         records = (record for record in self.log.records if record["step"] == step)
         found = next(filter(None, (Perplexity.of_metrics(record, text) for record in records)), None)
-        known = ((name, getattr(found, name, None)) for name in _FIELDS)
-        values = {name: -1.0 if value is None else value for name, value in known}
-        forward, backward, tokens, unknown = (of_process[0] for of_process in of_each(values).values())
+        known = of_each({name: getattr(found, name, None) or 0.0 for name in _FIELDS})
+        forward, backward, tokens, unknown = (of_process[0] for of_process in known.values())
         sources = found.sources if found else {}  # which other processes do not need
-        return (
-            Perplexity(forward, backward if backward > 0 else None, int(tokens), unknown, sources)
-            if tokens > 0
-            else None
-        )
+        return Perplexity(forward, backward or None, int(tokens), unknown, sources) if tokens else None
 
     def last_save(self) -> str:
         """Returns the step and the time of the newest save that is complete, for a progress line."""
@@ -123,3 +120,41 @@ class Session:
             self.checkpoints.save(step, state)
             self.checkpoints.wait()
         return Stopped(signal.Signals(received), step)
+
+
+class EvaluationWatch:
+    """What is called after each window of an evaluation, on all processes."""
+
+    def __init__(self, session: Session, agreement: StepAgreement, signals: StopSignals) -> None:
+        """Makes a watch that heeds the signals of all processes."""
+        self._progress, self._activity = session.progress, session.activity
+        self._agreement, self._signals = agreement, signals
+        self.begin("")
+
+    def begin(self, text: str) -> None:
+        """Begins an evaluation, which `text` describes."""
+        self._text, self._began, self._windows, self._tokens = text, time.monotonic(), 0, 0
+        self._announced: jax.Array | Wishes | None = None  # after the window before
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the evaluation was begun."""
+        return time.monotonic() - self._began
+
+    def __call__(self, window: EvaluationWindow) -> None:
+        """Counts a window.
+
+        Raises:
+          StopRequested: a process has received a signal.
+        """
+        before, self._announced = self._announced, self._agreement.announce(Wishes(self._signals.received or 0))
+        known = self._announced if isinstance(self._announced, Wishes) else before
+        if known is not None and (number := int(jax.device_get(known)[0])):
+            raise StopRequested(number)
+        self._activity.advance()
+        self._windows += 1
+        self._tokens += int(window.mask.sum()) * jax.process_count()
+        seconds = self.seconds
+        left = seconds * window.left / self._windows
+        share = self._windows / (self._windows + window.left)
+        self._progress.detail(f"{self._text}: {share:.0%}, {self._tokens / seconds:,.0f} tokens/s", left)

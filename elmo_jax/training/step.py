@@ -77,7 +77,8 @@ class TrainStep:
         """
         trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
         groups = self._groups(state, batch)
-        wanted, exchange = self._wanted(groups, batch), self._exchange()
+        wanted = self._wanted(groups, batch)
+        exchange = ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
         rows, fetched = exchange.fetch(softmax, wanted)
         gradients, losses, carry = self._gradients(trained, rows, groups, self._loss(state, batch, spellings))
         dense_gradient, losses = dense_sharding.average(gradients[0], losses)
@@ -116,7 +117,6 @@ class TrainStep:
         return new, Metrics(losses, norm, optimizer.learning_rate * shape)
 
     def _groups(self, state: TrainState, batch: TrainingBatch) -> Group:
-        """Returns this device's rows in groups, with a leading axis k."""
         number = self.config.accumulate
 
         def divided(array: jax.Array, axis: int) -> jax.Array:
@@ -138,9 +138,6 @@ class TrainStep:
             return None
         words = (groups.window.targets, batch.negatives)
         return Wanted(*(rows_of(ids.reshape(-1), self.vocabulary_size) for ids in words))  # [k 2TB], [2S]
-
-    def _exchange(self) -> ReplicatedRows | ShardedRows:
-        return ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
 
     def _gradients(
         self, trained: Tree, rows: Tree, groups: Group, loss: Callable[..., Any]
@@ -229,7 +226,6 @@ class TrainStep:
 def _full_losses(
     hidden: jax.Array, targets: jax.Array, rows: Tree, vocabulary_size: int, precision: Precision
 ) -> jax.Array:
-    """Returns the losses [2, T * B] over all words of the vocabulary."""
     targets = rows_of(targets, vocabulary_size)
     kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
     return jnp.stack(

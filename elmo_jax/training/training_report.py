@@ -56,7 +56,6 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def _of_sources(outcome: Outcome) -> dict[str, dict[str, Any]]:
-    """Returns the held-out perplexities of the named sources before and after training."""
     return {
         name: {
             "before": before_training(outcome.records, f"heldout/{name}"),

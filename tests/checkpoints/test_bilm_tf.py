@@ -198,10 +198,13 @@ def test_every_cut_and_many_flips_of_an_index_give_one_line(tmp_path: Path) -> N
 
 def test_a_vocabulary_names_words_of_checkpoints_only(tmp_path: Path) -> None:
     pair = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    params = {path: np.zeros(shape, "f4") for path, shape in parameter_shapes(ONE_LAYER).items()}
-    write_hdf5(*pair, ONE_LAYER, unflatten(params))
+    write_hdf5(
+        *pair, ONE_LAYER, unflatten({path: np.zeros(s, "f4") for path, s in parameter_shapes(ONE_LAYER).items()})
+    )
     for source in (pair, (None, tmp_path)):
-        with pytest.raises(UserError, match="words.txt: has no effect, as .* is no checkpoint of bilm-tf; leave it"):
+        with pytest.raises(
+            UserError, match="words.txt: has no effect, as .* is no checkpoint of bilm-tf; leave it out"
+        ):
             open_bilm((*source, ORACLE / "words.txt"))
 
 

@@ -27,6 +27,7 @@ class Server(http.server.BaseHTTPRequestHandler):
     asked: list[str] = []
     cut = False  # whether a file ends before its end
     pause = 0.0  # seconds before each byte
+    stalls = False  # whether the headers arrive byte by byte, and never end
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -35,6 +36,9 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.asked.append(self.path)
         file = self.folder / self.path.strip("/")
         content = file.read_bytes() if file.is_file() else b""
+        while self.stalls:
+            time.sleep(self.pause)
+            self.wfile.write(b"H")
         self.send_response(200 if file.is_file() else 404)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -158,5 +162,7 @@ def test_a_download_that_fails_leaves_nothing(
         slow.setattr(Server, "pause", 0.05)
         slow.setattr(download, "_SECONDS", 0.5)
         assert "model.hdf5: cannot be downloaded (less than 1,000 bytes per second" in complaint(f"{url}/model.hdf5")
+        slow.setattr(Server, "stalls", True)
+        assert "model.hdf5: cannot be downloaded (no complete answer in 1.0 seconds)" in complaint(f"{url}/model.hdf5")
     monkeypatch.setattr(Server, "cut", True)
     assert "model.hdf5: has ended after" in complaint(f"{url}/model.hdf5")

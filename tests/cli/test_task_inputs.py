@@ -82,7 +82,7 @@ def test_what_has_no_words_is_named(tmp_path, given, expected):
 
 
 def test_a_text_of_a_classifier_is_a_line(tmp_path):
-    """As in the training, whose records are whole texts, and which `data.words` says how to split."""
+    """The training's records are whole texts too, and `data.words` says how they are split."""
     content = "He sat. She isn't here!\nYes.\n"
     expected = [["He", "sat", ".", "She", "isn", "'t", "here", "!"], ["Yes", "."]]
     for format in ("auto", "raw"):
@@ -136,7 +136,7 @@ def test_a_question_is_tokenized_as_in_training():
         ("sst", "a.csv", 'id,text,label\n7,"He sat, so. Yes.",x\n8,No,\n', [("7", 7), ("8", 1)]),
         ("sst", "a.csv", "text\nYes\n", [("", 1)]),
         ("sst", "a.tsv", 'text\tlabel\n"Yes\tx\n', [("", 2)]),
-        ("sst", "a.jsonl.gz", gzip.compress(b'{"text": "He sat", "id": "k"}\n'), [("k", 2)]),
+        ("sst", "a.jsonl.gz", gzip.compress(b'{"text": "He sat", "id": "k"}\n', mtime=0), [("k", 2)]),
         ("sst", "a.txt", "(3 (2 It) (4 (2 is) (4 good)))\n", [("", 3)]),
         ("snli", "a.jsonl", '{"sentence1": "A dog", "sentence2": "It", "pairID": "3e"}\n', [("3e", 2)]),
         ("snli", "a.csv", 'sentence1,sentence2,gold_label\n"A, b",It,-\n', [("", 3)]),

@@ -198,7 +198,7 @@ def layout_of(blocks, distinct, rows, steps):
 
 
 def test_a_long_sentence_is_divided_among_the_rows_of_an_evaluation(spellings):
-    """As a file without line breaks has it. Each of its tokens is scored once, in both directions."""
+    """A file without line breaks has such a sentence. Each of its tokens is scored once, in both directions."""
     rng = np.random.default_rng(0)
     long = np.append(BEGIN_SENTENCE_ID, rng.integers(3, TYPES, 30_000)).astype(np.int32)
     blocks = [*make_blocks(5), long, *make_blocks(5)]

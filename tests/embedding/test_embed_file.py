@@ -248,6 +248,13 @@ def test_hidden_files_of_the_user_are_kept(bilm, text, tmp_path):
     assert mine.read_text() == "mine"
 
 
+def test_a_command_that_was_killed_at_its_beginning_resumes(bilm, text, tmp_path):
+    partial = tmp_path / "vectors.hdf5.parts" / ".job.json.0123abcd.tmp"
+    partial.parent.mkdir()
+    partial.write_text("{")
+    assert embed_file(bilm, text, tmp_path / "vectors.hdf5") == 7
+
+
 def test_a_text_that_changes_is_noticed(bilm, text, tmp_path, monkeypatch):
     real = files._write_parts
 

@@ -99,6 +99,7 @@ def test_a_folder_that_lost_a_file_is_not_called_complete(bilm, text, tmp_path, 
     ("damage", "message"),
     [
         (lambda part: part.unlink(), "0.npy: 4 words, expected 11; it is damaged, or the file after it is missing"),
+        (lambda part: part.write_bytes(part.read_bytes()[:-99] + bytes(99)), "2.npy: missing or damaged .its checksum"),
         (lambda part: part.write_bytes(part.read_bytes()[:300]), "2.npy: not a whole NumPy file .*; remove that file"),
     ],
 )

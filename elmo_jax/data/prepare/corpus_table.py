@@ -47,7 +47,6 @@ def describe(corpus: Corpus) -> str:
 
 
 def _of_source(splits: Sequence[dict[str, Any]], name: str) -> Iterator[tuple[str, ...]]:
-    """Yields the rows of a named source, which a split without text does not have."""
     found = [{source["name"]: source for source in split["sources"]}.get(name) for split in splits]
     for key in ("tokens", "sentences", "blocks"):
         yield f"  {key}", *(f"{source[key]:,}" if source else "0" for source in found)

@@ -10,7 +10,7 @@ from elmo_jax.data.prepare.text import Chunk, Errors, Format, Piece
 from elmo_jax.errors import UserError
 
 LONGEST_LINE = 1 << 24  # bytes; a longer line is not a sentence or a paragraph, and would have to fit in memory
-BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+BLANK_LINE, _LINE_END = re.compile(rb"\n[ \t\r]*\n"), re.compile(rb"\n")
 CHUNK_BYTES = 1 << 20  # per call of a worker: much work compared to the overhead of a call, and little memory
 
 
@@ -65,7 +65,8 @@ def document_pieces(file: IO[bytes], path: Path, format: Format) -> Iterator[Pie
     while block := file.read(CHUNK_BYTES):
         waiting += block
         begin = 0
-        for end in _document_ends(waiting, format):
+        for match in (_LINE_END if format is Format.DOCUMENT_LINES else BLANK_LINE).finditer(waiting):
+            end = match.end()
             yield Piece(waiting[begin:end], str(path), line, starts_document=starts)
             line += waiting.count(b"\n", begin, end)
             begin, starts = end, True
@@ -81,14 +82,7 @@ def document_pieces(file: IO[bytes], path: Path, format: Format) -> Iterator[Pie
         yield Piece(waiting, str(path), line, starts_document=starts)
 
 
-def _document_ends(data: bytes, format: Format) -> Iterator[int]:
-    if format is Format.DOCUMENT_LINES:
-        return (match.end() for match in re.finditer(rb"\n", data))
-    return (match.end() for match in BLANK_LINE.finditer(data))
-
-
 def _last_cut(data: bytes, format: Format) -> int:
-    """Returns where the last whole line or paragraph ends, or 0 if there is none."""
     cut = 0
     if format is Format.RAW:
         for match in BLANK_LINE.finditer(data):

@@ -55,12 +55,10 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     words = _vocabularies(options)
     _check_outside(out, [*sources, *(options.heldout_sources or ())])
     text, heldout_text = _open(sources, options)
-    names = _names([*sources, *(options.heldout_sources or ())])
+    given = [named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
+    names = [name or OTHERS for name in given] if any(given) else []
     with Progress("computing the checksums of the text", show=options.progress):
-        identities, heldout_identities = (
-            _identities(text, names[: len(text)]),
-            _identities(heldout_text, names[len(text) :]),
-        )
+        identities = _identities([*text, *heldout_text], names)
     request = {
         "settings": {
             "vocabulary_size": options.vocabulary_size,
@@ -71,8 +69,8 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
             "errors": options.text.errors,
             "language": options.text.language,
         },
-        "sources": identities,
-        "heldout_sources": heldout_identities or None,
+        "sources": identities[: len(text)],
+        "heldout_sources": identities[len(text) :] or None,
     }
     if _is_there(out, request):
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
@@ -88,22 +86,12 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     return Corpus.open(out)
 
 
-def _names(sources: Sequence[str]) -> list[str]:
-    """Returns the name of each source; an empty list if none has one."""
-    names = [named(source)[0] for source in sources]
-    return [name or OTHERS for name in names] if any(names) else []
-
-
 @contextlib.contextmanager
 def _first_reading(corpus: Path, request: dict[str, Any], show: bool) -> Iterator[Path]:
     """Yields the folder for the first reading of the text, with the files that a stopped command has finished, if any.
 
-    The folder is kept when the command is stopped, when a worker dies and when the disk is full.
-
-    Args:
-      corpus: the temporary folder of the corpus, which this process has locked.
-      request: the sources and settings.
-      show: whether to say what was found.
+    The folder is kept when the command is stopped, when a worker dies and when the disk is full. This process has
+    locked `corpus`, the temporary folder of the corpus.
     """
     folder = corpus.with_name(f"{corpus.name}.text")
     settings = {name: request["settings"][name] for name in ("errors", "language")}
@@ -133,7 +121,6 @@ def _first_reading(corpus: Path, request: dict[str, Any], show: bool) -> Iterato
 
 
 def _open(sources: Sequence[str], options: PrepareOptions) -> tuple[list[Source], list[Source]]:
-    """Opens the sources without their held-out files, and the held-out sources; shows how each is read."""
     heldout_text = open_sources(options.heldout_sources, options.text) if options.heldout_sources else []
     text = [_without(source, heldout_text) for source in open_sources(sources, options.text)]
     check_read_once([*text, *heldout_text])
@@ -143,11 +130,6 @@ def _open(sources: Sequence[str], options: PrepareOptions) -> tuple[list[Source]
 
 
 def _vocabularies(options: PrepareOptions) -> Vocabularies:
-    """Reads the files of the whole vocabulary and of the one to extend.
-
-    Raises:
-      UserError: a file cannot be read, or the vocabulary to extend has more words than the new one may have.
-    """
     whole, base, size = options.vocabulary_file, options.base_vocabulary_file, options.vocabulary_size
     words = Vocabularies(
         read_vocabulary(local(whole)) if whole else None, read_vocabulary(local(base)) if base else None
@@ -160,7 +142,6 @@ def _vocabularies(options: PrepareOptions) -> Vocabularies:
 
 
 def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
-    """Writes what was asked for, with the splits of each source, and what was found."""
     of_sources = report.pop("splits_of_sources")
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
         identity["splits"] = {split: found[number] for split, found in of_sources.items()}

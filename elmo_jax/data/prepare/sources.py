@@ -229,11 +229,7 @@ def _find_files(name: str) -> tuple[Path, ...]:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Yields what a folder and its subfolders hold, except folders and what is hidden; links are followed.
-
-    Raises:
-      UserError: a folder cannot be read, is a prepared corpus, whose files are not text, or is in itself by a link.
-    """
+    """Yields what a folder and its subfolders hold, except folders and what is hidden; links are followed."""
 
     def unreadable(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})")

@@ -117,7 +117,6 @@ class Spool:
         self.longest_sentence = max(self.longest_sentence, int(found.lengths.max(initial=0)))
 
     def _add_units(self, chunk: Chunk, found: Tokenized) -> None:
-        """Adds the units that end in a chunk."""
         total = len(found.lengths)
         match self.kinds[chunk.source]:
             case Units.DOCUMENTS:  # sentences before the first start belong to the open document

@@ -284,7 +284,6 @@ def _short_parts(paragraph: str) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of a text, each with single spaces between its words."""
     for empty, group in itertools.groupby((" ".join(line.split()) for line in lines), key=operator.not_):
         if empty:
             continue

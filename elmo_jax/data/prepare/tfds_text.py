@@ -85,7 +85,6 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
 
 
 def _ranges(builder: Any, split: str) -> tuple[tuple[str, int, int], ...]:
-    """Returns `TfdsText.ranges` of a split, which may be a slice or a sum of splits."""
     import tensorflow_datasets as tfds
 
     splits = builder.info.splits
@@ -186,7 +185,6 @@ def prepared_builder(
 
 
 def _text_feature(name: str, features: Any) -> str:
-    """Returns the name of the only text feature, or of the one called `text`."""
     import tensorflow_datasets as tfds
 
     texts = [key for key, feature in features.items() if isinstance(feature, tfds.features.Text)]

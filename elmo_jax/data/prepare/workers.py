@@ -108,7 +108,6 @@ def _submitted(pool: ProcessPoolExecutor, chunk: Chunk, path: Path) -> Future[bo
 
 
 def _start_worker() -> None:
-    """Makes a worker end when the main process is killed."""
     parent = multiprocessing.parent_process()
 
     def end_with_parent() -> None:

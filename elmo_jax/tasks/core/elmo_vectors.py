@@ -42,16 +42,23 @@ class LayersFile:
     """
 
     def __init__(self, path: Path, size: int, dtype: str) -> None:
-        """Opens a file. Raises `UserError` if it is too short or its index cannot be read."""
+        """Opens a file. Raises `UserError` if it has another size than its index says, or no index."""
         self.path = path
-        try:
-            with path.open("rb") as file:
-                self.entries = np.lib.format.read_array(file)
-                self.keys: list[bytes] = self.entries["key"].tolist()
-                shape = (int(self.entries["words"].sum()), size)
-                self.vectors = np.memmap(path, dtype, "r", file.tell(), shape)
-        except (ValueError, EOFError, IndexError, OverflowError):
-            raise _damaged(path) from None
+        with path.open("rb") as file:
+            try:
+                self.entries = np.lib.format.read_array(file, max_header_size=1000)
+            except OSError:
+                raise
+            except Exception:  # of many kinds, from NumPy's parser of the header
+                raise _damaged(path) from None
+            start = file.tell()
+        if self.entries.dtype != _ENTRY:
+            raise _damaged(path)
+        self.keys: list[bytes] = self.entries["key"].tolist()
+        shape = (sum(self.entries["words"].tolist()), size)
+        if path.stat().st_size != start + shape[0] * size * np.dtype(dtype).itemsize:
+            raise _damaged(path)
+        self.vectors = np.memmap(path, dtype, "r", start, shape)
 
 
 class StoredLayers:

@@ -14,7 +14,7 @@ from elmo_jax.tasks.core import trained_task
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
 from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData, Use
-from elmo_jax.tasks.core.elmo_vectors import LayersFile, stored_size
+from elmo_jax.tasks.core.elmo_vectors import LayersFile, StoredLayers, make, stored_size
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels, report_case
 from elmo_jax.tasks.core.tagging import TaggedSentence
@@ -89,6 +89,31 @@ def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(fo
     short = {sentence for sentence in sentences["train"] if len(sentence) <= 3}
     assert 0 < len(short) < len(sentences["train"])
     assert len(stored.vectors) == sum(map(len, short | sentences["dev"] | sentences["test"]))
+
+
+def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Path) -> None:
+    bilm, sentences = elmo_jax.load_bilm("english"), [["a", "b"], ["c"], ["d", "e", "f"]]
+    expected = StoredLayers(make(tmp_path, bilm, sentences, "float16").files)
+    layers = [np.array(expected[sentence]) for sentence in sentences]
+    (path,) = tmp_path.glob("*.layers")
+    whole, refused = path.read_bytes(), 0
+    cuts = [whole[:size] for size in (0, 10, 128, len(whole) - 1)]
+    for damaged in [*cuts, whole + b"x", *(flipped(whole, place) for place in [*range(0, 212, 4), 300])]:
+        path.write_bytes(damaged)
+        try:
+            found = StoredLayers(make(tmp_path, bilm, sentences, "float16").files)
+            for sentence, layer in zip(sentences, layers, strict=True):
+                np.testing.assert_allclose(found[sentence], layer, atol=2e-2)
+        except UserError as error:
+            assert f"{path}: damaged" in str(error)
+            refused += 1
+        for other in set(tmp_path.glob("*.layers")) - {path}:
+            other.unlink()
+    assert refused > 40
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
 def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:

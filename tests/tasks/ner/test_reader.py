@@ -134,9 +134,7 @@ def test_tags_of_two_notations_are_refused(tmp_path):
 
 def test_numbers_of_words_are_not_read_as_words(tmp_path):
     path = write(tmp_path, "1\tAda\tO\tB-PER\n2\twent\tO\tO\n\n1\tParis\tB-DERIV\tB-LOC\n")
-    with pytest.raises(
-        UserError, match="the first column has the numbers of the words, .*; set config.data.word_column=2"
-    ):
+    with pytest.raises(UserError, match="has the numbers of the words, .*; set config.data.word_column=2"):
         read(path, "bio")
     found = read(path, "bio", word=2, tag=4)
     assert found == [TaggedSentence(["Ada", "went"], ["B-PER", "O"]), TaggedSentence(["Paris"], ["B-LOC"])]
@@ -161,7 +159,7 @@ def test_inner_tags_are_not_read_as_tags(tmp_path):
     path = write(tmp_path, "Bank\tB-ORG\tO\nof\tI-ORG\tO\nRome\tI-ORG\tB-LOC\n\nPisa\tB-LOC\tO\n")
     with pytest.raises(UserError, match="the last two columns have tags, the first of them B-LOC; set config"):
         read(path, "bio")
-    for inner in ("B-PART", "O"):  # a type of its own, or no inner entity in the file
+    for inner in ("B-PART", "O"):  # another type, or no inner entity in the file
         with pytest.raises(UserError, match="the last two columns have tags"):
             read(write(tmp_path, f"Rome\tB-LOC\t{inner}\nis\tO\tO\n", "inner.txt"), "bio")
     chunks = write(tmp_path, "Rome NNP B-NP B-LOC\nis VBZ B-VP O\n", "chunks.txt")
