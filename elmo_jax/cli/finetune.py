@@ -77,7 +77,8 @@ def _finetune(options: argparse.Namespace) -> int:
                 config = load_config(options.config, options.overrides)
             source = open_source(model_source(options))
             if options.config is None:
-                config = load_config(None, options.overrides, source.settings())
+                adam = "--config.train.optimizer.name=adam" in options.overrides
+                config = load_config(None, options.overrides, source.settings(adam))
             _check_together(options, config)
         check_equal(source.bilm.fingerprint, "parameters of the model")
         if options.epochs is not None:

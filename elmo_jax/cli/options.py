@@ -4,7 +4,7 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from elmo_jax.cli.values import bilm, downloaded, number, source, whole
 from elmo_jax.errors import UserError
@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     from elmo_jax.data.prepare.options import TextOptions
 
 
-class Commands(Protocol):
-    """What commands are added to."""
-
-    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
-        """Adds a command and returns its parser."""
-
+Commands = Any  # what `add_subparsers` returns, whose class is private
 
 SOURCES = """\
 a text file, a folder or a quoted glob (plain, .gz, .xz, .bz2, .zst, .zip); tfds:NAME for a TFDS text dataset, such as

@@ -184,10 +184,9 @@ def _cut(blocks: BlockSource, starts: np.ndarray, position: int) -> int:
 
 
 class _Row:
-    """A row of an evaluation, which reads its blocks one after the other."""
+    """A row of an evaluation, the positions from `first` to before `end` of the text, which reads block by block."""
 
     def __init__(self, blocks: BlockSource, starts: np.ndarray, sentences: np.ndarray, first: int, end: int) -> None:
-        """Makes the row of the positions from `first` to before `end` of the text; see `evaluation_windows`."""
         self._blocks, self._starts, self._sentences = blocks, starts, sentences
         self._position, self._end = first, end
         self._read = np.zeros((6, 0), np.int32)  # what is read and not yet taken

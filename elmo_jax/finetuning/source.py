@@ -42,8 +42,10 @@ class SourceModel:
         last.pop(FINETUNED_FROM, None)
         return history
 
-    def settings(self) -> Config:
+    def settings(self, adam: bool = False) -> Config:
         """Returns the defaults of fine-tuning for one epoch, with the settings of a training step that fit the model.
+
+        For `adam` in place of a checkpoint's Adagrad, the rate of the checkpoint remains that of the softmax.
 
         Raises:
           UserError: the settings are not valid in this version.
@@ -56,6 +58,9 @@ class SourceModel:
                 f"{self.name}: its training settings cannot be used here ({error}); give --config"
             ) from None
         train = {name: getattr(config.train, name) for name in OF_MODEL}
+        if adam and self.checkpoint:
+            old = config.train.optimizer
+            train["optimizer"] = dataclasses.replace(old, learning_rate=0.001, softmax_learning_rate=old.learning_rate)
         return Config(
             model=config.model,
             train=TrainConfig(epochs=1.0, **train),

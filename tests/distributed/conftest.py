@@ -40,12 +40,12 @@ def together(request: pytest.FixtureRequest, commands: Commands) -> tuple[Path, 
 
 @pytest.fixture(scope="session")
 def stopped(commands: Commands) -> tuple[Path, list[Ended]]:
-    """The run of two processes, ended by SIGTERM to process 1 between step 8 and the end; saved by time and traced."""
+    """The run of two processes, ended by SIGTERM to process 1 between step 8 and the end; saved by time."""
     run = commands.folder / "stopped"
     for _ in range(5):  # it may be complete before the signal arrives
         shutil.rmtree(run, ignore_errors=True)
         by_time = ("--config.checkpoint.every=1000", "--config.checkpoint.minutes=1e-9")
-        launched = start(commands, run, 2, 2, EVERY_STEP, *by_time, "--config.train.profile=(4,2)")
+        launched = start(commands, run, 2, 2, EVERY_STEP, *by_time)
         signalled_when(launched, [1], signal.SIGTERM, lambda: steps_trained(run) >= 8)
         ended = ends(launched)
         if not (run / "result.json").exists():

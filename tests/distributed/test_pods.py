@@ -100,8 +100,6 @@ def test_sigterm_to_one_stops_all(stopped: tuple[Path, list[Ended]]) -> None:
     step = checkpoint_steps(run)[-1]
     assert 8 < step < STEPS and saved_arrays(run, step)["step"] == step
     assert checkpoint_steps(run)[:-1], "none was saved by time"
-    for index in range(2):
-        assert len(list((run / "profile" / f"process_{index}").rglob("*.xplane.pb"))) == 1
     assert f"stopped by SIGTERM at step {step}, saved in {run}" in ended[0].stdout.splitlines()[-1]
     assert said(ended[1]) == []
 
@@ -199,6 +197,14 @@ def test_an_export_that_takes_long(commands: Commands, tmp_path: Path) -> None:
     ended = ends(start(commands, run, 2, 1, "--config.train.steps=6", function=f"{__name__}:slow_export"))
     assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
     assert (run / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_each_process_traces_its_steps(commands: Commands, tmp_path: Path) -> None:
+    ended = ends(start(commands, tmp_path / "run", 2, 2, "--config.train.profile=(4,2)"))
+    assert [e.status for e in ended] == [0, 0], [e.stderr for e in ended]
+    for index in range(2):
+        assert len(list((tmp_path / "run" / "profile" / f"process_{index}").rglob("*.xplane.pb"))) == 1
 
 
 def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -67,6 +68,18 @@ def test_two_processes_prepare_the_text_and_train_as_one(commands: Commands, alo
     found, expected = (flatten(open_bilm(folder).params) for folder in (commands.folder / "pair", alone))
     for path, array in expected.items():
         np.testing.assert_allclose(found[path], array, atol=1e-5, err_msg=path)
+
+
+def test_adam_has_rates_that_fit_it(commands: Commands) -> None:
+    """The rate of the checkpoint, 0.2, is one for Adagrad, as which the softmax is still trained."""
+    adam = "--config.train.optimizer.name=adam"
+    ended = commands.run(*arguments("adam", *WORDS, adam, "--processes", "1"))
+    assert ended.status == 0, ended.stderr
+    optimizer = json.loads((commands.folder / "adam" / "config.json").read_text())["config"]["train"]["optimizer"]
+    assert (optimizer["name"], optimizer["learning_rate"], optimizer["softmax_learning_rate"]) == ("adam", 0.001, 0.2)
+    result = result_of(commands.folder / "adam")
+    assert "accumulators of the checkpoint" not in result["optimizer"]
+    assert result["after"]["domain"]["average"] < result["before"]["domain"]["average"]
 
 
 def test_the_optimizer_may_start_fresh(commands: Commands, alone: Path) -> None:
