@@ -1,6 +1,5 @@
 """Sets environment variables that JAX and libtpu read: where compiled programs are kept, and silence without a TPU."""
 
-import errno
 import fcntl
 import glob
 import hashlib
@@ -55,12 +54,11 @@ def keep_compiled_programs(folder: Path, most: int = -1) -> None:
     programs = folder / f"compiled-jax{importlib.metadata.version('jaxlib')}-{processor}"
     try:
         programs.mkdir(parents=True, exist_ok=True)
-        fcntl.flock(os.open(programs, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass
-    except OSError as error:
-        if not programs.is_dir() or error.errno in (errno.EACCES, errno.EROFS):
-            return
+    except OSError:
+        return
+    try:
+        fcntl.flock(os.open(programs, os.O_RDONLY), fcntl.LOCK_SH)
+    except OSError:
         most = -1  # without `flock`, JAX would wait for ten seconds at every program
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

@@ -92,13 +92,11 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
 
 
 def _complain(line: str) -> None:
-    """Prints the line of an error; work that it ended may still have a live line, which this one does not continue."""
     progress = sys.modules.get("elmo_jax.runs.progress")  # imported by commands that have one
     progress.say(f"elmo-jax: {line}") if progress else print(f"elmo-jax: {line}", file=sys.stderr)
 
 
 def _check_xla_flags() -> None:
-    """Raises `UserError` for XLA_FLAGS that XLA refuses, which would abort this process."""
     if os.environ.get("XLA_FLAGS"):
         import subprocess
 
@@ -111,7 +109,6 @@ def _check_xla_flags() -> None:
 
 
 def _check_address_space() -> None:
-    """Raises `UserError` for a limit of virtual memory under which XLA's threads would hang or abort this process."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]

@@ -150,7 +150,6 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
 
 @contextlib.contextmanager
 def _held(descriptor: int) -> Iterator[None]:
-    """Names the holder in the lock file, which stays when the lock is released at the end."""
     try:
         with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
             os.ftruncate(descriptor, 0)
@@ -201,7 +200,6 @@ class _Lease:
         return self._store.read(LEASE).result()
 
     def _write(self, content: bytes | None) -> bool:
-        """Writes or, for None, deletes the lease if it is still that of `_seen`; returns whether it was."""
         written = self._store.write(LEASE, content, if_equal=self._seen).result().generation
         self._seen = written or self._seen
         return bool(written)
