@@ -61,6 +61,6 @@ def heldout_sentences(corpus: Corpus) -> list[list[str]]:
 
 def _compile(bilm: EmbeddingBiLM) -> None:
     """Compiles all programs that batches of 64 sentences need, for each number of rows and each size of window."""
-    bilm.words.encode([f"#{number}" for number in range(600)])
+    bilm.words([f"#{number}" for number in range(600)])
     for rows in (64, 32, 16, 8, 4, 2, 1):
         bilm.embed([["#"] * 40] * rows)

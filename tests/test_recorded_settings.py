@@ -18,7 +18,7 @@ from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.options import TextOptions
-from elmo_jax.embedding import word_cache
+from elmo_jax.embedding import word_table
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.evaluate_text import evaluate_text
 
@@ -137,7 +137,7 @@ def test_embed_warns_of_text_that_is_not_tokenized(
 def test_long_words_are_warned_of(
     french: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    word_cache._warn_of_long_words.cache_clear()
+    word_table._warn_of_long_words.cache_clear()
     bilm = elmo_jax.load_bilm(french)
     with caplog.at_level(logging.WARNING):
         bilm.embed([["ä" * 24, "a" * 48]])

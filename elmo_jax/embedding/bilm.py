@@ -7,14 +7,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
-from elmo_jax.distributed.mesh import REPLICATED, make_mesh
+from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding import embed as embedding
-from elmo_jax.embedding.embed import CarryState, Marks, OnDevices, character_ids
-from elmo_jax.embedding.word_cache import WordVectors
+from elmo_jax.embedding.embed import CarryState, Marks, character_ids
+from elmo_jax.embedding.engine import Engine
+from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
@@ -73,23 +73,15 @@ class EmbeddingBiLM(PretrainedBiLM):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"devices": ()}
 
     @functools.cached_property
-    def words(self) -> WordVectors:
-        """The context-free vectors of words, with a cache for the 65,536 words used last."""
-        return WordVectors(self.model, self._placed("token_encoder"))
-
     @usual_numerics()
-    def _placed(self, *names: str) -> Tree:
-        return jax.device_put({name: self.params[name] for name in names}, self.devices[0] if self.devices else None)
+    def engine(self) -> Engine:
+        """The programs that compute vectors, with the parameters on their devices."""
+        return Engine(self.model, self.params, make_mesh(self.devices or list(jax.device_put(0).devices())))
 
-    @functools.cached_property
-    def _on_devices(self) -> OnDevices:
-        mesh = make_mesh(self.devices or list(jax.device_put(0).devices()))
-        lstms, form = {name: self.params[name] for name in self.config.directions}, self.model.form
-        if mesh.devices.flat[0].platform == "cpu":
-            lstms = jax.tree.map(lambda leaf: np.ascontiguousarray(leaf.T), lstms)
-            form = dataclasses.replace(form, transposed=True)
-        lstms = jax.device_put(lstms, NamedSharding(mesh, REPLICATED))
-        return OnDevices(self.model.clone(form=form), lstms, self.words, mesh)
+    @property
+    def words(self) -> WordTable:
+        """The context-free vectors of words: `bilm.words(["the", "cat"])`, with the last 65,536 words in a table."""
+        return self.engine.words
 
     @usual_numerics()
     def embed(
@@ -127,14 +119,14 @@ class EmbeddingBiLM(PretrainedBiLM):
           layers: [B, L+1, T, 2P] NumPy float32, with T the length of the longest sentence. The sentence marks are run
             through the LSTMs and removed unless they are kept; positions beyond a sentence's length are zero.
           mask: [B, T] bool, true for words.
-          carry: `{"layer_j": State([2, R, C], [2, R, P])}`, with R the most rows so far, for the next call with
-            `state="carry"`.
+          carry: `{"layer_j": State([2, R, C], [2, R, P])}`, the states at the ends of the rows, with R the most rows so
+            far, for the next call with `state="carry"`; `{}` with `state="reset"`.
 
         Raises:
           UserError: a sentence is a string, a word is not a string or cannot be encoded, the carry is of another model,
             or a carry was passed that would not be used.
         """
-        return embedding.embed(self._on_devices, sentences, carry, state, marks)
+        return embedding.embed(self.engine, self.config, sentences, carry, state, marks)
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.

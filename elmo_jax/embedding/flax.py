@@ -17,7 +17,7 @@ from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.embedding.embed import check_sentences
-from elmo_jax.embedding.word_cache import key
+from elmo_jax.embedding.word_table import check_word
 from elmo_jax.embedding.words_file import read_words
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
@@ -227,7 +227,7 @@ class CachedWords:
             for step, word in enumerate(sentence):
                 known = self._rows.get(word)
                 if known is None:
-                    key(word, self.max_characters)
+                    check_word(word, self.max_characters)
                     known = -1 - spelled.setdefault(word, len(spelled))
                 words[row, step] = known
         characters = spell([*spelled] + [""] * max(max(others, 1) - len(spelled), 0), self.max_characters)

@@ -24,7 +24,7 @@ from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed_file import begin
 from elmo_jax.embedding.shards import check_file, save
-from elmo_jax.embedding.word_cache import SIZES
+from elmo_jax.embedding.word_table import CHUNK
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, writing
 from elmo_jax.interrupts import keep
@@ -35,7 +35,7 @@ from elmo_jax.words import split_words
 
 _DATASET, _DESCRIPTION = "embedding", "elmo_jax"
 _DESCRIPTION_BYTES = 1 << 16  # the most that is read of the attribute
-_WORDS_AT_ONCE = 8 * SIZES[-1]
+_WORDS_AT_ONCE = 8 * CHUNK
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                 if part.exists():
                     progress.skip(len(words))
                     continue
-                save(part, bilm.words.encode(words))
+                save(part, bilm.words(words))
                 progress.add(len(words))
         with atomic_file(out) as temporary, new_hdf5(temporary) as writer:
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)

@@ -36,7 +36,6 @@ class LSTMForm:
     directions: Directions = Directions.APART
     # XLA's programs for CPUs convert a whole array of type bfloat16 whenever a loop writes a part of it.
     bits: bool = True
-    transposed: bool = False  # whether the matrices of the parameters are transposed; for inference on CPUs
 
     @classmethod
     def of(cls, platform: str) -> "LSTMForm":
@@ -64,12 +63,11 @@ class LSTMStack(nn.Module):
     """The parameters of one direction's layers."""
 
     config: LSTMConfig
-    transposed: bool
 
     @nn.compact
     def __call__(self) -> list[Tree]:
         """Returns one parameter tree per layer."""
-        return [ProjectedLSTM(self.config, self.transposed, name=f"layer_{j}")() for j in range(self.config.layers)]
+        return [ProjectedLSTM(self.config, name=f"layer_{j}")() for j in range(self.config.layers)]
 
 
 class BiLM(nn.Module):
@@ -96,7 +94,7 @@ class BiLM(nn.Module):
         """Makes the submodules, named as in the parameter tree."""
         lstm = self.config.lstm
         self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
-        self.stacks = [LSTMStack(lstm, self.form.transposed, name=direction) for direction in self.config.directions]
+        self.stacks = [LSTMStack(lstm, name=direction) for direction in self.config.directions]
         if self.vocabulary_size:
             self.softmax = Softmax(self.vocabulary_size, lstm.projection)
         self.dropout = Dropout(self.config.dropout)
@@ -184,7 +182,6 @@ class BiLM(nn.Module):
             self.config.lstm,
             self.precision,
             bits=form.bits,
-            transposed=form.transposed,
             together=form.directions is Directions.TOGETHER,
         )
         if settings.together:

@@ -50,7 +50,6 @@ class LSTMSettings:
     precision: Precision
     input_products: InputProducts = InputProducts.IN_STEP
     bits: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
-    transposed: bool = False  # whether the matrices are given transposed and multiplied from the left, in inference
     together: bool = False  # whether the directions are computed together, in one loop
 
     @classmethod
@@ -91,7 +90,7 @@ def projected_lstm(
 
     Args:
       params: `kernel` [D + P, 4C], whose first rows are for the input and the others for the hidden state; `bias`
-        [4C]; `projection` [C, P], absent if C = P. With `settings.transposed`, the matrices are [4C, D + P] and [P, C].
+        [4C]; `projection` [C, P], absent if C = P.
       inputs: [T, B, D] the inputs.
       state: the initial state of each row.
       settings: the static settings.
@@ -106,9 +105,6 @@ def projected_lstm(
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
     keep = None if restart is None else 1 - restart[..., None].astype(jnp.float32)
-    if settings.transposed:
-        run = settings.of_each(lambda p, x, s, m: _run_transposed(p, x, s, m, keep, settings))
-        return run(params, inputs, state, mask)
     return _run(params, inputs, state, mask, keep, settings)
 
 
@@ -161,35 +157,27 @@ def _where_real(real: jax.Array | None, new: State, old: State) -> State:
     return new if real is None else State(*(jnp.where(real > 0, n, o) for n, o in zip(new, old, strict=True)))
 
 
-def _run_transposed(
-    params: Tree,
-    inputs: jax.Array,
-    state: State,
-    mask: jax.Array | None,
-    keep: jax.Array | None,
-    settings: LSTMSettings,
-) -> tuple[jax.Array, State]:
-    """Runs the layer on arrays whose last axis is B. XLA's products on CPUs are faster with the weights on the left."""
-    product, operand = settings.precision.product, settings.precision.operand
-    kernel, bias = operand(params["kernel"]), params["bias"][:, None]
-    projection = operand(params["projection"]) if "projection" in params else None
+def inference_step(params: Tree, x: jax.Array, state: State, settings: LSTMSettings, columns: bool = False) -> State:
+    """Advances a layer by one step, as `projected_lstm` does, without what a backward pass would need.
 
-    def step(state: State, at: tuple[jax.Array, jax.Array | None, jax.Array | None]) -> tuple[State, jax.Array]:
-        x, real, kept = at
-        state = _scaled(state, kept)
-        z = product(kernel, jnp.concatenate([x, state.hidden])) + bias  # [4C, B]
-        _, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=0)  # [C, B]
-        if projection is not None:
-            hidden = _clip(product(projection, hidden), settings.projection_clip)  # [P, B]
-        new = _where_real(real, State(cell, hidden), state)
-        return new, new.hidden
-
-    def turned(arrays: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.swapaxes(x, -1, -2), arrays)
-
-    last, hidden = lax.scan(step, turned(State(*state)), turned((inputs, mask, keep)))
-    outputs = turned(hidden)
-    return outputs if mask is None else outputs * mask, turned(last)
+    Args:
+      params: those of `projected_lstm`, the matrices rounded as operands of products. With `columns`, the matrices are
+        transposed, [4C, D + P] and [P, C], and the bias is [4C, 1].
+      x: the input [B, D]; with `columns`, it and the state are transposed.
+      state: the state of each row.
+      settings: the static settings.
+      columns: whether rows of the batch are columns of the arrays. XLA's products on CPUs are faster with the weights
+        on the left.
+    """
+    product = settings.precision.product
+    operands = jnp.concatenate([x, state.hidden], axis=0 if columns else -1)
+    z = (product(params["kernel"], operands) if columns else product(operands, params["kernel"])) + params["bias"]
+    _, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=0 if columns else -1)
+    if "projection" in params:
+        projection = params["projection"]
+        hidden = product(projection, hidden) if columns else product(hidden, projection)
+        hidden = _clip(hidden, settings.projection_clip)
+    return State(cell, hidden)
 
 
 def _run_forward(
@@ -330,18 +318,16 @@ class ProjectedLSTM(nn.Module):
     """The parameters of one layer, as `projected_lstm` expects them, and their initial values."""
 
     config: LSTMConfig
-    transposed: bool = False
 
     @nn.compact
     def __call__(self) -> Tree:
         """Returns the parameters for an input of dimension P, the same as that of the hidden state."""
         config = self.config
         glorot = nn.initializers.glorot_uniform()
-        turn = -1 if self.transposed else 1
         params: Tree = {
-            "kernel": self.param("kernel", glorot, (2 * config.projection, 4 * config.cells)[::turn]),
+            "kernel": self.param("kernel", glorot, (2 * config.projection, 4 * config.cells)),
             "bias": self.param("bias", nn.initializers.zeros_init(), (4 * config.cells,)),
         }
         if config.cells != config.projection:
-            params["projection"] = self.param("projection", glorot, (config.cells, config.projection)[::turn])
+            params["projection"] = self.param("projection", glorot, (config.cells, config.projection))
         return params

@@ -32,8 +32,11 @@ def usual_numerics() -> Iterator[None]:
       UserError: this process was forked after JAX was used.
     """
     check_not_forked()
-    with jax.enable_x64(False), usual_promotion(), jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
-        yield
+    with jax.enable_x64(False), usual_promotion(), jax.transfer_guard("allow"):
+        is_tracing = isinstance(jax.device_put(0), jax.core.Tracer)
+        # Otherwise, constants in a function that `jit` traces would be computed one by one, with a program each.
+        with jax.ensure_compile_time_eval() if is_tracing else contextlib.nullcontext():
+            yield
 
 
 class Precision(enum.Enum):

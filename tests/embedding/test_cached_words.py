@@ -1,19 +1,21 @@
-"""Tests the cache of word vectors, also with several threads."""
+"""Tests the table of word vectors, also with several threads."""
 
 from __future__ import annotations
 
-import resource
+import dataclasses
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 from numpy.testing import assert_allclose
 
-from elmo_jax import EmbeddingBiLM
-from elmo_jax.embedding.word_cache import WordVectors
+from elmo_jax import EmbeddingBiLM, UserError
+from elmo_jax.distributed.mesh import REPLICATED, make_mesh
+from elmo_jax.embedding.word_table import WordTable
 from tests.embedding.small_bilm import bilm_of
 
 
@@ -22,35 +24,36 @@ def bilm() -> EmbeddingBiLM:
     return bilm_of()
 
 
+def table_of(bilm: EmbeddingBiLM, capacity: int) -> WordTable:
+    mesh = make_mesh(jax.devices()[:1])
+    params = jax.device_put({"token_encoder": bilm.params["token_encoder"]}, NamedSharding(mesh, REPLICATED))
+    return WordTable(bilm.model, params, mesh, capacity)
+
+
 def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
-    cache = WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=5)
-    plain = bilm.words.encode([f"v{i}" for i in range(9)])
-    found = cache(["v0", "v1", "v0", "v1"])
-    assert cache.encoded == 2 and len(cache) == 2
-    assert_allclose(found, plain[[0, 1, 0, 1]], atol=1e-6)
-    cache(["v0", "v2", "v3", "v4"])
-    assert cache.encoded == 5 and len(cache) == 5
-    cache(["v1", "v0"])
-    assert cache.encoded == 5
-    cache(["v5"])  # v2, the least recently used one, is dropped
-    cache(["v0", "v1", "v3", "v4", "v5"])
-    assert cache.encoded == 6 and len(cache) == 5
-    assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more words at once than it keeps
-    assert len(cache) == 5
-    assert_allclose(cache([f"v{i}" for i in range(9)]), plain, atol=1e-6)
+    table, plain = table_of(bilm, 5), bilm.words([f"v{i}" for i in range(9)])
+    vectors = table(["v0", "v1", "v0", "v1"])
+    assert table.encoded == 2 and len(table) == 2
+    assert_allclose(vectors, plain[[0, 1, 0, 1]], atol=1e-6)
+    table(["v0", "v2", "v3", "v4"])
+    assert table.encoded == 5 and len(table) == 5
+    table(["v1", "v0"])
+    assert table.encoded == 5
+    table(["v5"])  # v2, v3 or v4 is dropped
+    table(["v0", "v1", "v5"])
+    assert table.encoded == 6 and len(table) == 5
+    assert_allclose(table([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more words at once than it keeps
+    assert len(table) == 5
+    assert_allclose(table([f"v{i}" for i in range(9)]), plain, atol=1e-6)
 
 
-def test_the_store_of_vectors_is_not_copied_and_takes_memory_as_it_fills(bilm):
-    def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-    before = resident()
-    cache = WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=1 << 21)
-    store = cache._store
-    assert store.nbytes > 1 << 25 and resident() - before < store.nbytes / 2
-    for i in range(40):
-        cache([f"v{i}"])
-    assert cache._store is store
+def test_a_word_that_cannot_be_encoded_leaves_the_table_as_it_was(bilm):
+    table = table_of(bilm, 8)
+    table(["v0", "v1"])
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        table(["v2", "\ud800"])
+    assert len(table) == table.encoded == 2
+    assert_allclose(table(["v1", "v2"]), bilm.words(["v1", "v2"]), atol=1e-6)
 
 
 def with_threads(number, job):
@@ -69,26 +72,24 @@ def with_threads(number, job):
         sys.setswitchinterval(interval)
 
 
-def test_eight_threads_share_the_cache_of_words(bilm, monkeypatch):
-    """The vector of a word is its number, so that a vector of another word cannot go unnoticed."""
-    monkeypatch.setattr(
-        WordVectors, "encode", lambda self, words: np.array([[int(word)] * self._size for word in words], np.float32)
-    )
-    cache = WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=20)
+def test_eight_threads_share_the_table_of_words(bilm):
+    words = [f"v{i}" for i in range(40)]
+    table, expected = table_of(bilm, 22), bilm.words(words)
 
-    def wrong(thread):
-        random, found = np.random.default_rng(thread), 0
-        for _ in range(300):
-            words = random.integers(0, 40, 12)
-            found += not np.array_equal(cache([str(word) for word in words])[:, 0], words)
-        return found
+    def largest_error(thread):
+        random, error = np.random.default_rng(thread), 0.0
+        for _ in range(30):
+            chosen = random.integers(0, 40, 12)
+            error = max(error, float(np.abs(table([words[i] for i in chosen]) - expected[chosen]).max()))
+        return error
 
-    assert sum(with_threads(8, wrong)) == 0
-    assert len(cache) == 20 and sorted(cache._rows.values()) == list(range(20))  # no row is lost or held twice
+    assert max(with_threads(8, largest_error)) < 1e-5
+    assert len(table) == 22 and sorted(table._rows.values()) == list(range(22))  # no row is lost or held twice
 
 
-def test_eight_threads_get_the_vectors_of_their_own_sentences(bilm, monkeypatch):
-    monkeypatch.setitem(bilm.__dict__, "words", WordVectors(bilm.model, bilm._placed("token_encoder"), capacity=30))
+def test_eight_threads_get_the_vectors_of_their_own_sentences(bilm):
+    bilm = dataclasses.replace(bilm)
+    bilm.engine.words = table_of(bilm, 40)
     batches = [[[f"t{(thread * 7 + i) % 60}" for i in range(length)] for length in (9, 4)] for thread in range(8)]
     expected = [bilm.embed(batch)[0] for batch in batches]
 

@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.embedding import embed as embedding
+from elmo_jax.embedding import engine
 from elmo_jax.model.sentences import sentence_layers
 from tests.embedding import plain
 from tests.embedding.small_bilm import bilm_of
@@ -46,7 +46,7 @@ def test_a_forward_only_language_model_is_the_forward_half(bilm: EmbeddingBiLM, 
     params = {name: tree for name, tree in bilm.params.items() if name != "backward"}
     half, size = dataclasses.replace(bilm, config=config, params=params), config.lstm.projection
     sentences = [["the", "old", "boat"], [], ["fish"] * 40]
-    (both, mask, states), (layers, _, carry) = bilm.embed(sentences), half.embed(sentences)
+    (both, mask, states), (layers, _, carry) = (one.embed(sentences, state="carry") for one in (bilm, half))
     assert layers.shape == (3, 3, 40, size)
     assert_allclose(layers, both[..., :size], atol=1e-6)
     jax.tree.map(lambda one, two: assert_allclose(one, two[:1], atol=1e-6), carry, states)
@@ -171,36 +171,58 @@ def test_rows_keep_their_own_state(bilm):
     assert_allclose(bilm.embed(lines(2, 2, 2, 2, 6), after, "carry")[0][4:], alone, atol=1e-6)
 
 
-def test_windows_are_exact_at_every_length(bilm, monkeypatch):
-    sentences = lines(5, 6, 7, 30, 33, 126, 127, 169)
-    layers, _, carry = bilm.embed(sentences)
-    one_piece = embedding.Sizes((512,), (8,))  # each sentence in one piece, and no row is left out
-    for sizes in (one_piece, embedding.ON_ACCELERATOR):
-        monkeypatch.setattr(embedding, "ON_CPU", sizes)
-        other, _, other_carry = bilm.embed(sentences)
-        assert_allclose(layers, other, atol=2e-6)
-        for name in carry:
-            assert_allclose(carry[name].cell, other_carry[name].cell, atol=2e-6)
+def test_a_carry_of_a_call_that_kept_none_is_refused(bilm):
+    _, _, carry = bilm.embed(lines(3, 5))
+    with pytest.raises(UserError, match="give state='carry' from the first call on"):
+        bilm.embed(lines(3, 5), carry, "carry")
 
 
-def test_more_sentences_than_rows_of_a_program(bilm, monkeypatch):
-    sentences = lines(*range(1, 12))
-    layers, _, carry = bilm.embed(sentences, state="warm_up")
-    monkeypatch.setattr(embedding, "ROWS", 4)
-    parts, _, parts_carry = bilm.embed(sentences, state="warm_up")
-    assert_allclose(layers, parts, atol=1e-6)
-    assert_allclose(carry["layer_1"].hidden, parts_carry["layer_1"].hidden, atol=1e-6)
+def platforms():
+    """The programs of accelerators, and small ones that need several calls for most sentences and groups."""
+    small = engine.Platform((engine.Shape((1, 2), 8), engine.Shape((3,), 16)), overhead=1, together=False)
+    return [engine.ON_ACCELERATOR, small, small._replace(together=True)]
 
 
-def test_programs_are_few_however_batches_shrink_and_grow(bilm, caplog):
-    random = np.random.default_rng(3)
+@pytest.mark.parametrize("platform", platforms())
+@pytest.mark.parametrize("state", ["reset", "carry", "warm_up"])
+def test_vectors_do_not_depend_on_the_programs(bilm, monkeypatch, platform, state):
+    sentences = lines(5, 0, 6, 7, 30, 1, 33, 15, 126, 2)
+    layers, mask, carry = bilm.embed(sentences, state=state, marks="keep")
+    monkeypatch.setattr(engine, "ON_CPU", platform)
+    other, same_mask, other_carry = dataclasses.replace(bilm).embed(sentences, state=state, marks="keep")
+    assert_allclose(layers, other, atol=2e-6)
+    assert_array_equal(mask, same_mask)
+    jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)
+
+
+@pytest.mark.parametrize("state", ["reset", "carry"])
+def test_more_sentences_than_one_group(bilm, monkeypatch, state):
+    sentences = lines(*range(1, 40))
+    layers, _, carry = bilm.embed(sentences, state=state)
+    small = engine.Platform((engine.Shape((2,), 32),), overhead=1, together=False)
+    monkeypatch.setattr(engine, "ON_CPU", small)
+    other, _, other_carry = dataclasses.replace(bilm).embed(sentences, state=state)
+    assert_allclose(layers, other, atol=2e-6)
+    jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)
+
+
+def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
+    random, bilm = np.random.default_rng(3), dataclasses.replace(bilm)
+    bilm.engine  # puts the parameters on the device
+    jax.clear_caches()
     with jax.log_compiles():
-        for _ in range(40):
-            bilm.embed(lines(*random.integers(0, 60, random.integers(0, 20))))
+        for number in (1, 2, 3, 20, 300, *random.integers(0, 20, 30)):
+            bilm.embed(lines(*random.integers(0, 90, number)))
     compiled = Counter(re.findall(r"^Compiling jit\((\w+)\)", "\n".join(caplog.messages), re.MULTILINE))
-    assert compiled.pop("_window", 0) <= 3 * 6  # windows of 32, 8 and 2; 1, 2, … 32 rows
-    assert compiled.pop("_encode", 0) <= 2
-    assert compiled.total() <= 1, compiled  # the conversion of a number to an array; no slices of the carry
+    assert compiled == {"_run": 3, "_encode": 1}
+
+
+@pytest.mark.parametrize(("number", "most"), [(64, 1.25), (600, 1.1)])
+def test_few_positions_are_computed_for_nothing(number, most):
+    lengths = np.random.default_rng(1).gamma(4, 6, number).astype(np.int64) + 2  # as in news, in no order
+    for devices in (1, 4):
+        at = engine.arrange(np.tile(lengths, devices), engine.ON_CPU, devices)
+        assert at.steps * at.rows * devices <= most * lengths.sum() * devices
 
 
 def test_words_are_read_by_their_first_48_bytes(bilm):
@@ -220,7 +242,7 @@ def test_any_text(bilm):
     assert_array_equal(bilm.character_ids(beyond), bilm.character_ids([["a" * 48]]))
     assert_array_equal(bilm.embed(np.array([["a", "b"]]))[0], bilm.embed((("a", "b"),))[0])
     for nothing in ([], [[]], [[], []]):
-        layers, mask, carry = bilm.embed(nothing)
+        layers, mask, carry = bilm.embed(nothing, state="carry")
         assert layers.shape == (len(nothing), 3, 0, 10) and mask.shape == (len(nothing), 0)
         assert carry["layer_0"].cell.shape == (2, len(nothing), 7)
 
@@ -230,7 +252,7 @@ def test_other_architectures():
         CharCNNConfig(3, ((2, 6),), 0, "tanh", 9), LSTMConfig(6, 6, 3, 0.0, 0.0, skip_connections=False)
     )
     bilm, sentences = bilm_of(config), lines(3, 1)
-    layers, _, carry = bilm.embed(sentences)
+    layers, _, carry = bilm.embed(sentences, state="carry")
     assert layers.shape == (2, 4, 3, 12) and len(carry) == 3
     for sentence, vectors in zip(sentences, layers, strict=True):
         assert_allclose(vectors[:, : len(sentence)], plain.embed(config, bilm.params, sentence), atol=2e-6)
@@ -294,8 +316,7 @@ def test_the_default_device_runs_all_of_it(bilm):
         other = bilm.on(jax.devices()[:1])
         other = dataclasses.replace(other, devices=())
         assert_array_equal(other.embed([["a", "b"]])[0], bilm.embed([["a", "b"]])[0])
-        for params in (other._placed("token_encoder"), other._on_devices.params):
-            assert {device for leaf in jax.tree.leaves(params) for device in leaf.devices()} == {jax.devices()[3]}
+        assert other.words.vectors.devices() == {jax.devices()[3]}
 
 
 def test_devices_are_given_once(bilm):

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.model import reference
-from elmo_jax.model.lstm import InputProducts, LSTMSettings, State, projected_lstm
+from elmo_jax.model.lstm import InputProducts, LSTMSettings, State, inference_step, projected_lstm
 from elmo_jax.model.precision import Precision
 
 STEPS, ROWS, INPUT, CELLS = 6, 3, 5, 7
@@ -78,17 +78,20 @@ def test_equals_the_plain_form_gradients_included(
         assert np.any(np.abs(last.cell) == 0.5) and np.any(np.abs(outputs) == np.float32(0.4))
 
 
+@pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("projection", [4, 0])
-def test_transposed_matrices_give_the_same(projection):
+def test_steps_of_inference_give_the_same(projection, columns):
     params, inputs, state, _ = problem(projection)
-    mask = jnp.asarray(np.arange(STEPS)[:, None] < np.array([6, 2, 4]))
-    restart = jnp.zeros((STEPS, ROWS), bool).at[3, 0].set(True)
     settings = LSTMSettings(3.0, 3.0 if projection else 0.0, Precision.FLOAT32)
-    for masks in [(None, None), (mask, restart)]:
-        expected = projected_lstm(params, inputs, state, settings, *masks)
-        turned, transposed = jax.tree.map(jnp.transpose, params), dataclasses.replace(settings, transposed=True)
-        found = projected_lstm(turned, inputs, state, transposed, *masks)
-        jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), found, expected)
+    expected, last = projected_lstm(params, inputs, state, settings)
+    turned = (lambda tree: jax.tree.map(jnp.transpose, tree)) if columns else lambda tree: tree
+    matrices, state = turned(params), turned(State(*state))
+    if columns:
+        matrices["bias"] = params["bias"][:, None]
+    for x, output in zip(inputs, expected, strict=True):
+        state = inference_step(matrices, turned(x), state, settings, columns)
+        assert_allclose(turned(state.hidden), output, atol=1e-5)
+    assert_allclose(turned(state.cell), last.cell, atol=1e-5)
 
 
 def test_two_halves_equal_the_whole():

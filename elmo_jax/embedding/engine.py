@@ -1,0 +1,462 @@
+"""Runs sentences through the LSTMs: the host makes numbers of words, and one program does everything else.
+
+Shapes: n sentences, T steps, R rows of a device, D devices, N words of a device's output, K rows of the table of word
+vectors, L LSTM layers, P projection, C cells; a leading 2 is the direction, forward then backward (1 without backward).
+
+Sentences stand one after the other in the rows, the longest first, each in the row that is shortest so far. The state
+is reset at the first position of a sentence. The backward stream has the same sentences at the same positions, each of
+them reversed, so that both directions have one mask:
+
+    row 0   <S> the  cat  sat  </S> <S>  yes  </S>          backward   </S> sat  cat  the  <S>  </S> yes  <S>
+    row 1   <S> no   dogs </S> <S>  well </S>                          </S> dogs no   <S>  </S> well <S>
+
+The program looks up the words' vectors in a table that lives on the device (`WordTable`), runs as many steps as the
+longest row has, and writes the output in the order of the text. Rows that are longer than the program's arrays take
+several calls, each of which continues from the state of the one before; a word's two directions may then be in
+different calls, each of which has zeros in the other's place.
+
+A platform has three programs, which differ in their numbers of rows and steps, and the encoder of new words. With D
+devices each one has its own sentences, and nothing is communicated.
+"""
+
+import enum
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from elmo_jax.config import ModelConfig
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS
+from elmo_jax.embedding.word_table import WordTable
+from elmo_jax.model.bilm import BiLM, initial_carry
+from elmo_jax.model.lstm import LSTMSettings, State, inference_step
+from elmo_jax.model.precision import Precision
+from elmo_jax.types import Tree
+
+_BY_ROW = PartitionSpec(None, AXIS)  # of arrays [T, D * R], and of all others whose second axis is divided
+
+
+class Shape(NamedTuple):
+    """The sizes of a program."""
+
+    rows: tuple[int, ...]  # the values of R that it can run with, ascending
+    steps: int  # T
+
+    @property
+    def words(self) -> int:
+        """N."""
+        return self.rows[-1] * self.steps
+
+
+class Platform(NamedTuple):
+    """The programs for the devices of a platform."""
+
+    shapes: tuple[Shape, ...]  # ascending
+    overhead: int  # the time of a step that does not depend on R, as the number of rows that take as long
+    # Whether one loop runs both directions and all layers, which makes few large operations; or one loop after the
+    # other, with a smaller working set, and with weights multiplied from the left, as is fastest on CPUs.
+    together: bool
+
+    @classmethod
+    def of(cls, mesh: Mesh) -> "Platform":
+        """Returns the platform of a mesh's devices."""
+        return ON_CPU if mesh.devices.flat[0].platform == "cpu" else ON_ACCELERATOR
+
+
+ON_CPU = Platform((Shape((1, 4), 64), Shape((8, 32), 64), Shape((64,), 256)), overhead=4, together=False)
+ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), overhead=128, together=True)
+FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
+
+
+class Kind(enum.Enum):
+    """What is computed of the layers of a word."""
+
+    LAYERS = "layers"  # [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer
+    MIX = "mix"  # [2P]: the sum of all layers, each times a weight
+
+
+class Output(NamedTuple):
+    """The form of the output."""
+
+    kind: Kind = Kind.LAYERS
+    dtype: str = "float32"
+
+
+class _Inputs(NamedTuple):
+    """What the host sends to the program."""
+
+    words: Any  # int32 [2, T, D * R] the rows of the table
+    begins: Any  # bool [T, D * R] true at the first position of a sentence
+    mask: Any  # bool [T, D * R] true where there is a word
+    index: Any  # int32 [2, D * N] the position of each word of the output, step * R + row, or a larger number for zeros
+    steps: Any  # int32 [] the number of steps
+    rows: Any  # int32 [] which of the shape's numbers of rows is used
+
+
+class Positions(NamedTuple):
+    """The positions of sentences in the rows of all devices."""
+
+    shape: Shape
+    rows: int  # R, one of the shape's
+    steps: int  # the positions of the longest row
+    device: np.ndarray  # int64 [n], ascending
+    row: np.ndarray  # int64 [n], of the device
+    start: np.ndarray  # int64 [n] the step of the first position
+
+
+def arrange(lengths: np.ndarray, platform: Platform, devices: int, stay: bool = False) -> Positions:
+    """Finds positions for sentences, and the program and the number of rows that take the least time.
+
+    Args:
+      lengths: [n] the number of positions of each sentence.
+      platform: the programs to choose from.
+      devices: D; each one has consecutive sentences.
+      stay: whether each sentence has a row of its own, in their order.
+    """
+    ends, number = np.cumsum(lengths), np.arange(len(lengths))
+    total, longest = int(ends[-1]), int(lengths.max())
+
+    def time(choice: tuple[Shape, int]) -> float:
+        shape, rows = choice
+        steps = longest if stay else max(longest, -(-total // (rows * devices)))
+        several_calls = 1.25 if steps > shape.steps else 1.0
+        return steps * (rows + platform.overhead) * several_calls
+
+    choices = [(shape, rows) for shape in platform.shapes for rows in shape.rows]
+    shape, rows = min((c for c in choices if not stay or c[1] * devices >= len(lengths)), key=time)
+    if stay:
+        return Positions(shape, rows, longest, number // rows, number % rows, np.zeros_like(number))
+    device = np.minimum((2 * ends - lengths) * devices // (2 * total), devices - 1)
+    row, start, steps = np.zeros_like(number), np.zeros_like(number), 0
+    for d in range(devices):
+        ends_of_rows = [(0, r) for r in range(rows)]  # a heap
+        here = np.flatnonzero(device == d)
+        for i in here[np.argsort(-lengths[here], kind="stable")].tolist():
+            start[i], row[i] = ends_of_rows[0]
+            heapq.heapreplace(ends_of_rows, (int(start[i] + lengths[i]), int(row[i])))
+        steps = max(steps, max(ends_of_rows)[0])
+    return Positions(shape, rows, steps, device, row, start)
+
+
+class _Program(NamedTuple):
+    """The program of one device, and what it is compiled for."""
+
+    config: ModelConfig
+    precision: Precision
+    mesh: Mesh
+    together: bool
+    shape: Shape
+    output: Output
+
+    def run(
+        self, params: Any, table: jax.Array, inputs: _Inputs, carry: Tree, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Tree]:
+        """Returns the output [N, …], whether all numbers of a word are finite [N], and the state."""
+        branches = [partial(self._run_rows, rows) for rows in self.shape.rows]
+        operands = params, table, inputs, carry, weights
+        return lax.switch(inputs.rows, branches, *operands) if len(branches) > 1 else branches[0](*operands)
+
+    def _run_rows(
+        self, rows: int, params: Any, table: jax.Array, inputs: _Inputs, carry: Tree, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Tree]:
+        words = inputs.words[:, :, :rows]  # [2, T, R]
+        states = jax.tree.map(lambda leaf: leaf[:, :rows], list(carry.values()))  # per layer [2, R, C] and [2, R, P]
+        run = partial(self._direction, table, inputs.begins[:, :rows], inputs.mask[:, :rows], inputs.steps)
+        if self.together:
+            layers, states = jax.vmap(run)(params, words, states)
+            layers = [[layer[d] for layer in layers] for d in range(len(words))]
+        else:
+            split = [jax.tree.map(lambda leaf, d=d: leaf[d], states) for d in range(len(words))]
+            results = [run(*one) for one in zip(params, words, split, strict=True)]
+            layers = [one for one, _ in results]
+            states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in results))
+        last = dict(zip(carry, states, strict=True))
+        carry = jax.tree.map(lambda new, old: jnp.concatenate([new, old[:, rows:]], 1), last, carry)
+        vectors = self._output(table, words, layers, inputs.index, weights)
+        return vectors, jnp.isfinite(vectors).all(-1), carry
+
+    def _direction(
+        self,
+        table: jax.Array,
+        begins: jax.Array,
+        mask: jax.Array,
+        steps: jax.Array,
+        params: list[Tree],
+        words: jax.Array,
+        states: list[State],
+    ) -> tuple[list[jax.Array], list[State]]:
+        """Runs the layers of one direction over words [T, R]; returns those of the LSTMs [T, R, P], and the state."""
+        lstm, numbers = self.config.lstm, range(self.config.lstm.layers)
+        settings = LSTMSettings.of(lstm, self.precision)
+        turned: Callable[[Any], Any] = partial(jax.tree.map, (lambda x: x) if self.together else (lambda x: x.T))
+        layers: list[jax.Array] = []
+
+        def loop(group: Sequence[int]) -> list[State]:
+            def step(t: jax.Array, carry: tuple[list[State], list[jax.Array]]) -> Any:
+                before, written = carry
+                after = []
+                x = turned(layers[group[0] - 1][t] if group[0] else table[words[t]])  # [R, P]; [P, R] if not together
+                keep, real = turned((1 - begins[t, :, None].astype(jnp.float32), mask[t, :, None]))
+                for j, state in zip(group, before, strict=True):
+                    state = State(*(leaf * keep for leaf in state))
+                    new = inference_step(params[j], x, state, settings, columns=not self.together)
+                    after.append(State(*(jnp.where(real, n, o) for n, o in zip(new, state, strict=True))))
+                    x = new.hidden + x if j and lstm.skip_connections else new.hidden
+                    written[j - group[0]] = lax.dynamic_update_index_in_dim(written[j - group[0]], turned(x), t, 0)
+                return after, written
+
+            first = [turned(states[j]) for j in group]
+            # Any numbers may be in the arrays that the loop fills: those past the last step are not read.
+            unfilled = [jnp.broadcast_to(states[j].hidden, (*words.shape, lstm.projection)) for j in group]
+            after, written = lax.fori_loop(0, steps, step, (first, unfilled))
+            layers.extend(written)
+            return turned(after)
+
+        groups = [numbers] if self.together else [[j] for j in numbers]
+        return layers, [state for group in groups for state in loop(group)]
+
+    def _output(
+        self, table: jax.Array, words: jax.Array, layers: list[list[jax.Array]], index: jax.Array, weights: jax.Array
+    ) -> jax.Array:
+        """Reads the layers of each direction, [T, R, P], in the order of the text."""
+
+        def read(array: jax.Array, at: jax.Array) -> jax.Array:
+            return array.reshape(-1, *array.shape[2:]).at[at].get(mode="fill", fill_value=0)
+
+        directions = range(len(words))
+        # Numbers outside of the table, for words that are not in this call, are read as zeros.
+        rows = [words[d].reshape(-1).at[index[d]].get(mode="fill", fill_value=len(table)) for d in directions]
+        tokens = [table.at[row].get(mode="fill", fill_value=0) for row in rows]
+        if self.output.kind is Kind.LAYERS:
+            parts = [read(layers[d][j], index[d]) for j in range(len(layers[0])) for d in directions]
+            return jnp.concatenate([tokens[0], *parts], -1).astype(self.output.dtype)
+        mixes = [
+            weights[0] * tokens[d] + sum(weights[j] * read(layer, index[d]) for j, layer in enumerate(layers[d], 1))
+            for d in directions
+        ]
+        return jnp.concatenate(mixes, -1).astype(self.output.dtype)
+
+
+_INPUTS = _Inputs(PartitionSpec(None, None, AXIS), _BY_ROW, _BY_ROW, _BY_ROW, REPLICATED, REPLICATED)
+
+
+@partial(jax.jit, static_argnames="program")
+def _run(
+    program: _Program, params: Any, table: jax.Array, inputs: _Inputs, carry: Tree, weights: jax.Array
+) -> tuple[jax.Array, jax.Array, Tree]:
+    mapped = jax.shard_map(
+        program.run,
+        mesh=program.mesh,
+        in_specs=(REPLICATED, REPLICATED, _INPUTS, _BY_ROW, REPLICATED),
+        out_specs=(ROWS, ROWS, _BY_ROW),
+        check_vma=False,  # under `usual_numerics`, constants are concrete, which cannot be marked as varying
+    )
+    return mapped(params, table, inputs, carry, weights)
+
+
+class _Call(NamedTuple):
+    """A started call of the program."""
+
+    words: np.ndarray | slice  # the numbers of the words that are in the output
+    counts: list[int]  # how many of them each device has
+    vectors: jax.Array
+    finite: jax.Array
+
+
+class Running:
+    """The computation of a group of sentences, which goes on while the host does other things."""
+
+    def __init__(self, words: int, calls: list[_Call], carry: Tree, columns: np.ndarray) -> None:
+        """Keeps what `Engine.start` has started; the sentences are in the rows `columns` [n] of the carry."""
+        self._words, self._calls, self._carry, self._columns = words, calls, carry, columns
+
+    def vectors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
+        parts = [(call.words, _joined(call.vectors, call.counts), _joined(call.finite, call.counts)) for call in self._calls]
+        if len(parts) == 1:
+            return parts[0][1:]
+        vectors = np.zeros((self._words, *parts[0][1].shape[1:]), parts[0][1].dtype)
+        finite = np.ones(self._words, bool)
+        for words, found, are_finite in parts:
+            vectors[words] += found
+            finite[words] &= are_finite
+        return vectors, finite
+
+    def carry(self) -> Tree:
+        """Waits for the states at the ends of the sentences, NumPy arrays [2, n, …]."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[:, self._columns], self._carry)
+
+
+def _joined(array: jax.Array, counts: list[int]) -> np.ndarray:
+    """Returns the first rows of each device's part of an array."""
+    parts = [part[:count] for part, count in zip(np.split(np.asarray(array), len(counts)), counts, strict=True)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class Engine:
+    """Computes the vectors of sentences on the devices of a mesh.
+
+    Attributes:
+      words: the table of word vectors.
+    """
+
+    def __init__(self, model: BiLM, params: Tree, mesh: Mesh) -> None:
+        """Puts the parameters on the devices; those of a softmax are not needed."""
+        self._model, self._mesh, self._platform = model, mesh, Platform.of(mesh)
+        self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
+        self._params = self._put(self._prepared(params), REPLICATED)
+        self._zeros: dict[Shape, Tree] = {}  # the state in which sentences begin that are not carried
+
+    def _prepared(self, params: Tree) -> Any:
+        """Returns the parameters of the LSTMs as the program reads them: of each direction, those of each layer."""
+
+        def prepared(path: Any, leaf: Any) -> np.ndarray:
+            array = np.asarray(leaf)
+            if not self._platform.together:
+                array = np.ascontiguousarray(array.T) if array.ndim == 2 else array[:, None]
+            return array if path[-1].key == "bias" else self._model.precision.operand(array)
+
+        layers = range(self._model.config.lstm.layers)
+        stacks = [[params[name][f"layer_{j}"] for j in layers] for name in self._model.config.directions]
+        stacks = jax.tree.map_with_path(prepared, stacks)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *stacks) if self._platform.together else stacks
+
+    def _put(self, tree: Any, specs: Any) -> Any:
+        return jax.device_put(tree, jax.tree.map(partial(NamedSharding, self._mesh), specs))
+
+    def groups(self, lengths: np.ndarray, stay: bool = False) -> Iterator[np.ndarray]:
+        """Yields the numbers of the sentences that are run together.
+
+        Args:
+          lengths: [n] the number of words of each sentence.
+          stay: whether each sentence has a row of its own; a group then has sentences of similar length. Otherwise, it
+            has consecutive sentences, at most as many as fill the largest program, or the table of word vectors.
+        """
+        shapes, devices = self._platform.shapes, self._mesh.size
+        if stay:
+            order = np.argsort(-lengths, kind="stable")
+            choices = [rows * devices for shape in shapes for rows in shape.rows]
+            size = min(choices, key=lambda n: np.sum(lengths[order[::n]] + 2) * (n // devices + self._platform.overhead))
+            yield from (order[first : first + size] for first in range(0, len(order), size))
+            return
+        most = min(int(FILL * shapes[-1].words * devices), self.words.capacity)
+        ends, first = np.cumsum(lengths + 2), 0
+        while first < len(lengths):
+            last = int(np.searchsorted(ends, most + (ends[first - 1] if first else 0), "right"))
+            last = max(last, first + 1)
+            yield np.arange(first, last)
+            first = last
+
+    def start(
+        self,
+        sentences: Sequence[Sequence[str]],
+        output: Output = Output(),
+        weights: np.ndarray | None = None,
+        *,
+        marks: bool = False,
+        carry: Tree | None = None,
+    ) -> Running:
+        """Starts the computation of a group of sentences (`groups`), and does not wait for its result.
+
+        Args:
+          sentences: at least one list of words.
+          output: what is computed.
+          weights: for `Kind.MIX`, the weight of each layer [L+1].
+          marks: whether the output has the vectors of the sentence boundaries too.
+          carry: NumPy arrays, the states in which the sentences begin, [2, n, …]; zeros unless given.
+
+        Raises:
+          UserError: a word cannot be encoded.
+        """
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences)) + 2
+        at = arrange(lengths, self._platform, self._mesh.size, stay=carry is not None)
+        # The text is all sentences with their boundaries, and each of its positions has a step in each direction.
+        ends, columns = np.cumsum(lengths), at.device * at.shape.rows[-1] + at.row
+        boundary = np.zeros(ends[-1], bool)
+        boundary[ends - lengths] = boundary[ends - 1] = True
+        text, column = np.arange(len(boundary)), np.repeat(columns, lengths)
+        forward = text + np.repeat(at.start - (ends - lengths), lengths)
+        backward = np.repeat(at.start + ends - 1, lengths) - text
+        steps = np.stack([forward, backward][: len(self._model.config.directions)])  # [2, positions of the text]
+        # Of a group that takes several calls, each has half as many steps, since each word may be in two of them.
+        per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
+        firsts = range(0, at.steps, per_call)
+        shape = (firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
+        begins, mask, words = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros((len(steps), *shape), np.int32)
+        begins[at.start, columns], mask[forward, column] = carry is None, True
+        kept = np.ones_like(boundary) if marks else ~boundary
+        with self.words.lock:
+            rows = np.empty(len(boundary), np.int32)
+            found = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
+            rows[ends - lengths], rows[ends - 1], rows[~boundary] = found[0], found[1], found[2:]
+            for d, step in enumerate(steps):
+                words[d, step, column] = rows
+            state = self._state(at.shape, columns, carry)
+            weights = np.zeros(self._model.config.lstm.layers + 1) if weights is None else weights
+            program = _Program(
+                self._model.config, self._model.precision, self._mesh, self._platform.together, at.shape, output
+            )
+            steps, column = steps[:, kept], column[kept]
+            calls = []
+            for first in firsts:
+                chosen, counts, index = _index(steps - first, column, at, per_call, self._mesh.size)
+                here = slice(first, first + at.shape.steps)
+                used, number = at.shape.rows.index(at.rows), min(per_call, at.steps - first)
+                inputs = self._put(
+                    _Inputs(words[:, here], begins[here], mask[here], index, np.int32(number), np.int32(used)), _INPUTS
+                )
+                vectors, finite, state = _run(
+                    program, self._params, self.words.vectors, inputs, state, weights.astype(np.float32)
+                )
+                jax.copy_to_host_async((vectors, finite))
+                calls.append(_Call(chosen, counts, vectors, finite))
+        return Running(len(column), calls, state, columns)
+
+    def _state(self, shape: Shape, columns: np.ndarray, carry: Tree | None) -> Tree:
+        """Returns the state on the devices, [2, D * R, …], in which rows begin: that of the carry, or zeros."""
+        rows = shape.rows[-1] * self._mesh.size
+        if carry is None and shape in self._zeros:
+            return self._zeros[shape]
+        state = initial_carry(self._model.config, rows, np.zeros)
+        if carry is None:
+            self._zeros[shape] = self._put(state, _BY_ROW)
+            return self._zeros[shape]
+        for leaf, given in zip(jax.tree.leaves(state), jax.tree.leaves(carry), strict=True):
+            leaf[:, columns] = given
+        return self._put(state, _BY_ROW)
+
+
+def _index(
+    steps: np.ndarray, column: np.ndarray, at: Positions, per_call: int, devices: int
+) -> tuple[np.ndarray | slice, list[int], np.ndarray]:
+    """Selects the words of the text that are in a call.
+
+    Args:
+      steps: [2, words] the step of each word in each direction, from the first step of the call on.
+      column: [words] the row of each word, of all devices.
+      at: the positions of the sentences.
+      per_call: the number of steps of a call.
+      devices: D.
+
+    Returns:
+      The numbers of the words that are in the call; how many of them each device has; and the index of `_Inputs`.
+    """
+    inside = (steps >= 0) & (steps < per_call)
+    chosen: np.ndarray | slice = slice(None)
+    if not inside.all():
+        chosen = np.flatnonzero(inside.any(0))
+        steps, column, inside = steps[:, chosen], column[chosen], inside[:, chosen]
+    device, row = np.divmod(column, at.shape.rows[-1])
+    counts = np.bincount(device, minlength=devices)
+    slots = np.arange(len(column)) + (np.arange(devices) * at.shape.words - (np.cumsum(counts) - counts))[device]
+    index = np.full((len(steps), devices * at.shape.words), at.shape.words, np.int32)
+    index[:, slots] = np.where(inside, steps * at.rows + row, at.shape.words)
+    return chosen, counts.tolist(), index

@@ -1,0 +1,166 @@
+"""The table of word vectors on the devices: context-free vectors of words, each of which is rarely encoded twice.
+
+Shapes: n words, W characters, P projection, K rows of the table, U words encoded in one call of the compiled program.
+"""
+
+import functools
+import logging
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from elmo_jax.characters import PADDING, spell
+from elmo_jax.distributed.mesh import REPLICATED
+from elmo_jax.errors import UserError
+from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.precision import usual_numerics
+from elmo_jax.types import Tree
+
+CAPACITY = 1 << 16  # the rows of the table, which needs 128 MB at the published size
+CHUNK = 512  # U
+_log = logging.getLogger(__name__)
+
+
+def check_word(word: str, max_characters: int) -> None:
+    """Warns once of words that are longer than the biLM reads.
+
+    Raises:
+      UserError: the word contains half of a surrogate pair, which cannot be encoded.
+    """
+    read = max_characters - 2
+    try:
+        if 4 * len(word) > read and len(word.encode(errors="replace")) > read:
+            _warn_of_long_words(read)
+        word[:read].encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the word {word!r} holds half of a surrogate pair; decode the text as UTF-8") from None
+
+
+@functools.cache  # once
+def _warn_of_long_words(read: int) -> None:
+    _log.warning("some words are longer than %d bytes, of which the biLM reads no more; their ends are cut off", read)
+
+
+@partial(jax.jit, static_argnames="model", donate_argnames="table")
+def _encode(
+    model: BiLM, params: Tree, table: jax.Array, characters: jax.Array, count: jax.Array, rows: jax.Array
+) -> jax.Array:
+    vectors: Any = model.apply({"params": params}, characters, count, method="encode")
+    return table.at[rows].set(vectors, mode="drop")
+
+
+@jax.jit
+def _take(table: jax.Array, rows: jax.Array) -> jax.Array:
+    return table[rows]
+
+
+class WordTable:
+    """Keeps the vectors of the words used last in a table on all devices of a mesh.
+
+    Attributes:
+      vectors: [K, P] the table; a call of `rows` donates it and makes another one.
+      lock: held by who looks up rows, until the programs that read them have been started.
+      encoded: the number of words encoded so far.
+    """
+
+    def __init__(self, model: BiLM, params: Tree, mesh: Mesh, capacity: int = CAPACITY) -> None:
+        """Makes an empty table.
+
+        Args:
+          model: the architecture.
+          params: the parameters of the token encoder, on all devices of the mesh.
+          mesh: the devices.
+          capacity: K, at least 2 more than the distinct words of a call.
+        """
+        self._model, self._params, self.capacity = model, params, capacity
+        self._placement = NamedSharding(mesh, REPLICATED)
+        self.lock = threading.Lock()
+        self._rows: dict[str, int] = {}
+        self._words: list[str] = []  # of each row
+        self._last_call = np.zeros(capacity, np.int64)  # the last call that used each row
+        self._calls = self.encoded = 0
+
+    def __len__(self) -> int:
+        """Returns the number of words in the table."""
+        return len(self._rows)
+
+    @functools.cached_property
+    def vectors(self) -> jax.Array:
+        """[K, P] the vectors."""
+        zeros = np.zeros((self.capacity, self._model.config.lstm.projection), np.float32)  # a program less than jnp's
+        return jax.device_put(zeros, self._placement, may_alias=False)
+
+    @usual_numerics()
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of words, which may repeat: float32 [n, P].
+
+        Raises:
+          UserError: the words are one string, or a word cannot be encoded.
+        """
+        if isinstance(words, str):
+            raise UserError(f"words: expected a list of words, got one string; try [{words!r}]")
+        found = [np.zeros((0, self._model.config.lstm.projection), np.float32)]
+        size = min(CHUNK, self.capacity - 2)
+        for start in range(0, len(words), size):
+            part = words[start : start + size]
+            with self.lock:
+                rows = np.zeros(CHUNK, np.int32)
+                rows[: len(part)] = self.rows(part)
+                vectors = _take(self.vectors, rows)
+            found.append(np.asarray(vectors)[: len(part)])
+        return np.concatenate(found)
+
+    def rows(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the rows of words, int32 [n], after encoding those that have none; the caller holds the lock.
+
+        Raises:
+          UserError: a word cannot be encoded.
+        """
+        self._calls += 1
+        found = list(map(self._rows.get, words))
+        if None in found:
+            new = dict.fromkeys(word for word, row in zip(words, found, strict=True) if row is None)
+            self._last_call[[row for row in found if row is not None]] = self._calls
+            self._add(list(new))
+            found = list(map(self._rows.get, words))
+        rows = np.array(found, np.int32)
+        self._last_call[rows] = self._calls
+        return rows
+
+    def _add(self, words: list[str]) -> None:
+        """Encodes distinct new words into free rows, and then into those that were not used for the longest time."""
+        for word in words:
+            check_word(word, self._model.config.char_cnn.max_characters)
+        characters = spell(words, self._model.config.char_cnn.max_characters)
+        free = range(len(self._words), min(len(self._words) + len(words), self.capacity))
+        self._last_call[free] = self._calls
+        rows = np.array([*free, *self._least_recent(len(words) - len(free))], np.int32)
+        # Words are sorted by length, so that fewer positions are convolved for short words.
+        order = np.argsort((characters != PADDING).sum(1), kind="stable")
+        for start in range(0, len(words), CHUNK):
+            part = order[start : start + CHUNK]
+            batch = np.full((CHUNK, characters.shape[1]), PADDING, np.int16)
+            into = np.full(CHUNK, self.capacity, np.int32)  # past the table, where nothing is written
+            batch[: len(part)], into[: len(part)] = characters[part], rows[part]
+            inputs = jax.device_put((batch, np.int32(len(part)), into), self._placement)
+            self.vectors = _encode(self._model, self._params, self.vectors, *inputs)
+        for word, row in zip(words, rows.tolist(), strict=True):
+            if row < len(self._words):
+                del self._rows[self._words[row]]
+                self._words[row] = word
+            else:
+                self._words.append(word)
+            self._rows[word] = row
+        self.encoded += len(words)
+
+    def _least_recent(self, number: int) -> np.ndarray:
+        if not number:
+            return np.zeros(0, np.int64)
+        order = np.argpartition(self._last_call, number - 1)[:number]
+        assert self._last_call[order].max() < self._calls, "more distinct words than rows"
+        return order
