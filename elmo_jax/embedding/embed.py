@@ -57,7 +57,7 @@ def embed(
     kept = lengths + 2 * keep_marks
     longest = int(kept.max(initial=0))
     layers = np.zeros((len(sentences), config.lstm.layers + 1, longest, config.width), np.float32)
-    groups = engine.groups(lengths, stay=state is not CarryState.RESET)
+    groups = engine.groups(lengths, carried=state is not CarryState.RESET)
     runs = (
         (group, start(engine, [sentences[i] for i in group], state, _rows(after, group), marks=keep_marks))
         for group in groups

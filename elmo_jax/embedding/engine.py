@@ -1,10 +1,11 @@
 """Runs sentences through the LSTMs: the host makes numbers of words, and one program does everything else.
 
-Shapes: n sentences, T steps, R rows of a device, D devices, N words of a device's output, K rows of the table of word
-vectors, L LSTM layers, P projection, C cells; a leading 2 is the direction, forward then backward (1 without backward).
+Shapes: n sentences, T steps, R rows of a device, D devices, N words of a device's output, S sentences of a device whose
+states are kept, K rows of the table of word vectors, L LSTM layers, P projection, C cells; a leading 2 is the direction,
+forward then backward (1 without backward).
 
 Sentences stand one after the other in the rows, the longest first, each in the row that is shortest so far. The state
-is reset at the first position of a sentence. The backward stream has the same sentences at the same positions, each of
+is zero at the first position of a sentence, or that of the sentence's carry. The backward stream has the same sentences at the same positions, each of
 them reversed, so that both directions have one mask:
 
     row 0   <S> the  cat  sat  </S> <S>  yes  </S>          backward   </S> sat  cat  the  <S>  </S> yes  <S>
@@ -55,6 +56,11 @@ class Shape(NamedTuple):
         """N."""
         return self.rows[-1] * self.steps
 
+    @property
+    def sentences(self) -> int:
+        """S."""
+        return self.words // 16
+
 
 class Platform(NamedTuple):
     """The programs for the devices of a platform."""
@@ -71,7 +77,7 @@ class Platform(NamedTuple):
         return ON_CPU if mesh.devices.flat[0].platform == "cpu" else ON_ACCELERATOR
 
 
-ON_CPU = Platform((Shape((1, 4), 64), Shape((8, 32), 64), Shape((64,), 256)), overhead=4, together=False)
+ON_CPU = Platform((Shape((1, 4), 64), Shape((8, 16, 32), 64), Shape((64,), 128)), overhead=4, together=False)
 ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), overhead=128, together=True)
 FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
 
@@ -90,11 +96,21 @@ class Output(NamedTuple):
     dtype: str = "float32"
 
 
+class _State(NamedTuple):
+    """The states of the LSTMs; each has a `State` per layer."""
+
+    rows: list[State]  # of the rows, [2, D * R, …], with which the next call goes on
+    # Of the sentences, [2, D * S, …]: that in which one begins, and then that in which it ends; None if these are zeros
+    # and of no interest.
+    sentences: list[State] | None
+
+
 class _Inputs(NamedTuple):
     """What the host sends to the program."""
 
     words: Any  # int32 [2, T, D * R] the rows of the table
-    begins: Any  # bool [T, D * R] true at the first position of a sentence
+    begins: Any  # int32 [T, D * R] at the first position of a sentence its number on the device, elsewhere -1
+    ends: Any  # int32 [T, D * R] the same for the last position
     mask: Any  # bool [T, D * R] true where there is a word
     index: Any  # int32 [2, D * N] the position of each word of the output, step * R + row, or a larger number for zeros
     steps: Any  # int32 [] the number of steps
@@ -112,30 +128,28 @@ class Positions(NamedTuple):
     start: np.ndarray  # int64 [n] the step of the first position
 
 
-def arrange(lengths: np.ndarray, platform: Platform, devices: int, stay: bool = False) -> Positions:
+def arrange(lengths: np.ndarray, platform: Platform, devices: int, carried: bool = False) -> Positions:
     """Finds positions for sentences, and the program and the number of rows that take the least time.
 
     Args:
       lengths: [n] the number of positions of each sentence.
       platform: the programs to choose from.
       devices: D; each one has consecutive sentences.
-      stay: whether each sentence has a row of its own, in their order.
+      carried: whether the states of the sentences are kept.
     """
-    ends, number = np.cumsum(lengths), np.arange(len(lengths))
+    ends = np.cumsum(lengths)
     total, longest = int(ends[-1]), int(lengths.max())
 
     def time(choice: tuple[Shape, int]) -> float:
         shape, rows = choice
-        steps = longest if stay else max(longest, -(-total // (rows * devices)))
+        steps = max(longest, -(-total // (rows * devices)))
         several_calls = 1.25 if steps > shape.steps else 1.0
         return steps * (rows + platform.overhead) * several_calls
 
-    choices = [(shape, rows) for shape in platform.shapes for rows in shape.rows]
-    shape, rows = min((c for c in choices if not stay or c[1] * devices >= len(lengths)), key=time)
-    if stay:
-        return Positions(shape, rows, longest, number // rows, number % rows, np.zeros_like(number))
+    shapes = [shape for shape in platform.shapes if not carried or len(lengths) <= shape.sentences]
+    shape, rows = min(((shape, rows) for shape in shapes for rows in shape.rows), key=time)
     device = np.minimum((2 * ends - lengths) * devices // (2 * total), devices - 1)
-    row, start, steps = np.zeros_like(number), np.zeros_like(number), 0
+    row, start, steps = np.zeros_like(ends), np.zeros_like(ends), 0
     for d in range(devices):
         ends_of_rows = [(0, r) for r in range(rows)]  # a heap
         here = np.flatnonzero(device == d)
@@ -157,71 +171,74 @@ class _Program(NamedTuple):
     output: Output
 
     def run(
-        self, params: Any, table: jax.Array, inputs: _Inputs, carry: Tree, weights: jax.Array
-    ) -> tuple[jax.Array, jax.Array, Tree]:
+        self, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array, _State]:
         """Returns the output [N, …], whether all numbers of a word are finite [N], and the state."""
         branches = [partial(self._run_rows, rows) for rows in self.shape.rows]
-        operands = params, table, inputs, carry, weights
+        operands = params, table, inputs, state, weights
         return lax.switch(inputs.rows, branches, *operands) if len(branches) > 1 else branches[0](*operands)
 
     def _run_rows(
-        self, rows: int, params: Any, table: jax.Array, inputs: _Inputs, carry: Tree, weights: jax.Array
-    ) -> tuple[jax.Array, jax.Array, Tree]:
+        self, rows: int, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array, _State]:
         words = inputs.words[:, :, :rows]  # [2, T, R]
-        states = jax.tree.map(lambda leaf: leaf[:, :rows], list(carry.values()))  # per layer [2, R, C] and [2, R, P]
-        run = partial(self._direction, table, inputs.begins[:, :rows], inputs.mask[:, :rows], inputs.steps)
+        used = state._replace(rows=jax.tree.map(lambda leaf: leaf[:, :rows], state.rows))
+        run = partial(self._direction, table, inputs, rows)
         if self.together:
-            layers, states = jax.vmap(run)(params, words, states)
+            layers, after = jax.vmap(run)(params, words, used)
             layers = [[layer[d] for layer in layers] for d in range(len(words))]
         else:
-            split = [jax.tree.map(lambda leaf, d=d: leaf[d], states) for d in range(len(words))]
+            split = [jax.tree.map(lambda leaf, d=d: leaf[d], used) for d in range(len(words))]
             results = [run(*one) for one in zip(params, words, split, strict=True)]
             layers = [one for one, _ in results]
-            states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in results))
-        last = dict(zip(carry, states, strict=True))
-        carry = jax.tree.map(lambda new, old: jnp.concatenate([new, old[:, rows:]], 1), last, carry)
+            after = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one for _, one in results))
+        unused = jax.tree.map(lambda leaf: leaf[:, rows:], state.rows)
+        after = after._replace(rows=jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), after.rows, unused))
         vectors = self._output(table, words, layers, inputs.index, weights)
-        return vectors, jnp.isfinite(vectors).all(-1), carry
+        return vectors, jnp.isfinite(vectors).all(-1), after
 
     def _direction(
-        self,
-        table: jax.Array,
-        begins: jax.Array,
-        mask: jax.Array,
-        steps: jax.Array,
-        params: list[Tree],
-        words: jax.Array,
-        states: list[State],
-    ) -> tuple[list[jax.Array], list[State]]:
-        """Runs the layers of one direction over words [T, R]; returns those of the LSTMs [T, R, P], and the state."""
+        self, table: jax.Array, inputs: _Inputs, rows: int, params: list[Tree], words: jax.Array, state: _State
+    ) -> tuple[list[jax.Array], _State]:
+        """Runs the layers of one direction over words [T, R]; returns the outputs of the LSTMs [T, R, P], and states."""
         lstm, numbers = self.config.lstm, range(self.config.lstm.layers)
         settings = LSTMSettings.of(lstm, self.precision)
         turned: Callable[[Any], Any] = partial(jax.tree.map, (lambda x: x) if self.together else (lambda x: x.T))
         layers: list[jax.Array] = []
 
-        def loop(group: Sequence[int]) -> list[State]:
-            def step(t: jax.Array, carry: tuple[list[State], list[jax.Array]]) -> Any:
-                before, written = carry
-                after = []
+        def loop(group: Sequence[int]) -> tuple[list[State], list[State] | None]:
+            def step(t: jax.Array, carry: tuple[list[State], list[State] | None, list[jax.Array]]) -> Any:
+                states, of_sentences, written = carry
+                begins, ends, real = inputs.begins[t, :rows], inputs.ends[t, :rows], inputs.mask[t, :rows, None]
                 x = turned(layers[group[0] - 1][t] if group[0] else table[words[t]])  # [R, P]; [P, R] if not together
-                keep, real = turned((1 - begins[t, :, None].astype(jnp.float32), mask[t, :, None]))
-                for j, state in zip(group, before, strict=True):
-                    state = State(*(leaf * keep for leaf in state))
-                    new = inference_step(params[j], x, state, settings, columns=not self.together)
-                    after.append(State(*(jnp.where(real, n, o) for n, o in zip(new, state, strict=True))))
+                for i, j in enumerate(group):
+                    first: Any = jax.tree.map(jnp.zeros_like, states[i])
+                    if of_sentences is not None:
+                        first = turned(jax.tree.map(lambda leaf: leaf[begins], of_sentences[i]))
+                    before = _where(turned(begins[:, None] >= 0), first, states[i])
+                    new = inference_step(params[j], x, before, settings, columns=not self.together)
+                    states[i] = _where(turned(real), new, before)
+                    if of_sentences is not None:
+                        of_sentences[i] = jax.tree.map(
+                            lambda leaf, last: leaf.at[ends].set(last, mode="drop", wrap_negative_indices=False),
+                            of_sentences[i],
+                            turned(states[i]),
+                        )
                     x = new.hidden + x if j and lstm.skip_connections else new.hidden
-                    written[j - group[0]] = lax.dynamic_update_index_in_dim(written[j - group[0]], turned(x), t, 0)
-                return after, written
+                    written[i] = lax.dynamic_update_index_in_dim(written[i], turned(x), t, 0)
+                return states, of_sentences, written
 
-            first = [turned(states[j]) for j in group]
             # Any numbers may be in the arrays that the loop fills: those past the last step are not read.
-            unfilled = [jnp.broadcast_to(states[j].hidden, (*words.shape, lstm.projection)) for j in group]
-            after, written = lax.fori_loop(0, steps, step, (first, unfilled))
+            unfilled = [jnp.broadcast_to(state.rows[j].hidden, (*words.shape, lstm.projection)) for j in group]
+            of_sentences = None if state.sentences is None else [state.sentences[j] for j in group]
+            begin = turned([state.rows[j] for j in group]), of_sentences, unfilled
+            states, of_sentences, written = lax.fori_loop(0, inputs.steps, step, begin)
             layers.extend(written)
-            return turned(after)
+            return turned(states), of_sentences
 
-        groups = [numbers] if self.together else [[j] for j in numbers]
-        return layers, [state for group in groups for state in loop(group)]
+        after = [loop(group) for group in ([numbers] if self.together else [[j] for j in numbers])]
+        kept = None if state.sentences is None else [one for _, states in after for one in states or ()]
+        return layers, _State([one for states, _ in after for one in states], kept)
 
     def _output(
         self, table: jax.Array, words: jax.Array, layers: list[list[jax.Array]], index: jax.Array, weights: jax.Array
@@ -245,13 +262,17 @@ class _Program(NamedTuple):
         return jnp.concatenate(mixes, -1).astype(self.output.dtype)
 
 
-_INPUTS = _Inputs(PartitionSpec(None, None, AXIS), _BY_ROW, _BY_ROW, _BY_ROW, REPLICATED, REPLICATED)
+_INPUTS = _Inputs(PartitionSpec(None, None, AXIS), _BY_ROW, _BY_ROW, _BY_ROW, _BY_ROW, REPLICATED, REPLICATED)
+
+
+def _where(condition: jax.Array, one: State, other: State) -> State:
+    return State(*(jnp.where(condition, a, b) for a, b in zip(one, other, strict=True)))
 
 
 @partial(jax.jit, static_argnames="program")
 def _run(
-    program: _Program, params: Any, table: jax.Array, inputs: _Inputs, carry: Tree, weights: jax.Array
-) -> tuple[jax.Array, jax.Array, Tree]:
+    program: _Program, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
+) -> tuple[jax.Array, jax.Array, _State]:
     mapped = jax.shard_map(
         program.run,
         mesh=program.mesh,
@@ -259,7 +280,7 @@ def _run(
         out_specs=(ROWS, ROWS, _BY_ROW),
         check_vma=False,  # under `usual_numerics`, constants are concrete, which cannot be marked as varying
     )
-    return mapped(params, table, inputs, carry, weights)
+    return mapped(params, table, inputs, state, weights)
 
 
 class _Call(NamedTuple):
@@ -274,9 +295,9 @@ class _Call(NamedTuple):
 class Running:
     """The computation of a group of sentences, which goes on while the host does other things."""
 
-    def __init__(self, words: int, calls: list[_Call], carry: Tree, columns: np.ndarray) -> None:
-        """Keeps what `Engine.start` has started; the sentences are in the rows `columns` [n] of the carry."""
-        self._words, self._calls, self._carry, self._columns = words, calls, carry, columns
+    def __init__(self, words: int, calls: list[_Call], state: _State, sentences: np.ndarray) -> None:
+        """Keeps what `Engine.start` has started; `sentences` [n] are their numbers in the state."""
+        self._words, self._calls, self._state, self._sentences = words, calls, state, sentences
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
@@ -292,7 +313,11 @@ class Running:
 
     def carry(self) -> Tree:
         """Waits for the states at the ends of the sentences, NumPy arrays [2, n, …]."""
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[:, self._columns], self._carry)
+        states = self._state.sentences or []
+        return {
+            f"layer_{j}": State(*(np.asarray(leaf)[:, self._sentences] for leaf in state))
+            for j, state in enumerate(states)
+        }
 
 
 def _joined(array: jax.Array, counts: list[int]) -> np.ndarray:
@@ -313,7 +338,7 @@ class Engine:
         self._model, self._mesh, self._platform = model, mesh, Platform.of(mesh)
         self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
         self._params = self._put(self._prepared(params), REPLICATED)
-        self._zeros: dict[Shape, Tree] = {}  # the state in which sentences begin that are not carried
+        self._zeros: dict[Shape, list[State]] = {}  # the state in which rows begin
 
     def _prepared(self, params: Tree) -> Any:
         """Returns the parameters of the LSTMs as the program reads them: of each direction, those of each layer."""
@@ -332,28 +357,25 @@ class Engine:
     def _put(self, tree: Any, specs: Any) -> Any:
         return jax.device_put(tree, jax.tree.map(partial(NamedSharding, self._mesh), specs))
 
-    def groups(self, lengths: np.ndarray, stay: bool = False) -> Iterator[np.ndarray]:
-        """Yields the numbers of the sentences that are run together.
+    def groups(self, lengths: np.ndarray, carried: bool = False) -> Iterator[np.ndarray]:
+        """Yields the numbers of the sentences that are run together, in their order.
+
+        They are at most as many as fill the largest program, or the table of word vectors.
 
         Args:
           lengths: [n] the number of words of each sentence.
-          stay: whether each sentence has a row of its own; a group then has sentences of similar length. Otherwise, it
-            has consecutive sentences, at most as many as fill the largest program, or the table of word vectors.
+          carried: whether the states of the sentences are kept.
         """
-        shapes, devices = self._platform.shapes, self._mesh.size
-        if stay:
-            order = np.argsort(-lengths, kind="stable")
-            choices = [rows * devices for shape in shapes for rows in shape.rows]
-            size = min(choices, key=lambda n: np.sum(lengths[order[::n]] + 2) * (n // devices + self._platform.overhead))
-            yield from (order[first : first + size] for first in range(0, len(order), size))
-            return
-        most = min(int(FILL * shapes[-1].words * devices), self.words.capacity)
-        ends, first = np.cumsum(lengths + 2), 0
-        while first < len(lengths):
-            last = int(np.searchsorted(ends, most + (ends[first - 1] if first else 0), "right"))
-            last = max(last, first + 1)
-            yield np.arange(first, last)
-            first = last
+        largest = self._platform.shapes[-1]
+        most = min(int(FILL * largest.words * self._mesh.size), self.words.capacity)
+        is_long = lengths + 2 > largest.steps  # in a group with others, these would make all rows as long
+        for numbers in np.flatnonzero(~is_long), np.flatnonzero(is_long):
+            ends, first = np.cumsum(lengths[numbers] + 2), 0
+            while first < len(numbers):
+                last = int(np.searchsorted(ends, most + (ends[first - 1] if first else 0), "right"))
+                last = min(max(last, first + 1), first + largest.sentences if carried else len(numbers))
+                yield numbers[first:last]
+                first = last
 
     def start(
         self,
@@ -371,13 +393,14 @@ class Engine:
           output: what is computed.
           weights: for `Kind.MIX`, the weight of each layer [L+1].
           marks: whether the output has the vectors of the sentence boundaries too.
-          carry: NumPy arrays, the states in which the sentences begin, [2, n, …]; zeros unless given.
+          carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
+            states at the ends are not kept.
 
         Raises:
           UserError: a word cannot be encoded.
         """
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences)) + 2
-        at = arrange(lengths, self._platform, self._mesh.size, stay=carry is not None)
+        at = arrange(lengths, self._platform, self._mesh.size, carry is not None)
         # The text is all sentences with their boundaries, and each of its positions has a step in each direction.
         ends, columns = np.cumsum(lengths), at.device * at.shape.rows[-1] + at.row
         boundary = np.zeros(ends[-1], bool)
@@ -390,8 +413,11 @@ class Engine:
         per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
         firsts = range(0, at.steps, per_call)
         shape = (firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
-        begins, mask, words = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros((len(steps), *shape), np.int32)
-        begins[at.start, columns], mask[forward, column] = carry is None, True
+        begins, ends_at = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
+        mask, words = np.zeros(shape, bool), np.zeros((len(steps), *shape), np.int32)
+        number = np.arange(len(lengths)) - np.searchsorted(at.device, at.device)  # of each sentence on its device
+        begins[at.start, columns], ends_at[at.start + lengths - 1, columns] = number, number
+        mask[forward, column] = True
         kept = np.ones_like(boundary) if marks else ~boundary
         with self.words.lock:
             rows = np.empty(len(boundary), np.int32)
@@ -399,7 +425,8 @@ class Engine:
             rows[ends - lengths], rows[ends - 1], rows[~boundary] = found[0], found[1], found[2:]
             for d, step in enumerate(steps):
                 words[d, step, column] = rows
-            state = self._state(at.shape, columns, carry)
+            kept_states = at.device * at.shape.sentences + number
+            state = self._state(at.shape, kept_states, carry)
             weights = np.zeros(self._model.config.lstm.layers + 1) if weights is None else weights
             program = _Program(
                 self._model.config, self._model.precision, self._mesh, self._platform.together, at.shape, output
@@ -411,27 +438,29 @@ class Engine:
                 here = slice(first, first + at.shape.steps)
                 used, number = at.shape.rows.index(at.rows), min(per_call, at.steps - first)
                 inputs = self._put(
-                    _Inputs(words[:, here], begins[here], mask[here], index, np.int32(number), np.int32(used)), _INPUTS
+                    _Inputs(words[:, here], begins[here], ends_at[here], mask[here], index, np.int32(number), np.int32(used)), _INPUTS
                 )
                 vectors, finite, state = _run(
                     program, self._params, self.words.vectors, inputs, state, weights.astype(np.float32)
                 )
                 jax.copy_to_host_async((vectors, finite))
                 calls.append(_Call(chosen, counts, vectors, finite))
-        return Running(len(column), calls, state, columns)
+        return Running(len(column), calls, state, kept_states)
 
-    def _state(self, shape: Shape, columns: np.ndarray, carry: Tree | None) -> Tree:
-        """Returns the state on the devices, [2, D * R, …], in which rows begin: that of the carry, or zeros."""
-        rows = shape.rows[-1] * self._mesh.size
-        if carry is None and shape in self._zeros:
-            return self._zeros[shape]
-        state = initial_carry(self._model.config, rows, np.zeros)
+    def _state(self, shape: Shape, sentences: np.ndarray, carry: Tree | None) -> _State:
+        """Returns the states in which the rows, and with a carry the sentences, begin, on the devices."""
+
+        def zeros(number: int) -> list[State]:
+            return list(initial_carry(self._model.config, number * self._mesh.size, np.zeros).values())
+
+        if shape not in self._zeros:
+            self._zeros[shape] = self._put(zeros(shape.rows[-1]), _BY_ROW)
         if carry is None:
-            self._zeros[shape] = self._put(state, _BY_ROW)
-            return self._zeros[shape]
-        for leaf, given in zip(jax.tree.leaves(state), jax.tree.leaves(carry), strict=True):
-            leaf[:, columns] = given
-        return self._put(state, _BY_ROW)
+            return _State(self._zeros[shape], None)
+        states = zeros(shape.sentences)
+        for leaf, given in zip(jax.tree.leaves(states), jax.tree.leaves(carry), strict=True):
+            leaf[:, sentences] = given
+        return _State(self._zeros[shape], self._put(states, _BY_ROW))
 
 
 def _index(
