@@ -60,6 +60,10 @@ def keep_compiled_programs(folder: Path, most: int = -1) -> None:
         fcntl.flock(os.open(programs, os.O_RDONLY), fcntl.LOCK_SH)
     except OSError:
         most = -1  # without `flock`, JAX would wait for ten seconds at every program
+    for program in programs.glob("*-cache") if most >= 0 else ():
+        # Of a process that was killed, or that kept all programs. JAX would refuse to keep any other.
+        if not program.with_name(program.name.removesuffix("-cache") + "-atime").exists():
+            program.unlink(missing_ok=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(most))

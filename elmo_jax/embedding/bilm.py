@@ -126,7 +126,7 @@ class EmbeddingBiLM(PretrainedBiLM):
           UserError: a sentence is a string, a word is not a string or cannot be encoded, the carry is of another model,
             or a carry was passed that would not be used.
         """
-        return embedding.embed(self.engine, self.config, sentences, carry, state, marks)
+        return embedding.embed(self.engine, sentences, carry, state, marks)
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.

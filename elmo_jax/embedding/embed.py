@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.config import ModelConfig
-from elmo_jax.embedding.engine import Engine, Running
+from elmo_jax.embedding.engine import Engine, Output, Running
 from elmo_jax.embedding.word_table import check_word
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
@@ -41,13 +41,13 @@ class CarryState(enum.Enum):
 
 def embed(
     engine: Engine,
-    config: ModelConfig,
     sentences: Sequence[Sequence[str]],
     carry: Tree | None,
     state: str | CarryState,
     marks: str | Marks,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
     """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes."""
+    config = engine.config
     state, keep_marks = choice(CarryState, state, "state"), choice(Marks, marks, "marks") is Marks.KEEP
     check_sentences(sentences)
     if carry is not None and state is not CarryState.CARRY:
@@ -63,7 +63,9 @@ def embed(
         for group in groups
     )
     for group, running in one_behind(runs):
-        _fill(layers, group, running.vectors()[0], kept[group], config)
+        vectors = np.split(running.vectors()[0], np.cumsum(kept[group])[:-1])
+        for sentence, words in zip(group.tolist(), vectors, strict=True):
+            split_layers(words, layers[sentence, :, : len(words)].swapaxes(0, 1), config)
         for leaf, new in zip(jax.tree.leaves(after), jax.tree.leaves(running.carry()), strict=True) if after else ():
             leaf[:, group] = new
     return layers, np.arange(longest) < kept[:, None], after
@@ -101,13 +103,82 @@ def _rows(carry: Tree, rows: np.ndarray) -> Tree:
     return jax.tree.map(lambda leaf: leaf[:, rows], carry)
 
 
-def _fill(layers: np.ndarray, group: np.ndarray, vectors: np.ndarray, lengths: np.ndarray, config: ModelConfig) -> None:
-    """Copies the output of a group of sentences, [words, P + L * 2P], to their layers [B, L+1, T, 2P]."""
-    projection, directions, end = config.lstm.projection, len(config.directions), 0
-    for sentence, length in zip(group.tolist(), lengths.tolist(), strict=True):
-        words, end, out = vectors[end : end + length], end + length, layers[sentence, :, :length]
-        out[0].reshape(length, directions, projection)[:] = words[:, None, :projection]
-        out[1:] = words[:, projection:].reshape(length, config.lstm.layers, config.width).swapaxes(0, 1)
+def split_layers(vectors: np.ndarray, layers: np.ndarray, config: ModelConfig) -> None:
+    """Copies outputs [words, P + L * 2P] to layers [words, L+1, 2P], the first of which is the token vector twice."""
+    words, projection = len(vectors), config.lstm.projection
+    tokens = layers[:, 0].reshape(words, len(config.directions), projection)  # a view
+    tokens[:] = vectors[:, None, :projection]
+    layers[:, 1:] = vectors[:, projection:].reshape(words, config.lstm.layers, config.width)
+
+
+def embed_texts(
+    engine: Engine,
+    texts: Iterable[tuple[Any, Sequence[Sequence[str]]]],
+    output: Output,
+    weights: np.ndarray | None = None,
+    state: CarryState = CarryState.RESET,
+) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+    """Computes the vectors of texts one after the other, the next ones while the caller writes those before.
+
+    Args:
+      engine: the engine.
+      texts: a name for each text, and its sentences.
+      output: what is computed of a word; see `Engine.start`.
+      weights: the weight of each layer [L+1].
+      state: `CarryState.RESET` or `CarryState.WARM_UP`.
+
+    Yields:
+      The name of a text, the output of all its words [N, …], and whether all numbers of a word are finite, [N].
+
+    Raises:
+      UserError: a word cannot be encoded.
+    """
+
+    def started() -> Iterator[Any]:
+        for batch in _batches(texts, engine.most_words):
+            sentences = [sentence for _, text in batch for sentence in text]
+            lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+            runs = []
+            for group in engine.groups(lengths, carried=state is not CarryState.RESET):
+                zeros = initial_carry(engine.config, len(group), np.zeros)
+                chosen = [sentences[i] for i in group]
+                runs.append((group, start(engine, chosen, state, zeros, output=output, weights=weights)))
+            yield batch, lengths, runs
+
+    for batch, lengths, runs in one_behind(started()):
+        vectors, finite = _in_order(lengths, runs)
+        ends = np.cumsum([sum(map(len, text)) for _, text in batch])[:-1]
+        parts = zip(batch, np.split(vectors, ends), np.split(finite, ends), strict=True)
+        yield from ((name, *part) for (name, _), *part in parts)
+
+
+def _batches(texts: Iterable[tuple[Any, Sequence[Sequence[str]]]], most: int) -> Iterator[list[Any]]:
+    """Yields consecutive texts that have at most `most` words and sentence boundaries together, or one text."""
+    batch: list[Any] = []
+    total = 0
+    for name, text in texts:
+        size = sum(map(len, text)) + 2 * len(text)
+        if batch and total + size > most:
+            yield batch
+            batch, total = [], 0
+        batch.append((name, text))
+        total += size
+    if batch:
+        yield batch
+
+
+def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, Running]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the output of all sentences in their order."""
+    results = [running.vectors() for _, running in runs]
+    if len(results) == 1:
+        return results[0]
+    words = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])  # the numbers of those of each sentence
+    vectors = np.empty((lengths.sum(), *results[0][0].shape[1:]), results[0][0].dtype)
+    finite = np.empty(len(vectors), bool)
+    for (group, _), (found, are_finite) in zip(runs, results, strict=True):
+        numbers = np.concatenate([words[i] for i in group])
+        vectors[numbers], finite[numbers] = found, are_finite
+    return vectors, finite
 
 
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:

@@ -1,25 +1,25 @@
 """Writes the vectors of a file of sentences as NumPy files or as HDF5 (`elmo-jax embed`).
 
-The file is processed in windows of at most 1,024 lines and 16,384 words. The lines of a window are sorted by length,
-run in batches of 64 rows and put back in order. Each window is written as one NumPy file (`shards`), which appears
-completely or not at all, in the folder `OUT.parts`. A command that was stopped resumes with the first file that is
-missing. When all are there, the folder gets the name of the output, or is converted to one HDF5 file and then deleted:
-an HDF5 file becomes unreadable if the process that writes it is killed, so the disk holds the vectors twice until it is
-complete. Memory is needed for one window only, however long the file is.
+The file is processed in windows of at most 1,024 lines and 12,288 words. Each window is written as one NumPy file
+(`shards`), which appears completely or not at all, in the folder `OUT.parts`, while the devices run the next one. A
+command that was stopped resumes with the first file that is missing. When all are there, the folder gets the name of
+the output, or is converted to one HDF5 file and then deleted: an HDF5 file becomes unreadable if the process that writes
+it is killed, so the disk holds the vectors twice until it is complete. Memory is needed for a few windows only, however
+long the file is, which is read twice.
 
-The rows of a batch are divided over the biLM's devices. Several processes, which share the folder of the output, take
-turns at the windows; when all are written, process 0 makes the output.
+Several processes, which share the folder of the output, take turns at the windows; when all are written, process 0
+makes the output.
 """
 
 import contextlib
 import hashlib
-import itertools
+import io
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import jax
@@ -33,23 +33,29 @@ from elmo_jax.data.prepare.text import Format as TextFormat
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import CarryState
+from elmo_jax.embedding.embed import CarryState, embed_texts
 from elmo_jax.embedding.output_settings import Format, Output, Settings
-from elmo_jax.embedding.shards import CARRY, VectorShards, check_file, save, write_lengths, write_shard
+from elmo_jax.embedding.shards import JOB, LENGTHS, BackgroundWriter, Shard, VectorShards, write_shard
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, check_room, shown_bytes, write_text, writing
+from elmo_jax.files import atomic_file, check_room, shown_bytes, write_bytes, write_text, writing
 from elmo_jax.interrupts import keep
 from elmo_jax.model.bilm import initial_carry
 from elmo_jax.runs.lock import LEASE, LOCK, locked
 from elmo_jax.runs.progress import Progress, say
-from elmo_jax.text_files import read_lines, scan_lines
+from elmo_jax.text_files import read_lines
 from elmo_jax.words import split_words
 
-LINES, WORDS = 1024, 16_384  # the most lines and words of a window
-BATCH, BATCH_WORDS = 64, 8_192  # the most rows of a batch and positions, including padding, per device
-_JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from
+LINES, WORDS = 1024, 12_288  # the most lines and words of a window
+_JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from, as `JOB` does in a folder
 _INDEX = "sentence_to_index"  # AllenNLP's name for the dataset of each sentence
-_JOB_FILE = "job.json"  # the same description, in a folder
+
+
+class _Text(NamedTuple):
+    """What a text is recognized by, and how many vectors it needs."""
+
+    lines: int
+    digest: str
+    vectors: int
 
 
 class _Unusable(UserError):
@@ -86,37 +92,33 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     check_equal(hashlib.sha256(asked.encode()).hexdigest(), "a model, sentences or settings")
     parts = out.with_name(out.name + ".parts")
     if _is_complete(out, job, settings.format):
-        if (parts / _JOB_FILE).exists() and is_first():  # the last process was killed at its end
+        if (parts / JOB).exists() and is_first():  # the last process was killed at its end
             shutil.rmtree(parts, ignore_errors=True)
-        return text[0]
+        return text.lines
     with locked(epath.Path(parts)):
         keep(parts)
         if _is_complete(out, job, settings.format):  # another launch has made it in the meantime
-            return text[0]
+            return text.lines
         with _together(out):
             if is_first():
                 begin(parts, job)
-                _check_room(bilm, sentences, out, settings)
+                _check_room(bilm, text.vectors, out, settings)
         with _together(out):
-            if not (parts / _JOB_FILE).exists():
+            if not (parts / JOB).exists():
                 raise UserError(
                     f"{parts}: is not the folder that process 0 writes into; all processes must share the folder of the"
                     " output"
                 )
         try:
             with _together(out):
-                _write_parts(bilm, sentences, parts, settings, text[0])
-                with Progress("reading the sentences again", show=is_first()):
-                    again = scan_lines(sentences)
-                if again != text:
-                    raise _Unusable(f"{sentences}: was changed while its vectors were written; run the command again")
+                lengths = _write_parts(bilm, sentences, parts, settings, text)
         except _Unusable:
             shutil.rmtree(parts, ignore_errors=True)
             raise
         with _together(out):
             if is_first():
-                _finish(sentences, parts, out, settings, job)
-    return text[0]
+                _finish(sentences, lengths, parts, out, settings, job)
+    return text.lines
 
 
 @contextlib.contextmanager
@@ -126,22 +128,27 @@ def _together(out: Path) -> Iterator[None]:
         yield
 
 
-def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, tuple[int, str]]:
-    """Returns the description of what is made, and the number of lines and the digest of the text."""
+def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, _Text]:
+    """Returns the description of what is made, and what was seen of the text."""
     settings.check(bilm.config.lstm.layers + 1)
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
+    digest, lines, vectors, beginning = hashlib.sha256(), 0, 0, list[str]()
     with Progress("reading the sentences", show=is_first()):
-        lines, digest = scan_lines(sentences)
-    beginning = itertools.islice(read_lines(sentences), LINES)
-    if is_unspaced("\n".join(line.text for line in beginning), are_words=True):
+        for lines, line in read_lines(sentences):  # noqa: B007
+            digest.update(f"{line}\n".encode())
+            vectors += settings.vectors_of(len(split_words(line)))
+            if lines <= LINES:
+                beginning.append(line)
+    if is_unspaced("\n".join(beginning), are_words=True):
         raise UserError(f"{sentences}: {UNSPACED}")
     format, reason = guess_format(sentences)
     if format is not TextFormat.LINES:
         advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
         say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_first())
-    made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest, "lines": lines}
-    return json.dumps(made_from | settings.as_dict() | {"version": 2}, indent=1), (lines, digest)
+    text = _Text(lines, digest.hexdigest(), vectors)
+    made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": text.digest, "lines": lines}
+    return json.dumps(made_from | settings.as_dict() | {"version": 3}, indent=1), text
 
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
@@ -154,7 +161,10 @@ def _is_complete(out: Path, job: str, format: Format) -> bool:
                     f"{out}: exists, and was not made from these sentences with these settings; choose another name"
                 )
             if format is Format.NPY:
-                _checked(out, f"remove the folder {out}")
+                try:
+                    VectorShards(out).check()
+                except UserError as error:
+                    raise UserError(f"{error}; remove the folder {out} and run the command again") from None
             there = True
     return bool(of_first(there))
 
@@ -163,53 +173,43 @@ def _made_from(out: Path, format: Format) -> str | None:
     """Returns the description of what an output was made from; None if it has none, or has another format."""
     try:
         if format is Format.NPY:
-            return (out / _JOB_FILE).read_text(encoding="utf-8")
+            return (out / JOB).read_text(encoding="utf-8")
         with h5py.File(out, "r") as file:
             return str(file.attrs.get(_JOB))
     except OSError:
         return None
 
 
-def _checked(folder: Path, remedy: str) -> VectorShards:
-    """Opens a folder of vectors. Raises `UserError` if one of its files is missing or damaged."""
-    try:
-        shards = VectorShards(folder)
-        shards.check()
-    except UserError as error:
-        raise UserError(f"{error}; {remedy} and run the command again") from None
-    return shards
-
-
 def begin(parts: Path, job: str) -> None:
     """Writes the description of the job, or checks that of the launch that is resumed."""
-    description = parts / _JOB_FILE
+    description = parts / JOB
     if description.exists():
         if description.read_text(encoding="utf-8") != job:
             raise UserError(f"{parts}: begun from another text, model or settings; remove it, or choose another name")
         return
     # A launch that was killed may have left its lock and a part of the description.
-    own = {parts / LOCK, parts / LEASE, *parts.glob(f".{_JOB_FILE}.*.tmp")}
+    own = {parts / LOCK, parts / LEASE, *parts.glob(f".{JOB}.*.tmp")}
     if not own.issuperset(parts.iterdir()):
         raise UserError(f"{parts}: holds something else; choose another name")
     write_text(description, job)
 
 
-def _check_room(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settings) -> None:
+def _check_room(bilm: EmbeddingBiLM, vectors: int, out: Path, settings: Settings) -> None:
     lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
-    with Progress("counting the words"):
-        words = sum(settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences))
-    per_word = bilm.config.width * (lstm.layers + 1 if settings.output is Output.ALL else 1)
-    size = words * per_word * np.dtype(settings.dtype).itemsize
-    what, there = f"{out.name}, {words:,} vectors", sum(file.stat().st_size for file in parts.glob("*.npy"))
+    per_vector = bilm.config.width * (lstm.layers + 1 if settings.output is Output.ALL else 1)
+    size = vectors * per_vector * np.dtype(settings.dtype).itemsize
+    what, there = f"{out.name}, {vectors:,} vectors", sum(file.stat().st_size for file in parts.glob("*.npy"))
     if settings.format is Format.HDF5:
         what, size = f"{what}, {shown_bytes(size)}, and as much in {parts.name} until it is complete", 2 * size
     check_room(out.parent, max(size - there, 0), f"{what}; still to be written")
 
 
-def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: str) -> None:
-    with Progress("checking the files"):
-        write_lengths(parts, (settings.vectors_of(len(split_words(line.text))) for line in read_lines(sentences)))
-        shards = _checked(parts, "remove that file")
+def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, settings: Settings, job: str) -> None:
+    content = io.BytesIO()
+    np.save(content, np.array(lengths, np.int32))
+    write_bytes(parts / LENGTHS, content.getvalue())
+    shards = VectorShards(parts)
+    shards.check(vectors=False)
     if settings.format is Format.HDF5:
         layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
         with (
@@ -218,7 +218,7 @@ def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: st
         ):
             writer.file.attrs[_JOB] = job
             with Progress("joining the files", "lines", len(shards)) as progress:
-                for line, vectors in enumerate(shards):
+                for line, vectors in enumerate(shards):  # which verifies them
                     writer.add(str(line), vectors)
                     progress.add(1)
             if settings.sentence_index:
@@ -226,92 +226,102 @@ def _finish(sentences: Path, parts: Path, out: Path, settings: Settings, job: st
                 writer.file.create_dataset(_INDEX, data=[json.dumps(index)], dtype=h5py.string_dtype())
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
-    for file in (*parts.glob(f"*{CARRY}"), *parts.glob(".*.npy.*.tmp"), parts / LOCK, parts / LEASE):
+    for file in (*parts.glob("*.carry"), *parts.glob(".*.npy.*.tmp"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
 
 
-def _windows(sentences: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yields the windows of a file: the number of the first line, and the words of the lines."""
-    first, words = 0, 0
+def _windows(sentences: Path, text: _Text) -> Iterator[tuple[int, list[list[str]]]]:
+    """Yields the windows of a file: the number of the first line, and the words of the lines.
+
+    Raises:
+      _Unusable: the file is not the text that was read before.
+    """
+    first, words, digest = 0, 0, hashlib.sha256()
     window: list[list[str]] = []
-    for number, line in enumerate(read_lines(sentences)):
+    for line in read_lines(sentences):
+        digest.update(f"{line.text}\n".encode())
         sentence = split_words(line.text)
         if window and (len(window) == LINES or words + len(sentence) > WORDS):
             yield first, window
-            first, window, words = number, [], 0
+            first, window, words = first + len(window), [], 0
         window.append(sentence)
         words += len(sentence)
+    if digest.hexdigest() != text.digest:
+        raise _Unusable(f"{sentences}: was changed while its vectors were written; run the command again")
     if window:
         yield first, window
 
 
-def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, lines: int) -> None:
-    carry: Any = None
-    with Progress(
-        "embedding", "lines", lines, is_first()
-    ) as progress:  # process 0 stands for all, which progress alike
-        for number, (first, window) in enumerate(_windows(sentences)):
-            part = parts / f"{first:012}.npy"
-            if number % jax.process_count() != jax.process_index() or part.exists():
+def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, text: _Text) -> list[int]:
+    """Writes this process's files that are missing, verifies the others, and returns the lengths of all lines."""
+    lengths: list[int] = []
+    form, weights = settings.form(bilm.config.lstm.layers + 1)
+    with (
+        Progress("embedding", "lines", text.lines, is_first()) as progress,  # process 0 stands for all
+        BackgroundWriter() as write,
+    ):
+
+        def missing() -> Iterator[tuple[tuple[int, list[int]], list[list[str]]]]:
+            for number, (first, window) in enumerate(_windows(sentences, text)):
+                of_window = [settings.vectors_of(len(sentence)) for sentence in window]
+                lengths.extend(of_window)
+                part, is_own = parts / f"{first:012}.npy", number % jax.process_count() == jax.process_index()
+                if is_own and not part.exists():
+                    yield (first, window), window
+                    continue
+                if is_own:
+                    _verify(part)
                 progress.skip(len(window))
-                carry = None
-                continue
-            if settings.state is CarryState.CARRY:
-                carry = carry or _carry_before(bilm, parts, first)
-                vectors, carry = _one_by_one(bilm, window, carry, settings)
-                save(parts / f"{first + len(window):012}{CARRY}", np.asarray(ravel_pytree(carry)[0]))
-            else:
-                vectors = _by_length(bilm, window, settings)
-            _check_finite(vectors, first, sentences, settings)
-            write_shard(part, vectors)
+
+        one_by_one = settings.state is CarryState.CARRY
+        embedded = _carried(bilm, missing(), parts, settings) if one_by_one else embed_texts(
+            bilm.engine, missing(), form, weights, settings.state
+        )
+        for (first, window), vectors, finite in embedded:
+            written = settings.written(vectors, list(map(len, window)), bilm.config)
+            if settings.mean_of_words:
+                finite = np.isfinite(written).all(tuple(range(1, written.ndim)))
+            of_window = [settings.vectors_of(len(sentence)) for sentence in window]
+            if not finite.all():
+                number = first + 1 + int(np.searchsorted(np.cumsum(of_window), np.argmin(finite), "right"))
+                largest = float(np.finfo(settings.dtype).max)
+                raise _Unusable(
+                    f"{sentences}, line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
+                    f" {settings.dtype}; take a smaller --gamma or --dtype float32"
+                )
+            write(write_shard, parts / f"{first:012}.npy", written, of_window)
             progress.add(len(window))
+    return lengths
 
 
-def _check_finite(vectors: list[np.ndarray], first: int, sentences: Path, settings: Settings) -> None:
-    """Raises `_Unusable` for an infinity or NaN, which programs that read the file would not notice."""
-    for number, found in enumerate(vectors, first + 1):
-        if not np.isfinite(found).all():
-            largest = float(np.finfo(settings.dtype).max)
-            raise _Unusable(
-                f"{sentences}, line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
-                f" {settings.dtype}; take a smaller --gamma or --dtype float32"
-            )
-
-
-def _by_length(bilm: EmbeddingBiLM, window: list[list[str]], settings: Settings) -> list[np.ndarray]:
-    """Returns the vectors of a window's lines, in their order, computed in batches of lines of similar length."""
-    vectors: list[Any] = [None] * len(window)
-    order = sorted(range(len(window)), key=lambda line: len(window[line]))
-    devices = max(len(bilm.devices), 1)
-    while order:
-        rows = order[: BATCH * devices]
-        while len(rows) > 1 and len(rows) * len(window[rows[-1]]) > BATCH_WORDS * devices:
-            rows.pop()
-        order = order[len(rows) :]
-        layers, _, _ = bilm.embed([window[line] for line in rows], state=settings.state)
-        for line, found in zip(rows, layers, strict=True):
-            vectors[line] = settings.of(found[:, : len(window[line])])
-    return vectors
-
-
-def _one_by_one(
-    bilm: EmbeddingBiLM, window: list[list[str]], carry: Any, settings: Settings
-) -> tuple[list[np.ndarray], Any]:
-    vectors = []
-    for sentence in window:
-        layers, _, carry = bilm.embed([sentence], carry, CarryState.CARRY)
-        vectors.append(settings.of(layers[0]))
-    return vectors, carry
-
-
-def _carry_before(bilm: EmbeddingBiLM, parts: Path, line: int) -> Any:
-    """Returns the LSTM state at the end of the line before, or None at the beginning."""
-    path = parts / f"{line:012}{CARRY}"
-    if line == 0:
-        return None
+def _verify(part: Path) -> None:
+    """Raises `UserError` if a file of an earlier launch is damaged."""
     try:
-        check_file(path)
-        return ravel_pytree(initial_carry(bilm.config, 1, np.zeros))[1](np.load(path, allow_pickle=False))
+        for _ in Shard(part):
+            pass
     except UserError as error:
-        raise UserError(f"{error}; remove the folder {parts} and start again") from None
+        raise UserError(f"{error}; remove that file and run the command again") from None
+
+
+def _carried(
+    bilm: EmbeddingBiLM, windows: Iterator[Any], parts: Path, settings: Settings
+) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+    """Yields what `embed_texts` yields; each line begins in the state at the end of the line before."""
+    carry, expected = initial_carry(bilm.config, 1, np.zeros), 0
+    form, weights = settings.form(bilm.config.lstm.layers + 1)
+    for (first, window), _ in windows:
+        if first != expected:
+            try:
+                carry = ravel_pytree(carry)[1](Shard(parts / f"{first:012}.carry")[0])
+            except UserError as error:
+                raise UserError(f"{error}; remove the folder {parts} and start again") from None
+        results = []
+        for sentence in window:
+            running = bilm.engine.start([sentence], form, weights, carry=carry)
+            results.append(running.vectors())
+            carry = running.carry()
+        expected = first + len(window)
+        state = np.asarray(ravel_pytree(carry)[0])
+        write_shard(parts / f"{expected:012}.carry", state, [len(state)])
+        yield (first, window), *map(np.concatenate, zip(*results, strict=True))

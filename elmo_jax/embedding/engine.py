@@ -77,7 +77,7 @@ class Platform(NamedTuple):
         return ON_CPU if mesh.devices.flat[0].platform == "cpu" else ON_ACCELERATOR
 
 
-ON_CPU = Platform((Shape((1, 4), 64), Shape((8, 16, 32), 64), Shape((64,), 128)), overhead=4, together=False)
+ON_CPU = Platform((Shape((1, 4), 64), Shape((8, 16, 32), 64), Shape((64,), 256)), overhead=4, together=False)
 ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), overhead=128, together=True)
 FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
 
@@ -194,8 +194,10 @@ class _Program(NamedTuple):
             after = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one for _, one in results))
         unused = jax.tree.map(lambda leaf: leaf[:, rows:], state.rows)
         after = after._replace(rows=jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), after.rows, unused))
-        vectors = self._output(table, words, layers, inputs.index, weights)
-        return vectors, jnp.isfinite(vectors).all(-1), after
+        parts = self._output(table, words, layers, inputs.index, weights)
+        largest = jnp.finfo(self.output.dtype).max  # numbers are compared before they are rounded, which is faster
+        finite = sum(jnp.abs(part).max(-1) <= largest for part in parts) == len(parts)
+        return jnp.concatenate(parts, -1).astype(self.output.dtype), finite, after
 
     def _direction(
         self, table: jax.Array, inputs: _Inputs, rows: int, params: list[Tree], words: jax.Array, state: _State
@@ -242,8 +244,8 @@ class _Program(NamedTuple):
 
     def _output(
         self, table: jax.Array, words: jax.Array, layers: list[list[jax.Array]], index: jax.Array, weights: jax.Array
-    ) -> jax.Array:
-        """Reads the layers of each direction, [T, R, P], in the order of the text."""
+    ) -> list[jax.Array]:
+        """Reads the layers of each direction, [T, R, P], in the order of the text; returns parts of the output [N, P]."""
 
         def read(array: jax.Array, at: jax.Array) -> jax.Array:
             return array.reshape(-1, *array.shape[2:]).at[at].get(mode="fill", fill_value=0)
@@ -254,12 +256,11 @@ class _Program(NamedTuple):
         tokens = [table.at[row].get(mode="fill", fill_value=0) for row in rows]
         if self.output.kind is Kind.LAYERS:
             parts = [read(layers[d][j], index[d]) for j in range(len(layers[0])) for d in directions]
-            return jnp.concatenate([tokens[0], *parts], -1).astype(self.output.dtype)
-        mixes = [
+            return [tokens[0], *parts]
+        return [
             weights[0] * tokens[d] + sum(weights[j] * read(layer, index[d]) for j, layer in enumerate(layers[d], 1))
             for d in directions
         ]
-        return jnp.concatenate(mixes, -1).astype(self.output.dtype)
 
 
 _INPUTS = _Inputs(PartitionSpec(None, None, AXIS), _BY_ROW, _BY_ROW, _BY_ROW, _BY_ROW, REPLICATED, REPLICATED)
@@ -330,14 +331,17 @@ class Engine:
     """Computes the vectors of sentences on the devices of a mesh.
 
     Attributes:
+      config: the architecture of the biLM.
       words: the table of word vectors.
+      most_words: the words and sentence boundaries that are run together at most.
     """
 
     def __init__(self, model: BiLM, params: Tree, mesh: Mesh) -> None:
         """Puts the parameters on the devices; those of a softmax are not needed."""
-        self._model, self._mesh, self._platform = model, mesh, Platform.of(mesh)
+        self.config, self._model, self._mesh, self._platform = model.config, model, mesh, Platform.of(mesh)
         self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
         self._params = self._put(self._prepared(params), REPLICATED)
+        self.most_words = min(int(FILL * self._platform.shapes[-1].words * mesh.size), self.words.capacity)
         self._zeros: dict[Shape, list[State]] = {}  # the state in which rows begin
 
     def _prepared(self, params: Tree) -> Any:
@@ -349,8 +353,8 @@ class Engine:
                 array = np.ascontiguousarray(array.T) if array.ndim == 2 else array[:, None]
             return array if path[-1].key == "bias" else self._model.precision.operand(array)
 
-        layers = range(self._model.config.lstm.layers)
-        stacks = [[params[name][f"layer_{j}"] for j in layers] for name in self._model.config.directions]
+        layers = range(self.config.lstm.layers)
+        stacks = [[params[name][f"layer_{j}"] for j in layers] for name in self.config.directions]
         stacks = jax.tree.map_with_path(prepared, stacks)
         return jax.tree.map(lambda *leaves: np.stack(leaves), *stacks) if self._platform.together else stacks
 
@@ -367,15 +371,14 @@ class Engine:
           carried: whether the states of the sentences are kept.
         """
         largest = self._platform.shapes[-1]
-        most = min(int(FILL * largest.words * self._mesh.size), self.words.capacity)
         is_long = lengths + 2 > largest.steps  # in a group with others, these would make all rows as long
         for numbers in np.flatnonzero(~is_long), np.flatnonzero(is_long):
-            ends, first = np.cumsum(lengths[numbers] + 2), 0
-            while first < len(numbers):
-                last = int(np.searchsorted(ends, most + (ends[first - 1] if first else 0), "right"))
-                last = min(max(last, first + 1), first + largest.sentences if carried else len(numbers))
-                yield numbers[first:last]
-                first = last
+            ends = np.cumsum(lengths[numbers] + 2)
+            groups = -(-ends[-1] // self.most_words) if len(numbers) else 0
+            cuts = np.searchsorted(ends, ends[-1] * np.arange(1, groups) // groups, "right") if groups else []
+            for part in np.split(numbers, cuts):
+                most = largest.sentences if carried else max(len(part), 1)
+                yield from (part[first : first + most] for first in range(0, len(part), most))
 
     def start(
         self,
@@ -408,7 +411,7 @@ class Engine:
         text, column = np.arange(len(boundary)), np.repeat(columns, lengths)
         forward = text + np.repeat(at.start - (ends - lengths), lengths)
         backward = np.repeat(at.start + ends - 1, lengths) - text
-        steps = np.stack([forward, backward][: len(self._model.config.directions)])  # [2, positions of the text]
+        steps = np.stack([forward, backward][: len(self.config.directions)])  # [2, positions of the text]
         # Of a group that takes several calls, each has half as many steps, since each word may be in two of them.
         per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
         firsts = range(0, at.steps, per_call)
@@ -427,9 +430,9 @@ class Engine:
                 words[d, step, column] = rows
             kept_states = at.device * at.shape.sentences + number
             state = self._state(at.shape, kept_states, carry)
-            weights = np.zeros(self._model.config.lstm.layers + 1) if weights is None else weights
+            weights = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
             program = _Program(
-                self._model.config, self._model.precision, self._mesh, self._platform.together, at.shape, output
+                self.config, self._model.precision, self._mesh, self._platform.together, at.shape, output
             )
             steps, column = steps[:, kept], column[kept]
             calls = []
@@ -451,7 +454,7 @@ class Engine:
         """Returns the states in which the rows, and with a carry the sentences, begin, on the devices."""
 
         def zeros(number: int) -> list[State]:
-            return list(initial_carry(self._model.config, number * self._mesh.size, np.zeros).values())
+            return list(initial_carry(self.config, number * self._mesh.size, np.zeros).values())
 
         if shape not in self._zeros:
             self._zeros[shape] = self._put(zeros(shape.rows[-1]), _BY_ROW)

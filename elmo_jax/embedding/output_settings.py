@@ -6,11 +6,15 @@ Shapes: T words per line, L LSTM layers, P projection.
 import dataclasses
 import enum
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from elmo_jax.embedding.embed import CarryState
+from elmo_jax.config import ModelConfig
+from elmo_jax.embedding.embed import CarryState, split_layers
+from elmo_jax.embedding.engine import Kind
+from elmo_jax.embedding.engine import Output as Form
 from elmo_jax.errors import UserError
 
 
@@ -81,16 +85,30 @@ class Settings:
         """Returns the number of vectors of a line of so many words."""
         return min(words, 1) if self.mean_of_words else words
 
-    def of(self, layers: np.ndarray) -> np.ndarray:
-        """Returns what is written of one sentence's layers [L+1, T, 2P]."""
+    def form(self, layers: int) -> tuple[Form, np.ndarray | None]:
+        """Returns what the devices compute of a word, and the weight of each of `layers` = L+1 layers."""
+        dtype = "float32" if self.mean_of_words else self.dtype
+        if self.output is Output.ALL:
+            return Form(Kind.LAYERS, dtype), None
+        weights = np.zeros(layers)
         if self.output is Output.TOP:
-            layers = layers[-1]
+            weights[-1] = 1
         elif self.output is Output.AVERAGE:
-            layers = layers.mean(0)
-        elif self.output is Output.MIX:
-            shares = np.exp(np.asarray(self.weights) - max(self.weights))
-            layers = self.gamma * np.tensordot(shares / shares.sum(), layers, 1)
-        if self.mean_of_words and layers.shape[-2]:
-            layers = layers.mean(-2, keepdims=True)
-        with np.errstate(over="ignore"):  # `embed_file` refuses infinities
-            return np.asarray(layers).astype(self.dtype)
+            weights[:] = 1 / layers
+        else:
+            weights[:] = np.exp(np.asarray(self.weights) - max(self.weights))
+            weights *= self.gamma / weights.sum()
+        return Form(Kind.MIX, dtype), weights
+
+    def written(self, vectors: np.ndarray, lengths: Sequence[int], config: ModelConfig) -> np.ndarray:
+        """Returns what is written of the output of some lines [N, …]: layers [N, L+1, 2P] or mixes [N, 2P]."""
+        if self.mean_of_words:
+            words = np.array([length for length in lengths if length])
+            sums = np.add.reduceat(vectors, np.cumsum(words) - words) if len(words) else vectors
+            with np.errstate(over="ignore"):  # `embed_file` refuses infinities
+                vectors = (sums / words[:, None].astype(np.float32)).astype(self.dtype)
+        if self.output is not Output.ALL:
+            return vectors
+        layers = np.empty((len(vectors), config.lstm.layers + 1, config.width), vectors.dtype)
+        split_layers(vectors, layers, config)
+        return layers

@@ -1,65 +1,120 @@
-"""Vectors of sentences as a folder of NumPy files, for texts whose vectors are too many for one HDF5 file.
+"""Vectors of sentences as NumPy files that are verified, and a folder of them for a text.
 
 Shapes: N words of a file, T words per line, L LSTM layers, P projection.
 
-The folder has
+The folder of a text has
 
 - `000000000000.npy`, `000000001024.npy`, …: the vectors of the lines from that line on, those of all words one after
   another, [N, L+1, 2P], or [N, 2P] where one vector per word is written;
 - `lengths.npy`: the number of words of each line, int32; with `--mean-of-words`, 1, or 0 for a line without words;
 - `job.json`: what the vectors were made from.
 
-Each NumPy file ends with a checksum after its array, the CRC-32 of all bytes before it, which NumPy does not read.
+Each file ends with an index after its array, which NumPy does not read: for each sentence a key, by which a cache finds
+it, its number of words, and the CRC-32 of its vectors; then the CRC-32 of these entries, and their number.
 
-While `embed --state carry` runs, the folder also has `000000001024.carry`, …, NumPy files with the LSTM state before
+While `embed --state carry` runs, the folder also has `000000001024.carry`, …, such files with the LSTM state before
 that line.
 """
 
 import functools
-import io
 import json
+import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
 from elmo_jax.errors import UserError
-from elmo_jax.files import local, write_bytes
+from elmo_jax.files import atomic_file, local
 
-_LENGTHS = "lengths.npy"
-CARRY = ".carry"
-_OPEN_FILES = 64  # memory maps that are kept
-
-
-def write_shard(path: Path, vectors: Sequence[np.ndarray]) -> None:
-    """Writes the vectors of some lines, each [L+1, T, 2P] or [T, 2P], as a file that is complete whenever it exists."""
-    by_word = [np.moveaxis(found, 0, 1) if found.ndim == 3 else found for found in vectors]
-    save(path, np.concatenate(by_word))
+LENGTHS, JOB = "lengths.npy", "job.json"
+_OPEN_FILES = 256  # memory maps that are kept
+_ENTRY = np.dtype([("key", "V16"), ("words", "<i8"), ("crc", "<u4")])
+_FOOTER = struct.Struct("<Iq")
 
 
-def write_lengths(folder: Path, lengths: Iterable[int]) -> None:
-    """Adds the numbers of words of all lines to a folder with all files of vectors."""
-    save(folder / _LENGTHS, np.fromiter(lengths, np.int32))
+def write_shard(path: Path, vectors: np.ndarray, lengths: Sequence[int], keys: Sequence[bytes] | None = None) -> None:
+    """Writes the vectors [N, …] of sentences of `lengths` words as a file that is complete whenever it exists."""
+    index = np.zeros(len(lengths), _ENTRY)
+    index["words"] = lengths
+    if keys:
+        index["key"] = np.frombuffer(b"".join(keys), "V16")
+    vectors = np.ascontiguousarray(vectors)
+    index["crc"] = list(map(zlib.crc32, np.split(vectors, np.cumsum(lengths))[:-1]))
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(vectors))
+        for part in vectors, index:  # not by `np.save`, which does not report that the disk was full at the end
+            file.write(part.tobytes() if not part.size else part.data)  # type: ignore[arg-type]
+        file.write(_FOOTER.pack(zlib.crc32(index), len(index)))
 
 
-def save(path: Path, array: np.ndarray) -> None:
-    """Writes an array as a NumPy file that is complete whenever it exists."""
-    content = io.BytesIO()  # `np.save` into a real file does not report that the disk was full at the end
-    np.save(content, array)
-    content.write(zlib.crc32(content.getbuffer()).to_bytes(4, "little"))
-    write_bytes(path, content.getvalue())  # Python 3.12.1 may crash after an error while a view of it is written
+class Shard(Sequence[np.ndarray]):
+    """The vectors of the sentences of a file, which is mapped, not read into memory.
+
+    Attributes:
+      path: the file.
+      keys: the key of each sentence.
+      lengths: the number of words of each sentence.
+      vectors: [N, …] those of all words.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens a file, and verifies its index. Raises `UserError` if it is missing or damaged."""
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                file.seek(-_FOOTER.size, 2)
+                crc, number = _FOOTER.unpack(file.read())
+                rest = number * _ENTRY.itemsize + _FOOTER.size
+                file.seek(-rest, 2)
+                entries = file.read(number * _ENTRY.itemsize)
+            if zlib.crc32(entries) != crc:
+                raise ValueError("the checksum of its index is another one")
+            index = np.frombuffer(entries, _ENTRY)
+            mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+            if len(mapped) != index["words"].sum() or mapped.offset + mapped.nbytes + rest != path.stat().st_size:
+                raise ValueError("its size is not that of its index")
+        except (OSError, ValueError, struct.error) as error:
+            raise UserError(f"{path}: missing or damaged ({error})") from None
+        self.vectors = mapped.view(np.ndarray)
+        self.keys: list[bytes] = index["key"].tolist()
+        self.lengths, self._crcs = index["words"], index["crc"]
+        self._ends = np.cumsum(self.lengths)
+
+    def __len__(self) -> int:
+        """Returns the number of sentences."""
+        return len(self.keys)
+
+    def __getitem__(self, number: int) -> np.ndarray:  # type: ignore[override]
+        """Returns the vectors of a sentence, [T, …]. Raises `UserError` if they are not those that were written."""
+        vectors = self.vectors[self._ends[number] - self.lengths[number] : self._ends[number]]
+        if zlib.crc32(vectors) != self._crcs[number]:
+            raise UserError(f"{self.path}: damaged (the checksum of its sentence {number + 1} is another one)")
+        return vectors
 
 
-def check_file(path: Path) -> None:
-    """Raises `UserError` if a file of `save` is missing, or is not what was written."""
-    try:
-        content = np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: missing or damaged ({error})") from None
-    if zlib.crc32(content[:-4].data) != int.from_bytes(content[-4:].tobytes(), "little"):
-        raise UserError(f"{path}: missing or damaged (its checksum is another one)")
+class BackgroundWriter:
+    """Calls functions in a thread, one after the other, while this one goes on; at most one call waits."""
+
+    def __enter__(self) -> "BackgroundWriter":
+        """Starts the thread."""
+        self._thread, self._pending = ThreadPoolExecutor(1), list[Future[None]]()
+        return self
+
+    def __call__(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls a function after those before it. Raises what one of these has raised."""
+        if len(self._pending) == 2:
+            self._pending.pop(0).result()
+        self._pending.append(self._thread.submit(function, *arguments))
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        """Waits for all calls; raises what one of them has raised, unless there is another error."""
+        self._thread.shutdown(cancel_futures=error is not None)
+        while self._pending and error is None:
+            self._pending.pop(0).result()
 
 
 class VectorShards(Sequence[np.ndarray]):
@@ -75,15 +130,14 @@ class VectorShards(Sequence[np.ndarray]):
         """Opens a folder. Raises `UserError` if it is none, or if a file is missing."""
         self.path = local(path)
         try:
-            self.lengths: np.ndarray = np.load(self.path / _LENGTHS, allow_pickle=False)
-            self.made_from = json.loads((self.path / "job.json").read_text(encoding="utf-8"))
+            self.lengths: np.ndarray = np.load(self.path / LENGTHS, allow_pickle=False)
+            self.made_from = json.loads((self.path / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path}: not a whole folder of `elmo-jax embed --format npy` ({error})") from error
         self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
         self._ends = np.append(self._firsts[1:], len(self.lengths))  # the line after the last one of each file
-        self._rows = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])  # the first word of each line
         if not isinstance(self.made_from, dict) or self.made_from.get("lines") != len(self.lengths):
-            raise UserError(f"{self.path / _LENGTHS}: has another number of lines than job.json says")
+            raise UserError(f"{self.path / LENGTHS}: has another number of lines than job.json says")
         self._open = functools.lru_cache(_OPEN_FILES)(self._opened)
 
     def __len__(self) -> int:
@@ -101,7 +155,7 @@ class VectorShards(Sequence[np.ndarray]):
 
         Raises:
           IndexError: there is no such line.
-          UserError: the file of the line is missing or damaged.
+          UserError: the file of the line is missing, or the line's vectors are damaged.
         """
         if isinstance(line, slice):
             return [self[one] for one in range(*line.indices(len(self)))]
@@ -109,19 +163,14 @@ class VectorShards(Sequence[np.ndarray]):
             raise IndexError(f"line {line} of {len(self)} lines")
         line %= len(self)
         number = int(np.searchsorted(self._firsts, line, "right")) - 1
-        words = self._open(number)
-        start = self._rows[line] - self._rows[self._firsts[number]]
-        found = words[start : start + self.lengths[line]]
-        return np.moveaxis(found, 1, 0) if found.ndim == 3 else found
+        vectors = self._open(number)[line - int(self._firsts[number])]
+        return np.moveaxis(vectors, 1, 0) if vectors.ndim == 3 else vectors
 
-    def check(self) -> None:
-        """Raises `UserError` if a file is missing or damaged; reads all of them."""
-        if len(self) and (not len(self._firsts) or self._firsts[0]):
-            self._open(-1)  # raises, since there is no first file
-        for number in range(len(self._firsts)):
-            self._open(number)
-            check_file(self.path / f"{self._firsts[number]:012}.npy")
-        check_file(self.path / _LENGTHS)
+    def check(self, vectors: bool = True) -> None:
+        """Raises `UserError` if a file is missing, or if its index or, with `vectors`, one of its vectors is damaged."""
+        first_lines = sorted({0, *self._firsts.tolist()}) if len(self) else []
+        for line in range(len(self)) if vectors else first_lines:
+            self[line]
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """Yields the vectors of each line."""
@@ -133,17 +182,12 @@ class VectorShards(Sequence[np.ndarray]):
 
     def __repr__(self) -> str:
         """Returns the size in one line."""
-        return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self._rows[-1]:,} words)"
+        return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self.lengths.sum():,} words)"
 
-    def _opened(self, number: int) -> np.ndarray:
-        file = self.path / f"{self._firsts[number] if number >= 0 else 0:012}.npy"
-        try:
-            words: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{file}: not a whole NumPy file ({error})") from error
-        expected = self._rows[self._ends[number]] - self._rows[self._firsts[number]]
-        if len(words) != expected:
-            raise UserError(
-                f"{file}: {len(words):,} words, expected {expected:,}; it is damaged, or the file after it is missing"
-            )
-        return words
+    def _opened(self, number: int) -> Shard:
+        first = self._firsts[number] if number >= 0 else 0
+        shard = Shard(self.path / f"{first:012}.npy")
+        expected = self.lengths[first : self._ends[number] if number >= 0 else None]
+        if not np.array_equal(shard.lengths, expected):
+            raise UserError(f"{shard.path}: has {len(shard):,} lines, expected {len(expected):,}; or the file after it is missing")
+        return shard

@@ -4,6 +4,7 @@ Shapes: n words, W characters, P projection, K rows of the table, U words encode
 """
 
 import functools
+import itertools
 import logging
 import threading
 from collections.abc import Sequence
@@ -122,15 +123,17 @@ class WordTable:
           UserError: a word cannot be encoded.
         """
         self._calls += 1
-        found = list(map(self._rows.get, words))
-        if None in found:
-            new = dict.fromkeys(word for word, row in zip(words, found, strict=True) if row is None)
-            self._last_call[[row for row in found if row is not None]] = self._calls
-            self._add(list(new))
-            found = list(map(self._rows.get, words))
-        rows = np.array(found, np.int32)
+        rows = self._known(words)
+        is_new = rows < 0
+        if is_new.any():
+            self._last_call[rows[~is_new]] = self._calls
+            self._add(list(dict.fromkeys(words[i] for i in np.flatnonzero(is_new))))
+            rows = self._known(words)
         self._last_call[rows] = self._calls
         return rows
+
+    def _known(self, words: Sequence[str]) -> np.ndarray:
+        return np.fromiter(map(self._rows.get, words, itertools.repeat(-1)), np.int32, len(words))
 
     def _add(self, words: list[str]) -> None:
         """Encodes distinct new words into free rows, and then into those that were not used for the longest time."""

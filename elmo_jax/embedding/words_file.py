@@ -23,7 +23,7 @@ from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, op
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed_file import begin
-from elmo_jax.embedding.shards import check_file, save
+from elmo_jax.embedding.shards import Shard, write_shard
 from elmo_jax.embedding.word_table import CHUNK
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, writing
@@ -67,7 +67,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     description = json.dumps({"bilm": bilm.fingerprint, "words": digest})
     parts = out.with_name(out.name + ".parts")
     with writing(out), locked(epath.Path(parts)):
-        begin(parts, f"{description} {bilm.precision.value} 2")
+        begin(parts, f"{description} {bilm.precision.value} 3")
         keep(parts)
         places = {start: parts / f"{start:012}.npy" for start in range(0, count, _WORDS_AT_ONCE)}
         lines = read_lines(vocabulary)
@@ -77,16 +77,15 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                 if part.exists():
                     progress.skip(len(words))
                     continue
-                save(part, bilm.words(words))
+                write_shard(part, bilm.words(words), [len(words)])
                 progress.add(len(words))
         with atomic_file(out) as temporary, new_hdf5(temporary) as writer:
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
             for start, part in places.items():
                 try:
-                    check_file(part)
+                    dataset[start : start + _WORDS_AT_ONCE] = Shard(part)[0]
                 except UserError as error:
                     raise UserError(f"{error}; remove it and run the command again") from None
-                dataset[start : start + _WORDS_AT_ONCE] = np.load(part, allow_pickle=False)
                 writer.check()
             writer.file.attrs[_DESCRIPTION] = description
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
