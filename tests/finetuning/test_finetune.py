@@ -80,7 +80,7 @@ def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
     plan = plan_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)
     seen = []
     program = SimpleNamespace(perplexity=lambda now, blocks, spellings: seen.append(len(blocks)))
-    plan.evaluators[0].measure(program, None)
+    plan.before["original"](program, None)
     assert seen == [blocks]
 
 
