@@ -21,10 +21,10 @@ from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
+from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.activity import Watchdog
 from elmo_jax.runs.perplexity import Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
-from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.trace import Tracer
 from elmo_jax.training.plan import Measure, Plan
 from elmo_jax.training.program import Program

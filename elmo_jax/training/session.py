@@ -15,11 +15,11 @@ from etils import epath
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.data.windows import EvaluationWindow
 from elmo_jax.distributed.collectives import StepAgreement, Wishes, fails_together, is_first
+from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.activity import PHASES, Activity
 from elmo_jax.runs.metrics import MetricsLog, Records
 from elmo_jax.runs.perplexity import read_evaluations
 from elmo_jax.runs.progress import RunProgress
-from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 
 
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
