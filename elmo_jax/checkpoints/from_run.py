@@ -1,23 +1,25 @@
 """Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
 
+import os
+
 from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.checkpoints.open import Path, trained_since
+from elmo_jax.checkpoints.manifest import trained_since
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
-from elmo_jax.runs.folder import from_launch, read_config, read_config_file
+from elmo_jax.runs.folder import from_launch, read_config
 from elmo_jax.runs.perplexity import read_evaluations
 from elmo_jax.runs.progress import Progress
 from elmo_jax.runs.result import read_result
 
 
-def load_run(run: Path, step: str | None = None) -> PretrainedBiLM:
+def load_run(run: str | os.PathLike[str], step: str | None = None) -> PretrainedBiLM:
     """Loads the biLM of a checkpoint.
 
     Args:
@@ -30,7 +32,7 @@ def load_run(run: Path, step: str | None = None) -> PretrainedBiLM:
         is missing.
     """
     folder = files.place(run)
-    config, facts = read_config(folder), read_config_file(folder)["facts"]
+    config, facts = read_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints")
     with Progress(f"reading a checkpoint of {folder}"):
         params, made = checkpoints.restore_params(_chosen_step(folder, checkpoints, step))
@@ -68,14 +70,15 @@ def corpus_of(run: epath.Path) -> Corpus:
     Raises:
       UserError: the corpus no longer exists, or another one is in its place.
     """
-    fingerprint = read_config_file(run)["facts"]["corpus_fingerprint"]
+    config, facts = read_config(run)
+    fingerprint = facts["corpus_fingerprint"]
     # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.
     inside = run / "corpus"
     if inside.exists() and (corpus := Corpus.open(str(inside))).fingerprint == fingerprint:
         return corpus
     remedy = f"set data.corpus in {run / 'config.json'} to the full path of the corpus that it was trained on"
     try:
-        corpus = Corpus.open(from_launch(run, read_config(run).data.corpus))
+        corpus = Corpus.open(from_launch(run, config.data.corpus))
     except UserError as error:
         raise UserError(f"{error}, or {remedy}") from None
     if corpus.fingerprint != fingerprint:
