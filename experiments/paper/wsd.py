@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from senses import SenseIndex, Sentence
 
 from elmo_jax.analysis.vectors import Vectors
 from elmo_jax.config import ModelConfig
 from elmo_jax.tasks.core.elmo_vectors import unpacked
-from semcor import Sentence
-from wordnet import SenseIndex
 
 RESAMPLES = 10_000  # the number of resamples of the bootstrap
 CONFIDENCE = 95.0  # the percentage of the resamples that an interval covers

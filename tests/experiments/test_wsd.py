@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from senses import Instance, SenseIndex, Sentence
 
 from elmo_jax.analysis.vectors import Speed, Vectors
 from elmo_jax.config import LSTMConfig, ModelConfig
-from semcor import Instance, Sentence
-from wordnet import SenseIndex
 from wsd import class_means, predict, right, score
 
 PROJECTION, LAYERS = 3, 3  # P, L + 1
