@@ -67,7 +67,7 @@ paper: $(VENV)/installed
 paper-quick: $(VENV)/installed-test
 	@PYTHONPATH=experiments/paper $(BIN)/python -m tests.experiments.quick_paper runs/paper_quick
 
-# how fast this machine trains, embeds and evaluates at three sizes, and trains two task models: 15 to 25 minutes
+# how fast this machine trains, embeds and evaluates at three sizes, and trains a task model: 15 to 25 minutes
 bench: $(VENV)/installed
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
 	@$(BIN)/python -m performance --corpus data/sotu --json bench.json

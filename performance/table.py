@@ -28,8 +28,8 @@ def line(name: str, numbers: dict[str, Any]) -> str:
         notes = f"devices {numbers['devices_used']}; one device {rate:,.0f} tokens/s"
     if "tokens_per_second_of_known_words" in numbers:
         notes = f"words known: {numbers['tokens_per_second_of_known_words']:,.0f} tokens/s"
-    if "reference" in numbers:
-        notes = f"{numbers['share_of_reference']:.0%} of the speed of {numbers['reference']}"
+    if "share_of_plain_jax" in numbers:
+        notes = f"{numbers['share_of_plain_jax']:.0%} of the speed of plain JAX"
     work = (
         f"{numbers['model_gflops']:>8,.0f} {numbers['share_of_matmul']:>10.0%}"
         if numbers["model_gflops"]

@@ -26,13 +26,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from senses import Sentence, read_senses
 
 from elmo_jax.analysis.neighbours import Occurrence, nearest, occurrence_in
 from elmo_jax.analysis.vectors import Words, embed
 from elmo_jax.tasks.core.word_vectors import read_vectors
 from elmo_jax.words import split_words
 from results import Model, open_models, run_script, script_parser
+from senses import Sentence, read_senses
 
 WORD, LAYER, NUMBER, AROUND = "play", 2, 10, 14
 # The paper's source sentences, as far as it prints them, and the neighbour that it prints for each.

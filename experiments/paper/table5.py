@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from senses import SenseCorpus, SenseIndex, Sentence, read_index, read_senses
 
 from elmo_jax import UserError
 from elmo_jax.analysis.vectors import embed
 from elmo_jax.files import digest_of
 from results import Model, Results, draw_layers, layer_name, open_models, run_script, script_parser, table
+from senses import SenseCorpus, SenseIndex, Sentence, read_index, read_senses
 from wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
 
 POOLED = ("senseval2", "senseval3", "semeval2013", "semeval2015")

@@ -6,9 +6,9 @@ import lzma
 from pathlib import Path
 
 import pytest
-from senses import Instance, SenseIndex, Sentence, lemma_and_part, read_index, read_senses
 
 from elmo_jax import UserError
+from senses import Instance, SenseIndex, Sentence, lemma_and_part, read_index, read_senses
 from tests.analysis.texts import DATA_XML, GOLD, INDEX, TAGFILE_A, write_framework, write_semcor
 from wsd import first_senses, right
 

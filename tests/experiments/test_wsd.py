@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from senses import Instance, SenseIndex, Sentence
 
 from elmo_jax.analysis.vectors import Speed, Vectors
 from elmo_jax.config import LSTMConfig, ModelConfig
+from senses import Instance, SenseIndex, Sentence
 from wsd import class_means, predict, right, score
 
 PROJECTION, LAYERS = 3, 3  # P, L + 1
