@@ -111,14 +111,7 @@ def kept() -> str:
     """Returns the part of a line that says where the work so far is kept; empty if there is none."""
     if _kept is None or not _kept.exists() or any(_kept.is_relative_to(folder) for folder in _temporary):
         return ""
-    size = 0
-    for where, _, names in os.walk(_kept):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # workers rename their files
-                size += os.path.getsize(os.path.join(where, name))
-    return (
-        f"; the work so far is kept in {_kept} ({size / 1e6:,.1f} MB): run the command again to continue, or delete it"
-    )
+    return f"; the work so far is kept in {_kept}: run the command again to continue, or delete it"
 
 
 def _write_line(message: str) -> None:

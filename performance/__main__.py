@@ -31,7 +31,6 @@ def main() -> int:
         description="Measures training, inference, the command embed with one and all devices, evaluation, the making"
         " of batches and the start of a training at the tiny, the small and the original size, and the training of a"
         " task model, on the devices of this machine.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--corpus", type=local, default=Path("data/sotu"), metavar="DIR", help="a corpus (default: %(default)s)")

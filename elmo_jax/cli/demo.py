@@ -20,7 +20,6 @@ def add_command(commands: Commands) -> None:
         description="Serves a page on which you type text and see the predictions of task models, the nearest contexts"
         " of a word, and the similarity of two words in each layer of a biLM. Ctrl-C ends it. This needs Gradio: pip"
         " install 'elmo_jax[demo]'.",
-        allow_abbrev=False,
     )
     run = (
         "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION], a checkpoint of bilm-tf, or"

@@ -40,7 +40,7 @@ class LSTMSettings:
     cell_clip: float
     projection_clip: float
     precision: Precision
-    bits: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
+    bf16_as_uint16: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
     transposed: bool = False  # whether the matrices are given transposed and multiplied from the left, in inference
     together: bool = False  # whether the directions are computed together, in one loop
 
@@ -127,7 +127,7 @@ def _inside(x: jax.Array, bound: float) -> jax.Array | float:
 def _written(settings: LSTMSettings, *arrays: jax.Array | None) -> Any:
     """Rounds arrays as operands of products, in the type in which a loop stores them."""
     rounded = jax.tree.map(settings.precision.operand, arrays)
-    to_bits = settings.bits and settings.precision is Precision.BFLOAT16
+    to_bits = settings.bf16_as_uint16 and settings.precision is Precision.BFLOAT16
     return jax.tree.map(lambda x: lax.bitcast_convert_type(x, jnp.uint16), rounded) if to_bits else rounded
 
 

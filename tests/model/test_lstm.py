@@ -111,7 +111,7 @@ def test_numbers_that_loops_store_as_bits_are_the_same(projection):
     params, inputs, state, weights = problem(projection)
 
     def gradients(bits):
-        settings = LSTMSettings(3.0, 3.0, Precision.BFLOAT16, bits=bits)
+        settings = LSTMSettings(3.0, 3.0, Precision.BFLOAT16, bf16_as_uint16=bits)
         loss = lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0])  # noqa: E731
         return jax.make_jaxpr(jax.grad(loss))(params, inputs), jax.jit(jax.value_and_grad(loss, (0, 1)))(params, inputs)
 
