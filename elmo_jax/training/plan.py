@@ -1,6 +1,7 @@
 """`Plan`: what differs between kinds of training."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -11,11 +12,7 @@ from elmo_jax.types import Tree
 
 # Measures the perplexity of a text with the programs of a training and the parameters of a training state.
 Measure = Callable[[Program, Tree], Perplexity]
-
-
-def measure_whole(program: Program, params: Tree) -> Perplexity:
-    """Measures the whole held-out text, see `Measure`."""
-    return program.heldout(params, whole=True)
+measure_whole: Measure = functools.partial(Program.heldout, whole=True)
 
 
 @dataclasses.dataclass(frozen=True)
