@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules, every process of the tests would compile those of JAX again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install docs pretrain finetune paper paper-quick bench levers test test-newest test-slow quick test-gcs test-slurm chaos fuzz lint release clean
+.PHONY: install docs pretrain finetune paper paper-quick bench test test-newest test-slow quick test-gcs test-slurm chaos fuzz lint release clean
 
 install: $(VENV)/installed
 
@@ -67,15 +67,10 @@ paper: $(VENV)/installed
 paper-quick: $(VENV)/installed-test
 	@PYTHONPATH=experiments/paper $(BIN)/python -m tests.experiments.quick_paper runs/paper_quick
 
-# how fast this machine trains, embeds and evaluates at three sizes, and trains two task models: 15 to 25 minutes
+# how fast this machine trains, embeds and evaluates at three sizes, and trains a task model: 15 to 25 minutes
 bench: $(VENV)/installed
 	@$(BIN)/elmo-jax prepare sotu --out data/sotu
 	@$(BIN)/python -m performance --corpus data/sotu --json bench.json
-
-# what each measure for speed gives alone, against the plain form: a few minutes
-levers: $(VENV)/installed-test
-	@$(BIN)/elmo-jax prepare sotu --out data/sotu
-	@$(BIN)/python -m performance.levers data/sotu
 
 # lint, types and the whole suite; pytest prints its time
 test: lint

@@ -102,23 +102,12 @@ def absolute(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def listed(paths: str) -> list[str]:
-    """Returns the paths in a text of several, which commas separate.
+    """Returns the paths in a text of several, which commas separate, except those in brackets (a slice or titles).
 
-    A comma that is in the name of a file is found by the file; what is in brackets at the end, a slice or titles, is no
-    part of the name.
+    The name of a file that is given alone may have a comma.
     """
-    parts, found = _COMMA.split(paths), []
-    while parts:
-        names = [",".join(parts[: end + 1]).strip() for end in range(len(parts))]
-        there = [end for end, name in enumerate(names) if name and _exists(name)]
-        end = there[-1] if there else 0
-        found.append(names[end])
-        parts = parts[end + 1 :]
-    return [name for name in found if name]
-
-
-def _exists(name: str) -> bool:
-    return local(name).exists() or local(re.sub(r"(.)\[[^\[\]]*\]$", r"\1", name)).exists()
+    parts = [paths] if paths.strip() and local(paths).exists() else _COMMA.split(paths)
+    return [name for name in map(str.strip, parts) if name]
 
 
 def short_name(source: str) -> str:

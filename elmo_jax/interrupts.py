@@ -1,12 +1,13 @@
-"""Ends a command within a second of Ctrl-C, SIGTERM or SIGHUP, whatever its threads are doing.
+"""Signals: ends a command within a second of Ctrl-C, SIGTERM or SIGHUP, or lets a training save its state and stop.
 
 Python raises `KeyboardInterrupt` when the main thread returns from C code, which takes minutes while XLA compiles, and
 ignores it in a callback of JAX. And an interpreter that ends while XLA's threads still compile may crash. So a thread
-that the signal itself wakes up ends the process without shutting down the interpreter. The signals that make a
-training save its state and stop are in `runs.stop_signals`.
+that the signal itself wakes up ends the process without shutting down the interpreter. In a context of `StopSignals`,
+a training takes the first signal for itself.
 """
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
@@ -16,14 +17,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, Self
 
 SAME_SECONDS = 1.0  # a second signal within this time counts as the first one, which launchers often forward twice
 _GRACE_SECONDS = 0.4  # for `finally` clauses, which release locks and delete temporary files
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Those after which a run saves: SIGHUP, when the terminal is closed, or a preemption; SIGUSR1, a scheduler's warning;
+# SIGXCPU, the limit of CPU time.
+_SAVING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 _leaving = threading.Lock()
 _received: signal.Signals | None = None  # the signal that ends this process
-acknowledged: set[int] = set()  # the signals after which the work in progress is saved; of `runs.stop_signals`
+_acknowledged: set[int] = set()  # the signals after which the work in progress is saved
 _temporary: set[str] = set()  # what is deleted when the process ends without its `finally` clauses
 _kept: Path | None = None  # the folder of the work that the next command continues
 
@@ -32,9 +36,8 @@ def end_on_interrupt() -> None:
     """Makes Ctrl-C, SIGTERM and SIGHUP end this process with one line and status 128 plus the signal's number.
 
     `KeyboardInterrupt` is raised in place of the work that is in progress, so that temporary files are deleted, but the
-    process ends after `_GRACE_SECONDS` in any case. A context of `runs.stop_signals.StopSignals`, in which a training
-    saves, takes the first signal for itself. A signal that is ignored, as SIGINT in a background job of a shell or
-    SIGHUP under nohup, stays ignored. This must be called in the main thread.
+    process ends after `_GRACE_SECONDS` in any case. A signal that is ignored, as SIGINT in a background job of a shell
+    or SIGHUP under nohup, stays ignored. This must be called in the main thread.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -63,10 +66,10 @@ def _watch(pipe: int) -> None:
     first: float | None = None
     while True:
         number = os.read(pipe, 1)[0]
-        if number not in _ENDING and number not in acknowledged:  # such as SIGCHLD, for a handler of another package
+        if number not in _ENDING and number not in _acknowledged:  # such as SIGCHLD, for a handler of another package
             continue
         taken = signal.getsignal(number) not in (_interrupt, signal.SIG_IGN)
-        if first is None and number in acknowledged:  # at once, also while the main thread is in C code
+        if first is None and number in _acknowledged:  # at once, also while the main thread is in C code
             _write_line(f"{signal.Signals(number).name} received: saving and stopping")
         first, before = first or time.monotonic(), first
         if not taken or (before is not None and time.monotonic() - before >= SAME_SECONDS):
@@ -74,9 +77,11 @@ def _watch(pipe: int) -> None:
             leave_after(number)
 
 
-def received() -> signal.Signals | None:
-    """Returns the signal that `end_on_interrupt` has received; None for none."""
-    return _received
+def end_of_command() -> None:
+    """Ends the process if the command has been interrupted, and otherwise ignores Ctrl-C from now on."""
+    if _received is not None:
+        leave_after(_received)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done, and the end of the interpreter is short
 
 
 def leave_after(number: int) -> NoReturn:
@@ -106,14 +111,7 @@ def kept() -> str:
     """Returns the part of a line that says where the work so far is kept; empty if there is none."""
     if _kept is None or not _kept.exists() or any(_kept.is_relative_to(folder) for folder in _temporary):
         return ""
-    size = 0
-    for where, _, names in os.walk(_kept):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # workers rename their files
-                size += os.path.getsize(os.path.join(where, name))
-    return (
-        f"; the work so far is kept in {_kept} ({size / 1e6:,.1f} MB): run the command again to continue, or delete it"
-    )
+    return f"; the work so far is kept in {_kept}: run the command again to continue, or delete it"
 
 
 def _write_line(message: str) -> None:
@@ -137,3 +135,55 @@ def _delete(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
     shutil.rmtree(path, ignore_errors=True)
+
+
+class StopRequested(Exception):
+    """The end of an evaluation because a process of the run has received a signal.
+
+    Attributes:
+      signal: the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+        super().__init__(self.signal.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopped:
+    """A run that has been stopped by a signal, after saving its state."""
+
+    signal: signal.Signals  # the signal that was received
+    step: int  # the number of updates made
+
+
+class StopSignals:
+    """A context that records the first of `_SAVING`. SIGHUP that is ignored, as under nohup, stays ignored.
+
+    A second signal has its usual effect, unless it comes within `SAME_SECONDS` of the first.
+
+    Attributes:
+      received: the signal that has been received; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._first = 0.0  # when it was received
+
+    def __enter__(self) -> Self:
+        taken = [n for n in _SAVING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        self._old = {number: signal.signal(number, self._receive) for number in map(int, taken)}
+        _acknowledged.update(self._old)
+        return self
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received, self._first = signal.Signals(number), time.monotonic()
+        elif time.monotonic() - self._first >= SAME_SECONDS:
+            signal.signal(number, self._old[number])
+            signal.raise_signal(number)
+
+    def __exit__(self, *_: object) -> None:
+        _acknowledged.difference_update(self._old)
+        for number, handler in self._old.items():
+            signal.signal(number, handler)

@@ -1,1 +1,1 @@
-"""Measures speed: the benchmark (`make bench`), and what each optimization gains alone (`make levers`)."""
+"""Measures speed: the benchmark, `make bench`."""

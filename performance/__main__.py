@@ -21,7 +21,7 @@ from performance.table import header, line
 SIZES = ("tiny", "small", "original")
 PARTS = ("train", "infer", "embed", "evaluate", "data", "start", "task")
 IN_BFLOAT16 = ("train", "infer")  # what is measured in both precisions on processors with instructions for bfloat16
-TASKS = ("pos", "srl")  # what is measured in the part `task`, which has no sizes
+TASKS = ("pos",)  # what is measured in the part `task`, which has no sizes
 
 
 def main() -> int:
@@ -29,9 +29,8 @@ def main() -> int:
     parser = Parser(
         "python -m performance",
         description="Measures training, inference, the command embed with one and all devices, evaluation, the making"
-        " of batches and the start of a training at the tiny, the small and the original size, and the training of two"
-        " task models, on the devices of this machine.",
-        allow_abbrev=False,
+        " of batches and the start of a training at the tiny, the small and the original size, and the training of a"
+        " task model, on the devices of this machine.",
     )
     add = parser.add_argument
     add("--corpus", type=local, default=Path("data/sotu"), metavar="DIR", help="a corpus (default: %(default)s)")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from elmo_jax.model.precision import Precision
 from elmo_jax.version import __version__
@@ -99,8 +98,3 @@ class Machine:
             "jax": jax.__version__,
             "elmo_jax": __version__,
         }
-
-
-def squares(tree: Any) -> jax.Array:
-    """Returns the sum of the squares of a tree's elements, a loss that a compiler cannot simplify away."""
-    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))

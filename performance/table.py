@@ -28,22 +28,15 @@ def line(name: str, numbers: dict[str, Any]) -> str:
         notes = f"devices {numbers['devices_used']}; one device {rate:,.0f} tokens/s"
     if "tokens_per_second_of_known_words" in numbers:
         notes = f"words known: {numbers['tokens_per_second_of_known_words']:,.0f} tokens/s"
-    if "reference" in numbers:
-        notes = f"{numbers['share_of_reference']:.0%} of the speed of {numbers['reference']}"
+    if "share_of_plain_jax" in numbers:
+        notes = f"{numbers['share_of_plain_jax']:.0%} of the speed of plain JAX"
     work = (
         f"{numbers['model_gflops']:>8,.0f} {numbers['share_of_matmul']:>10.0%}"
         if numbers["model_gflops"]
         else f"{'-':>8} {'-':>10}"
     )
-    plain = ""
-    if "tokens_per_second_of_plain" in numbers:
-        rate = numbers["tokens_per_second_of_plain"]
-        plain = (
-            f"\n{'  the plain biLM':<23} {rate:>10,.0f}  (model/reference.py, every token encoded, autodiff, Optax);"
-            f" the line above is {numbers['tokens_per_second'] / rate:.1f} times as fast"
-        )
     return (
         f"{name:<23} {numbers['tokens_per_second']:>10,.0f} {work} {numbers['matmul_gflops']:>8,.0f}"
         f" {numbers['tokens_per_second_per_matmul_gflops']:>9,.2f} {numbers['peak_memory_bytes'] / 1e9:>8.2f}"
-        f" {numbers['compile_seconds']:>8.1f}  {notes}{plain}"
+        f" {numbers['compile_seconds']:>8.1f}  {notes}"
     )

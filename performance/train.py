@@ -20,20 +20,16 @@ from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches,
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import DistinctWords, Share
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
-from elmo_jax.model.bilm import BiLM, initial_params
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.state import TrainState, initial_state
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work, flops_per_token, flops_per_word
 from performance.machine import Machine
-from performance.plain import PlainStep
-from performance.sizes import SIZES, Size
+from performance.sizes import Size
 
 TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
 BATCHES_AT_LEAST = 3.0  # seconds of making batches
-# Where the plain biLM is measured as well: at the other sizes it encodes every token in many gigabytes.
-PLAIN_SIZE, PLAIN_REPEATS = "tiny", 3
 
 
 def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
@@ -52,15 +48,10 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     tokens = training.config.train.tokens_per_step
     work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
     numbers = machine.numbers(tokens, seconds, work.operations(tokens, distinct_words))
-    one = training
     if machine.is_cpu and mesh.size > 1:
-        del training, one  # frees the memory of its state
-        one = Training(size, corpus, make_mesh(jax.devices()[:1]), rows, machine.precision)
-        seconds, _ = one.timed(machine)
+        del training  # frees the memory of its state
+        seconds, _ = Training(size, corpus, make_mesh(jax.devices()[:1]), rows, machine.precision).timed(machine)
         numbers |= {"devices_used": mesh.size, "tokens_per_second_of_one_device": tokens / seconds}
-    if one.mesh.size == 1 and size is SIZES[PLAIN_SIZE]:
-        plain = _seconds_of_plain(one.config, size.vocabulary_size, one.batch, one.on_devices, machine)
-        numbers["tokens_per_second_of_plain"] = tokens / plain
     return numbers | {"rows": rows}
 
 
@@ -90,10 +81,6 @@ class Training:
       mesh: the devices.
       config: the settings.
       spellings: [types, W] the raw character ids of the lexicon.
-      on_devices: the same, on every device.
-      step: one update, as the program of one device.
-      state: the newest state.
-      batch: the newest batch.
     """
 
     def __init__(self, size: Size, corpus: Corpus, mesh: Mesh, rows: int, precision: Precision) -> None:
@@ -102,9 +89,9 @@ class Training:
         self.mesh = mesh
         self.config = size.config(rows, precision.value, str(corpus.path))
         self.spellings = corpus.spellings()
-        self.step, self.state = _start(size, self.config, mesh)
-        self._program = map_step(self.step, self.state, mesh)
-        self.on_devices = to_devices(self.spellings, REPLICATED, mesh)
+        step, self._state = _start(size, self.config, mesh)
+        self._program = map_step(step, self._state, mesh)
+        self._on_devices = to_devices(self.spellings, REPLICATED, mesh)
         self._batches = _placed(host_batches(size, corpus, self.spellings, rows, mesh.size), mesh)
         self._distinct_words: list[int] = []
         jax.block_until_ready(self.run(1))  # compiles
@@ -112,9 +99,9 @@ class Training:
     def run(self, steps: int) -> Any:
         """Makes some steps, and returns the metrics of the last one."""
         for _ in range(steps):
-            self.batch, distinct = next(self._batches)
+            batch, distinct = next(self._batches)
             self._distinct_words.append(distinct)
-            self.state, metrics = self._program(self.state, self.batch, self.on_devices)
+            self._state, metrics = self._program(self._state, batch, self._on_devices)
         return metrics
 
     def timed(self, machine: Machine) -> tuple[float, int]:
@@ -164,20 +151,3 @@ def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState
 
 def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
     return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)
-
-
-def _seconds_of_plain(
-    config: Config, vocabulary_size: int, batch: TrainingBatch, spellings: jax.Array, machine: Machine
-) -> float:
-    """Returns the seconds of a step of the plain biLM."""
-    plain = PlainStep(config, vocabulary_size, 1_000_000)
-    params = initial_params(BiLM(config.model, vocabulary_size), jax.random.key(0))
-    state, step = plain.optimizer.init(params), jax.jit(plain, donate_argnums=(0, 1))
-
-    def once() -> Any:
-        nonlocal params, state
-        params, state = step(params, state, batch, spellings)
-        return state
-
-    jax.block_until_ready(once())  # compiles
-    return statistics.median(machine.timed(once) for _ in range(PLAIN_REPEATS))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elmo_jax.runs import stop_signals as module
-from elmo_jax.runs.stop_signals import StopSignals
+from elmo_jax import interrupts as module
+from elmo_jax.interrupts import StopSignals
 
 ROOT = Path(__file__).parents[1]
 # `elmo-jax settings` imports `ml_collections`; these stand for what commands do when they are interrupted.
@@ -77,7 +77,7 @@ def test_a_signal_ends_a_command(tmp_path: Path, work: str, number: signal.Signa
 
 def test_a_signal_that_stops_a_run_is_acknowledged_at_once(tmp_path: Path) -> None:
     (tmp_path / "ml_collections.py").write_text(
-        "import ctypes, signal\nfrom elmo_jax.runs.stop_signals import StopSignals\n"
+        "import ctypes, signal\nfrom elmo_jax.interrupts import StopSignals\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
         "with StopSignals():\n    print(1, flush=True)\n    ctypes.CDLL(None).sleep(60)\n"
     )
@@ -93,7 +93,7 @@ def test_a_signal_that_stops_a_run_is_acknowledged_at_once(tmp_path: Path) -> No
 def test_other_signals_are_not_the_first_of_two(tmp_path: Path, name: str) -> None:
     """A package may handle them; the SIGTERM that follows is not the second one, which would end a run at once."""
     (tmp_path / "ml_collections.py").write_text(
-        "import os, signal, time\nfrom elmo_jax.runs.stop_signals import StopSignals\n"
+        "import os, signal, time\nfrom elmo_jax.interrupts import StopSignals\n"
         f"signal.signal(signal.{name}, lambda *_: None)\n"
         "with StopSignals() as stop:\n"
         f"    os.kill(os.getpid(), signal.{name})\n    time.sleep(1.5)\n"

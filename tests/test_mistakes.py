@@ -123,7 +123,7 @@ def test_other_errors_have_a_traceback(monkeypatch) -> None:
     [
         (
             {"JAX_PLATFORMS": "cuda"},
-            "elmo-jax: JAX_PLATFORMS=cuda: JAX has no such backend here; set it to one that JAX",
+            "elmo-jax: JAX_PLATFORMS=cuda: JAX has no such backend here; set it to a platform of this machine",
         ),
         ({"XLA_FLAGS": "--xla_foo=1"}, "elmo-jax: XLA_FLAGS: Unknown flag in XLA_FLAGS: --xla_foo=1; correct it, or"),
         ({"XLA_FLAGS": "xla_foo"}, 'elmo-jax: XLA_FLAGS: Could not open file "xla_foo"'),

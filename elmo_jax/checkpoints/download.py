@@ -7,14 +7,10 @@ complete and has the given SHA-256. A URL is not asked again, so delete the file
 import hashlib
 import http.client
 import os
-import queue
 import re
-import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 from elmo_jax.environment import cache_folder
 from elmo_jax.errors import UserError
@@ -22,8 +18,7 @@ from elmo_jax.files import atomic_file, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
 
 _URL = re.compile(r"https?://[^/#\s]+/[^#\s]*?([^/#?\s]+)(?:\?[^#\s]*)?(?:#sha256=([0-9a-fA-F]{64}))?")
-_SECONDS = 30  # without an answer
-_LEAST_RATE = 1_000  # bytes per second
+_SECONDS = 30  # without a byte
 _PART = 1 << 20  # bytes
 
 
@@ -52,38 +47,13 @@ def downloaded(url: str) -> Path:
     return file
 
 
-def _answer(url: str) -> Any:
-    """Returns the response of a server, whose headers must arrive in 2 * `_SECONDS`; urllib limits only each read."""
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(urllib.request.urlopen(url, timeout=_SECONDS))
-        except Exception as error:  # raised below, in the other thread
-            answers.put(error)
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        found = answers.get(timeout=2 * _SECONDS)
-    except queue.Empty:
-        raise TimeoutError(f"no complete answer in {2 * _SECONDS} seconds") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
 def _download(url: str, out: Path, expected: str) -> None:
     digest, read = hashlib.sha256(), 0
     try:
-        with _answer(url) as response, out.open("wb") as file:
+        with urllib.request.urlopen(url, timeout=_SECONDS) as response, out.open("wb") as file:
             length = response.headers.get("Content-Length")
             with Progress(f"downloading {out.name[1:].rsplit('.', 2)[0]}", "bytes", int(length or 0)) as progress:
-                since, before = time.monotonic(), 0  # of the bytes that are counted to see if the server is too slow
                 while part := response.read1(_PART):
-                    if time.monotonic() - since > _SECONDS:
-                        if read - before < _SECONDS * _LEAST_RATE:
-                            raise TimeoutError(f"less than {_LEAST_RATE:,} bytes per second in {_SECONDS} seconds")
-                        since, before = time.monotonic(), read
                     file.write(part)
                     digest.update(part)
                     read += len(part)

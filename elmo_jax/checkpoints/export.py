@@ -38,7 +38,6 @@ _HEADER_BYTES = 100_000_000  # the most that safetensors reads
 _DESCRIPTION: dict[str, Any] = {"model": dict, "fingerprint": str, "vocabulary": list | None, "info": dict}
 # What `info` may have that is read again, and its types.
 _INFO = {"settings": dict, "steps": int, "language": str, "evaluation_batch_size": int, FINETUNED_FROM: dict}
-_EARLIER = "bilm.json"  # in the export folders of development versions
 
 Dtype = Literal["float32", "float16"]
 
@@ -120,18 +119,10 @@ def export_file(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def find_export(path: str | os.PathLike[str]) -> epath.Path | None:
-    """Returns the file of an export that is given as that file, as its folder or as its run; None if there is none.
-
-    Raises:
-      UserError: the export is a folder that an earlier development version wrote.
-    """
+    """Returns the file of an export that is given as that file, as its folder or as its run; None if there is none."""
     place = files.absolute(path)
-    for file in [export_file(place)] if place.suffix == SUFFIX else [place / NAME, place / "export" / NAME]:
-        if file.is_file():
-            return file
-        if (file.parent / _EARLIER).is_file():
-            raise UserError(f"{file.parent}: written by an earlier development version; export the biLM again")
-    return None
+    candidates = [place] if place.suffix == SUFFIX else [place / NAME, place / "export" / NAME]
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:

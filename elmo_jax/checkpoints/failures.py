@@ -1,16 +1,13 @@
 """Turns what Orbax and TensorStore raise and log when a file cannot be written into one readable line."""
 
-import gc
 import logging
 import os
 import sys
-import time
 import warnings
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
-from etils import epath
 
 from elmo_jax.errors import ERROR_NUMBER, PeerLost
 
@@ -28,25 +25,6 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
-def remove_while_written(directory: epath.Path, prefix: str) -> None:
-    """Deletes the folders of a failed save, whose names begin with `prefix`.
-
-    TensorStore may still be writing other arrays and make the folders again. So they are deleted repeatedly until none
-    reappears, for at most 2 seconds. Folders that appear later are deleted by the next launch.
-    """
-    quiet, deadline = 0, time.monotonic() + 2
-    while quiet < 3 and time.monotonic() < deadline:
-        found = [path for path in directory.iterdir() if path.name.startswith(prefix)] if directory.exists() else []
-        quiet = 0 if found else quiet + 1
-        for path in found:
-            try:
-                path.rmtree()
-            except OSError:  # a file was added during the deletion; the next round deletes it
-                pass
-        time.sleep(0.05)
-    gc.collect()  # ends the coroutines that waited for those arrays, which would fail when the interpreter shuts down
 
 
 def barrier() -> ocp.multihost.BarrierSyncFn | None:
@@ -76,33 +54,28 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
     return meet_unless_failed
 
 
-def tell_once() -> None:
+def report_failures_once() -> None:
     """Makes sure that a failed write is reported once, by the exception that is raised.
 
     Orbax also logs the failure, with a traceback from each of its threads. It stops waiting at the first array that
-    fails; so asyncio reports the other failures as never retrieved, and TensorStore finds the event loop closed when it
-    delivers them, or leaves writes that never began. All of that only repeats the exception and is suppressed. So is
-    Orbax's advice to save less often, because it counts waits that the caller asked for. Everything else is reported as
-    before.
+    fails, so asyncio reports the other failures as never retrieved, and TensorStore finds the event loop closed when it
+    delivers them, or leaves writes that never began. All of that only repeats the exception. Orbax's advice to save
+    less often is suppressed too, because it counts waits that the caller asked for.
     """
     for name in ("absl", "asyncio"):  # Orbax logs through absl
         logging.getLogger(name).addFilter(_is_news)  # adding a filter a second time has no effect
     warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
-    if getattr(sys.unraisablehook, "__name__", "") != "_report_unraisable":
-        hook = sys.unraisablehook
-
-        def _report_unraisable(unraisable: Any) -> None:
-            error = unraisable.exc_value
-            if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
-                hook(unraisable)
-
+    if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _report_unraisable
+
+
+def _report_unraisable(unraisable: Any) -> None:
+    if repr(unraisable.exc_value) != "RuntimeError('Event loop is closed')":
+        sys.__unraisablehook__(unraisable)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
-        return not (record.name == "absl" and str(record.msg).startswith("Waiting for previous save to complete"))
-    if record.name == "asyncio":
-        return not is_of_storage(error)
-    return f"{os.sep}orbax{os.sep}" not in record.pathname
+        return not str(record.msg).startswith("Waiting for previous save to complete")
+    return not is_of_storage(error) and f"{os.sep}orbax{os.sep}" not in record.pathname

@@ -1,7 +1,6 @@
 """Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
 
-import math
-from typing import Any
+import os
 
 from etils import epath
 
@@ -9,21 +8,18 @@ from elmo_jax import files
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.checkpoints.manifest import scores
-from elmo_jax.checkpoints.open import Path, trained_since
+from elmo_jax.checkpoints.manifest import trained_since
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
 from elmo_jax.checkpoints.softmax_layout import from_lanes
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.mixture import Mixture
 from elmo_jax.errors import UserError
-from elmo_jax.runs.folder import from_launch, read_config, read_config_file
-from elmo_jax.runs.metrics import read_records
-from elmo_jax.runs.perplexity import Perplexity, geometric_mean, of_record
+from elmo_jax.runs.folder import from_launch, read_config
+from elmo_jax.runs.perplexity import read_evaluations
 from elmo_jax.runs.progress import Progress
 from elmo_jax.runs.result import read_result
 
 
-def load_run(run: Path, step: str | None = None) -> PretrainedBiLM:
+def load_run(run: str | os.PathLike[str], step: str | None = None) -> PretrainedBiLM:
     """Loads the biLM of a checkpoint.
 
     Args:
@@ -36,13 +32,13 @@ def load_run(run: Path, step: str | None = None) -> PretrainedBiLM:
         is missing.
     """
     folder = files.place(run)
-    config, facts = read_config(folder), read_config_file(folder)["facts"]
+    config, facts = read_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints")
     with Progress(f"reading a checkpoint of {folder}"):
         params, made = checkpoints.restore_params(_chosen_step(folder, checkpoints, step))
         corpus = corpus_of(folder)
         params = from_lanes(params, corpus.vocabulary_size)
-        heldout = _heldout_of_step(folder, made, config.data.mixture)
+        heldout = read_evaluations(folder).get(("heldout", made))
         info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
         return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 
@@ -53,28 +49,6 @@ def exported_step(run: epath.Path) -> int | None:
     if result is None or trained_since(run, result["steps"]):
         return None
     return int(result.get("exported_step", result["steps"]))
-
-
-def _heldout_of_step(run: epath.Path, step: int, mixture: Mixture) -> dict[str, float] | None:
-    """Returns the held-out perplexities of a checkpoint from the run's metrics, or None if they were not measured."""
-    path = run / "metrics.jsonl"
-    records = [record for record in read_records(path) if record["step"] == step]
-    last: dict[str, Any] = next((record for record in reversed(records) if of_record(record, "heldout")), {})
-    found, measured = of_record(last, "heldout"), Perplexity.of_metrics(last, "heldout")
-    score = scores(run / "checkpoints", [step]).get(step)
-    if found is None or measured is None:
-        is_intact = score is None or not path.exists()
-    else:
-        is_intact = min(found.values()) > 0
-        is_intact = is_intact and found["average"] == geometric_mean(found["forward"], found.get("backward"))
-        # The record may be of an earlier launch on other devices, whose results are equal only up to rounding.
-        is_intact = is_intact and (score is None or math.isclose(measured.score(mixture), score, rel_tol=1e-3))
-    if not is_intact:
-        raise UserError(
-            f"{path}: damaged: the held-out perplexity of step {step} is not that of its checkpoint; restore the file"
-            " from a copy, or move it away to load the biLM without its perplexities"
-        )
-    return found
 
 
 def _chosen_step(run: epath.Path, checkpoints: Checkpoints, step: str | None) -> int | None:
@@ -96,14 +70,15 @@ def corpus_of(run: epath.Path) -> Corpus:
     Raises:
       UserError: the corpus no longer exists, or another one is in its place.
     """
-    fingerprint = read_config_file(run)["facts"]["corpus_fingerprint"]
+    config, facts = read_config(run)
+    fingerprint = facts["corpus_fingerprint"]
     # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.
     inside = run / "corpus"
     if inside.exists() and (corpus := Corpus.open(str(inside))).fingerprint == fingerprint:
         return corpus
     remedy = f"set data.corpus in {run / 'config.json'} to the full path of the corpus that it was trained on"
     try:
-        corpus = Corpus.open(from_launch(run, read_config(run).data.corpus))
+        corpus = Corpus.open(from_launch(run, config.data.corpus))
     except UserError as error:
         raise UserError(f"{error}, or {remedy}") from None
     if corpus.fingerprint != fingerprint:

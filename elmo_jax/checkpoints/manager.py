@@ -212,7 +212,7 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         """Returns Orbax's manager, which at its creation deletes the unfinished folders of killed processes."""
         if self._manager is None:
-            failures.tell_once()
+            failures.report_failures_once()
             self._scores = manifest.scores(self._directory, self.steps())
             self._manager = ocp.CheckpointManager(
                 self._directory,
@@ -296,7 +296,9 @@ class Checkpoints:
         self._scores.pop(step, None)
         self._failed.add(step)
         if is_first():
-            failures.remove_while_written(self._directory, f"{step}{_TEMPORARY}")
+            for path in self._directory.glob(f"{step}{_TEMPORARY}*"):
+                with contextlib.suppress(OSError):  # what is still being written is deleted by the next launch
+                    path.rmtree()
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
         return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")

@@ -67,6 +67,12 @@ def steps_in(directory: epath.Path) -> list[int]:
     return sorted(int(name) for name in names_in(directory) if name.isdecimal())
 
 
+def trained_since(run: epath.Path, step: int) -> int | None:
+    """Returns the newest step of a run that has a checkpoint, or None if it is not later than `step`."""
+    steps = steps_in(run / "checkpoints")
+    return steps[-1] if steps and steps[-1] > step else None
+
+
 def scores(directory: epath.Path, steps: Iterable[int]) -> dict[int, float]:
     """Returns the scores of those checkpoints of a folder that have one, by step."""
     found = {step: read(directory / str(step)) for step in steps}

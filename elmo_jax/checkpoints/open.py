@@ -15,7 +15,7 @@ from elmo_jax import files
 from elmo_jax.checkpoints.export import NAME, PretrainedBiLM, find_export, read_export
 from elmo_jax.checkpoints.hub import fetched
 from elmo_jax.checkpoints.layout import fingerprint, flatten
-from elmo_jax.checkpoints.manifest import steps_in
+from elmo_jax.checkpoints.manifest import trained_since
 from elmo_jax.checkpoints.options import OPTIONS
 from elmo_jax.errors import UserError
 from elmo_jax.pretrained import packaged_names, packaged_path
@@ -168,9 +168,3 @@ def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
             "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes"
         )
         _log.warning(message, run, f"{exported:,}", f"{newest:,}")
-
-
-def trained_since(run: epath.Path, step: int) -> int | None:
-    """Returns the newest step of a run that has a checkpoint, or None if it is not later than `step`."""
-    steps = steps_in(run / "checkpoints")
-    return steps[-1] if steps and steps[-1] > step else None

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_jax.config import Config
 from elmo_jax.files import short_name
+from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.settings import to_dict
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def first_step(finetuned_from: dict[str, Any] | None) -> int:
 def provenance(
     experiment: str,
     step: int,
-    heldout: dict[str, float] | None,
+    heldout: Perplexity | None,
     config: Config,
     corpus: "Corpus",
     finetuned_from: dict[str, Any] | None,
@@ -31,7 +32,7 @@ def provenance(
     Args:
       experiment: the name of the run.
       step: the step of the exported parameters.
-      heldout: their held-out perplexities, if they were measured.
+      heldout: their held-out perplexity, if it was measured.
       config: the settings of the run.
       corpus: the corpus of the run.
       finetuned_from: `SourceModel.history` of the source, for a run that fine-tunes.
@@ -41,7 +42,7 @@ def provenance(
         "experiment": experiment,
         "steps": step,
         "tokens_seen": (step - first_step(finetuned_from)) * config.train.tokens_per_step,
-        "heldout_perplexity": heldout,
+        "heldout_perplexity": heldout and heldout.as_dict(),
         "corpus_fingerprint": corpus.fingerprint,
         "language": corpus.language,
         "corpus_sources": [short_name(source["source"]) for source in corpus.report["sources"]],

@@ -20,7 +20,6 @@ def add_command(commands: Commands) -> None:
         description="Serves a page on which you type text and see the predictions of task models, the nearest contexts"
         " of a word, and the similarity of two words in each layer of a biLM. Ctrl-C ends it. This needs Gradio: pip"
         " install 'elmo_jax[demo]'.",
-        allow_abbrev=False,
     )
     run = (
         "the run of a task, or a biLM: english, a run, an export, hf:USER/NAME[@REVISION], a checkpoint of bilm-tf, or"
@@ -35,23 +34,23 @@ def add_command(commands: Commands) -> None:
 
 def _demo(options: argparse.Namespace) -> int:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = os.environ["GRADIO_RUN_HISTORY"] = "False"
-    with _listen(options.host, options.port) as listening, files.temporary_folder() as folder:
+    _check_free(options.host, options.port)  # before the models are opened
+    with files.temporary_folder() as folder:
         os.environ["GRADIO_TEMP_DIR"] = str(folder)  # Gradio's own stays in the folder for temporary files
         if importlib.util.find_spec("gradio") is None:
             raise UserError("gradio is not installed; run: pip install 'elmo_jax[demo]'")
         models = [(name, _open(name)) for name in options.models]
         from elmo_jax.demo.page import serve
 
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        serve(models, listening, f"http://{host}:{options.port}")
+        serve(models, options.host, options.port)
     return 0
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _check_free(host: str, port: int) -> None:
     if not host.strip():
         raise UserError("--host: expected an address, got an empty one")
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--host {host} --port {port}: {reason}; give another --host or --port") from None

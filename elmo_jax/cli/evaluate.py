@@ -22,7 +22,6 @@ def add_command(commands: Commands) -> None:
         "evaluate",
         help="measure the perplexity of a biLM on a text",
         description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
-        allow_abbrev=False,
     )
     add_model_options(parser, own_vocabulary=False)
     parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.environment import cache_folder, keep_compiled_programs
 from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
-from elmo_jax.interrupts import end_on_interrupt, kept, leave_after, received
+from elmo_jax.interrupts import end_of_command, end_on_interrupt, kept
 from elmo_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given, check_flags=True)
     finally:
-        if (number := received()) is not None:
-            leave_after(number)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done, and the end of the interpreter is short
+        end_of_command()
 
 
 def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
@@ -149,7 +147,6 @@ def _parser() -> "argparse.ArgumentParser":
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

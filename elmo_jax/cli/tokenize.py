@@ -14,7 +14,6 @@ def add_command(commands: Commands) -> None:
         help="split running text into sentences and words",
         description="Writes running text as embed reads it, one tokenized sentence per line, split by the rules with"
         " which prepare split the text of the biLM. A text that is tokenized already stays as it is.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)

@@ -1,10 +1,8 @@
-"""Turns text of the user into HTML that shows what a model says of it; everything is escaped."""
+"""Computes what the page shows: texts with labels, probabilities and cosines, as Gradio's components take them."""
 
-import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,25 +16,7 @@ from elmo_jax.tasks.core.trained_task import TrainedTask
 LONGEST = 5_000  # characters of a text for a task model, or of a sentence
 LONGEST_TEXT = 20_000  # characters of a text in which contexts are searched
 
-Span = tuple[int, int, str]  # the first piece of a text, the one after the last, and the label
-
-
-def message(text: str) -> str:
-    """Returns a message to the user."""
-    return f'<p class="message" role="alert">{escape(text)}</p>'
-
-
-def answered(function: Callable[..., str]) -> Callable[..., str]:
-    """Makes a function return a message for a mistake of the user."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any) -> str:
-        try:
-            return function(*arguments)
-        except UserError as error:
-            return message(str(error))
-
-    return call
+Labelled = list[tuple[str, str | None]]  # consecutive parts of a text, each with its label if it has one
 
 
 def language_of(model: TrainedTask | EmbeddingBiLM) -> str:
@@ -58,91 +38,85 @@ def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> li
     return found
 
 
-@answered
-def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> str:
-    """Returns the predictions of a task model for the texts of one example, or for each sentence of one text."""
+def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Labelled, dict[str, float]]:
+    """Returns the predictions of a task model for the texts of one example, or for each sentence of one text.
+
+    These are the text with its labels and, for a classifier, the probability of each class.
+
+    Raises:
+      UserError: a text has no words or is too long, or no sentence has a predicate.
+    """
     for name, text in zip(names, texts, strict=True):
         sentences(name, text, language_of(model))  # checks the text
     inputs = model.split(*texts)
     without = model.without_examples(inputs)
-    shown = message("a sentence has no word that is a predicate in the training text") if without else ""
-    return shown + "".join(map(prediction, model.predict(inputs) if without < len(inputs) else []))
+    if without == len(inputs):
+        raise UserError(f"{names[0]}: no sentence has a word that is a predicate in the training text")
+    found = model.predict(inputs)
+    lines = [("\n", None)]
+    shown = [part for prediction in found for part in (*labelled(prediction), *lines)]
+    if without:
+        shown.append((f"sentences without a word that is a predicate in the training text: {without}", None))
+    return shown, found[0].get("probabilities", {})
 
 
-def prediction(found: Mapping[str, Any]) -> str:
-    """Returns one of the predictions of `TrainedTask.predict`."""
-    if "clusters" in found:
-        words = [word for sentence in found["sentences"] for word in sentence]
-        clusters = [(str(number), cluster) for number, cluster in enumerate(found["clusters"], 1)]
-        spans = [(mention["start"], mention["end"], number) for number, cluster in clusters for mention in cluster]
-        lists = (f"<p>{number}: {escape(' · '.join(m['text'] for m in cluster))}</p>" for number, cluster in clusters)
-        return marked(words, spans) + "".join(lists)
-    if "answer" in found:
-        probability = f"{found['probability']:.0%}"
-        spans = [(found["start"], found["end"], probability)] if found["answer"] else []
-        return marked(found["paragraph"], spans, space="") + ("" if spans else f"<p>no answer ({probability})</p>")
-    if "probabilities" in found:
-        shown = marked(found["tokens"], []) if "tokens" in found else ""  # two texts are in their fields
-        return shown + bars(found["probabilities"], ".1%")
-    for spans_name, label in (("arguments", "role"), ("entities", "type")):
-        if spans_name in found:
-            return marked(found["tokens"], [(s["start"], s["end"], s[label]) for s in found[spans_name]])
-    if "tags" in found:
-        pairs = zip(found["tokens"], found["tags"], strict=True)
-        cells = (f'<span class="word">{escape(word)}<sub>{escape(tag)}</sub></span>' for word, tag in pairs)
-        return f"<p>{' '.join(cells)}</p>"
-    return f"<p>{escape(json.dumps(found, ensure_ascii=False))}</p>"  # of a task that was added
+def labelled(prediction: Mapping[str, Any]) -> Labelled:
+    """Returns the text of one of the predictions of `TrainedTask.predict`, with its labels."""
+    if "clusters" in prediction:
+        words = list(itertools.chain(*prediction["sentences"]))
+        clusters = list(enumerate(prediction["clusters"], 1))
+        mentions = [(m["start"], m["end"], str(number)) for number, cluster in clusters for m in cluster]
+        lists = [(f"\n{number}: {' · '.join(m['text'] for m in cluster)}", None) for number, cluster in clusters]
+        return [*_spans(words, mentions), *lists]
+    if "answer" in prediction:
+        text, probability = prediction["paragraph"], f"{prediction['probability']:.0%}"
+        if not prediction["answer"]:
+            return [(text, None), (f"\nno answer ({probability})", None)]
+        start, end = prediction["start"], prediction["end"]
+        return [(text[:start], None), (text[start:end], probability), (text[end:], None)]
+    if "probabilities" in prediction:  # which are shown below; two texts are in their fields
+        return [(" ".join(prediction.get("tokens", ())), None)]
+    for spans, label in (("arguments", "role"), ("entities", "type")):
+        if spans in prediction:
+            return _spans(prediction["tokens"], [(s["start"], s["end"], s[label]) for s in prediction[spans]])
+    if "tags" in prediction:
+        pairs = zip(prediction["tokens"], prediction["tags"], strict=True)
+        return [part for word, tag in pairs for part in ((word, tag), (" ", None))]
+    return [(json.dumps(prediction, ensure_ascii=False), None)]  # of a task that was added
 
 
-def marked(pieces: Sequence[str], spans: Iterable[Span], space: str = " ") -> str:
-    """Returns a text, in words or characters, with its spans in boxes that have the label at their end.
+def _spans(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> Labelled:
+    """Returns words with the labels of spans, each of which is a first word, the one after the last, and a label.
 
-    Boxes are nested; where two spans cross, the inner box is divided at the end of the outer one.
+    A word that is in several spans has the label of the shortest one.
     """
-    ordered = sorted(spans, key=lambda span: -span[1])
-    found: list[str] = []
-    inside: list[Span] = []  # the spans of the open boxes, the outermost first
-    for place, piece in enumerate(pieces):
-        starting = [span for span in ordered if span[0] == place]
-        found += [space if place else "", *map(_opened, starting), escape(piece)]
-        inside += starting
-        ending = [depth for depth, span in enumerate(inside) if span[1] == place + 1]
-        closed = inside[ending[0] :] if ending else []
-        again = [span for span in closed if span[1] > place + 1]
-        inside = [*inside[: len(inside) - len(closed)], *again]
-        found += [*(f"<sub>{escape(span[2])}</sub></mark>" for span in reversed(closed)), *map(_opened, again)]
-    return f"<p>{''.join(found)}</p>"
+    span_of: dict[int, tuple[int, int, str]] = {}
+    for span in sorted(spans, key=lambda span: span[0] - span[1]):  # the longest first
+        span_of |= dict.fromkeys(range(*span[:2]), span)
+    groups = itertools.groupby(range(len(words)), key=lambda place: span_of.get(place))
+    parts = [(" ".join(words[place] for place in places), span and span[2]) for span, places in groups]
+    return [part for labelled in parts for part in (labelled, (" ", None))]
 
 
-def _opened(span: Span) -> str:
-    hue = 137 * sum(map(ord, span[2])) % 360  # far apart for labels that differ in one digit
-    return f'<mark style="background:hsl({hue} 80% 85%)">'
+def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, layer: int) -> list[tuple[str, str]]:
+    """Returns the contexts of a text's word `number`, counted from 0, that are nearest in the text, with their cosines.
 
-
-def bars(values: Mapping[str, float], form: str) -> str:
-    """Returns a table of names and numbers, with bars for numbers from 0 to 1; `form` formats a number."""
-    bar = '<div class="bar" style="width:{:.1%}"></div>'
-    return _table((escape(name), f"{value:{form}}", bar.format(max(value, 0))) for name, value in values.items())
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    lines = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
-    return f"<table>{''.join(lines)}</table>"
-
-
-@answered
-def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, layer: int) -> str:
-    """Returns the contexts of a text's word `number`, counted from 0, that are nearest in the text."""
+    Raises:
+      UserError: the text has the word only once.
+    """
     words = [Occurrence(tuple(sentence), place) for sentence in text for place in range(len(sentence))]
     (found,) = nearest_uses(bilm, [word.words for word in words], [words[number]], number=10, layer=layer)
     if not found:
         raise UserError(f"no other sentence of the text has the word {words[number].word!r}")
-    return _table((f"{cosine:.3f}", escape(near.shown())) for cosine, near in [(1, words[number]), *found])
+    return [(f"{cosine:.3f}", near.shown()) for cosine, near in [(1, words[number]), *found]]
 
 
-@answered
-def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word: str) -> str:
-    """Returns the cosine between two words in their sentences for each layer."""
+def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word: str) -> list[tuple[str, str]]:
+    """Returns the name of each layer and the cosine there between two words in their sentences.
+
+    Raises:
+      UserError: a sentence does not have its word.
+    """
     both = (("Sentence 1", text, word), ("Sentence 2", other, other_word))
     asked = [(sentences(name, given, bilm.language), wanted.strip()) for name, given, wanted in both]
     queries = [occurrence_in(tuple(itertools.chain(*found)), word) for found, word in asked]
@@ -150,4 +124,4 @@ def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word
     first, second = (layers[row, :, query.place] for row, query in enumerate(queries))  # [L+1, F] each
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     cosines = np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)
-    return bars({f"layer {layer}": float(cosine) for layer, cosine in enumerate(cosines)}, ".3f")
+    return [(f"layer {layer}", f"{cosine:.3f}") for layer, cosine in enumerate(cosines)]

@@ -25,10 +25,10 @@ from elmo_jax.files import in_bucket, place
 from elmo_jax.finetuning.plan import continued, plan_for_corpus, plan_of
 from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
+from elmo_jax.interrupts import Stopped
 from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished
-from elmo_jax.runs.stop_signals import Stopped
 from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import total_steps
 from elmo_jax.training.pretrain import launch

@@ -4,44 +4,26 @@ from typing import Any
 
 from etils import epath
 
-from elmo_jax.runs.perplexity import Perplexity
-from elmo_jax.training.training_report import Outcome, before_training, ending, rows_of_sources
+from elmo_jax.training.training_report import Outcome, ending, rows_of_sources
 
-Values = dict[str, float]  # the perplexities of one text by their names
-TEXTS = ("domain", "original")
+TEXTS = {"domain": "heldout", "original": "original"}  # the names of the texts in the report and in the evaluations
 
 
 def results(outcome: Outcome, trainable: str, finetuned_from: dict[str, Any]) -> dict[str, Any]:
     """Returns the entries that a fine-tuning adds to `result.json`: perplexities before and after, and its source."""
+    before = {name: outcome.before(text) for name, text in TEXTS.items()}
+    after = {name: outcome.after(text) for name, text in TEXTS.items()}
+    kept = outcome.before("kept")
     return {
         "exported_step": outcome.exported_step,
         "stopped_early": outcome.last_step < outcome.total_steps,
-        **findings(
-            {text: before_training(outcome.records, text) for text in ("heldout", "original", "kept")},
-            outcome.heldout,
-            outcome.others.get("original"),
-        ),
+        "before": {name: found and found.as_dict() for name, found in before.items()},
+        "after": {name: found and found.as_dict() for name, found in after.items()},
+        "unknown_targets": {name: found and found.unknown for name, found in after.items()},
+        **({"before_over_kept_vocabulary": {"domain": kept.as_dict()}} if kept else {}),
         "trained": trainable,
         "finetuned_from": finetuned_from,
     }
-
-
-def findings(before: dict[str, Values | None], domain: Perplexity, original: Perplexity | None) -> dict[str, Any]:
-    """Returns the entries of `result.json` about perplexities before and after.
-
-    Args:
-      before: the perplexities of step 0 by their names in the metrics: `heldout`, `original`, `kept`.
-      domain: the held-out perplexity of the exported parameters.
-      original: their perplexity on the original text, if it was measured.
-    """
-    found: dict[str, Any] = {
-        "before": {"domain": before["heldout"], "original": before["original"]},
-        "after": {"domain": domain.as_dict(), "original": original and original.as_dict()},
-        "unknown_targets": {"domain": domain.unknown, "original": original and original.unknown},
-    }
-    if before["kept"] is not None:
-        found["before_over_kept_vocabulary"] = {"domain": before["kept"]}
-    return found
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:

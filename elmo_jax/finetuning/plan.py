@@ -14,7 +14,8 @@ from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
-from elmo_jax.training.plan import Plan, TextEvaluator
+from elmo_jax.training.plan import Measure, Plan, measure_whole
+from elmo_jax.training.training_report import WHOLE
 from elmo_jax.types import Tree
 
 # The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.
@@ -26,30 +27,25 @@ FROZEN: dict[str, tuple[str, ...]] = {
 
 
 def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
-    """Returns the plan for the softmax over the corpus's vocabulary, with evaluators as far as they apply.
+    """Returns the plan for the softmax over the corpus's vocabulary, with the texts to measure before and after.
 
     The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
     before training is also measured over the vocabulary that the model came with.
     """
     params, words = source.bilm.params, corpus.vocabulary()
     assert source.bilm.vocabulary is not None
-    evaluators: list[TextEvaluator] = []
+    before: dict[str, Measure] = {WHOLE: measure_whole}
     if original is not None:
         text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
         blocks = spread_blocks(text.blocks, config.evaluation.tokens)
-        before = "perplexity of the original text before training"
-        evaluators.append(
-            TextEvaluator("original", before, lambda p, now: p.perplexity(now, blocks, text.spellings), after=True)
-        )
+        before["original"] = lambda program, params: program.perplexity(params, blocks, text.spellings)
+    after = dict(before)
     size = len(source.bilm.vocabulary)
     if len(words) > size:
-        kept, before = params, "held-out perplexity before, over the kept vocabulary"
+        kept = params
         params = {**params, "softmax": extended_softmax(params["softmax"], corpus.counts(), len(words))}
-        evaluators.append(
-            TextEvaluator("kept", before, lambda p, now: p.heldout_with_vocabulary(kept, size), after=False)
-        )
-    plan = plan_of(config, params, source.history, tuple(evaluators))
-    return dataclasses.replace(plan, compares=True)
+        before["kept"] = lambda program, _: program.heldout_with_vocabulary(kept, size)
+    return dataclasses.replace(plan_of(config, params, source.history), before=before, after=after)
 
 
 def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan, str]:
@@ -77,9 +73,7 @@ def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan,
     return (plan if why else dataclasses.replace(plan, accumulators=read)), start
 
 
-def plan_of(
-    config: Config, params: Tree, finetuned_from: dict[str, Any], evaluators: tuple[TextEvaluator, ...] = ()
-) -> Plan:
+def plan_of(config: Config, params: Tree, finetuned_from: dict[str, Any]) -> Plan:
     """Returns the plan of a fine-tuning.
 
     `params` are those of step 0, a whole tree in the layout of an export, and `finetuned_from` is their provenance.
@@ -89,7 +83,6 @@ def plan_of(
         frozen=FROZEN[config.finetune.trainable],
         patience=config.finetune.patience,
         exports="best",
-        evaluators=evaluators,
         further_results=partial(results, trainable=config.finetune.trainable, finetuned_from=finetuned_from),
         finetuned_from=finetuned_from,
     )

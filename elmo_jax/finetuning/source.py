@@ -1,7 +1,6 @@
 """The source model of a fine-tuning: its parameters, its settings, and the text that it was trained on."""
 
 import dataclasses
-import json
 from typing import Any
 
 from etils import epath
@@ -11,7 +10,6 @@ from elmo_jax.checkpoints.bilm_tf import Checkpoint, checkpoint_of
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.from_run import corpus_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm, run_of
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import Config, EvaluationConfig, ModelConfig, TrainConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
@@ -19,7 +17,6 @@ from elmo_jax.settings import differences, from_dict, to_dict
 
 # The settings of a training that fit its model, which fine-tuning takes over.
 OF_MODEL = ("batch_size", "accumulate", "unroll_steps", "carry", "negatives", "softmax", "precision", "optimizer")
-STAGES = 4
 CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConfig` that choose words of the softmax
 
 
@@ -34,13 +31,8 @@ class SourceModel:
 
     @property
     def history(self) -> dict[str, Any]:
-        """The provenance of the model, as a model that is fine-tuned from it records it: that of its last trainings."""
-        history = {"fingerprint": self.bilm.fingerprint, **self.bilm.info}
-        last = history = json.loads(json.dumps(history))  # a copy, to be cut
-        for _ in range(STAGES - 1):
-            last = last.get(FINETUNED_FROM, {})
-        last.pop(FINETUNED_FROM, None)
-        return history
+        """The provenance of the model, as a model that is fine-tuned from it records it."""
+        return {"fingerprint": self.bilm.fingerprint, **self.bilm.info}
 
     def settings(self, adam: bool = False) -> Config:
         """Returns the defaults of fine-tuning for one epoch, with the settings of a training step that fit the model.

@@ -6,7 +6,6 @@ that its step t predicts the preceding word of the text.
 """
 
 import dataclasses
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -22,25 +21,21 @@ from elmo_jax.model.token_encoder import TokenEncoder
 from elmo_jax.types import Tree
 
 
-class Directions(enum.Enum):
-    """The order in which the two directions are computed."""
-
-    TOGETHER = "together"  # in one scan with batched products, which has half as many steps; best on accelerators
-    APART = "apart"  # one after the other, with a smaller working set; best on CPUs
-
-
 @dataclasses.dataclass(frozen=True)
 class LSTMForm:
     """The form in which the LSTMs are executed; all forms give the same results up to rounding."""
 
-    directions: Directions = Directions.APART
-    # XLA's programs for CPUs convert a whole array of type bfloat16 whenever a loop writes a part of it.
-    bits: bool = True
+    # whether both directions are in one scan with batched products, which has half as many steps and is best on
+    # accelerators; sequential directions have a smaller working set, which is best on CPUs
+    together: bool = False
+    # whether loops store bfloat16 numbers as integers of the same bits: XLA's programs for CPUs convert a whole array
+    # of type bfloat16 whenever a loop writes a part of it
+    bf16_as_uint16: bool = True
 
     @classmethod
     def of(cls, platform: str) -> "LSTMForm":
         """Returns the fastest form for a platform ("cpu", "gpu" or "tpu"); see docs/decisions.md."""
-        return cls() if platform == "cpu" else cls(Directions.TOGETHER, bits=False)
+        return cls() if platform == "cpu" else cls(together=True, bf16_as_uint16=False)
 
 
 class Softmax(nn.Module):
@@ -177,13 +172,7 @@ class BiLM(nn.Module):
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """Runs one layer of both directions: [2, T, B, P] -> [2, T, B, P]."""
-        form = self.form
-        settings = LSTMSettings.of(
-            self.config.lstm,
-            self.precision,
-            bits=form.bits,
-            together=form.directions is Directions.TOGETHER,
-        )
+        settings = LSTMSettings.of(self.config.lstm, self.precision, **dataclasses.asdict(self.form))
         if settings.together:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
             return projected_lstm(stacked, inputs, State(*state), settings, mask, restart)

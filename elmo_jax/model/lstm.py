@@ -9,7 +9,6 @@ stored as operands of products; in bfloat16 this halves their memory and the tim
 """
 
 import dataclasses
-import enum
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,13 +33,6 @@ class State(NamedTuple):
     hidden: jax.Array  # [B, P], before any residual
 
 
-class InputProducts(enum.Enum):
-    """The place where the inputs are multiplied by their weights."""
-
-    BEFORE_SCAN = "before the scan"  # one large product for all steps; its result [T, B, 4C] is written and read again
-    IN_STEP = "in the step"  # one product per step, together with that of the hidden state
-
-
 @dataclasses.dataclass(frozen=True)
 class LSTMSettings:
     """The static settings of a layer's program."""
@@ -48,8 +40,7 @@ class LSTMSettings:
     cell_clip: float
     projection_clip: float
     precision: Precision
-    input_products: InputProducts = InputProducts.IN_STEP
-    bits: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
+    bf16_as_uint16: bool = False  # whether loops store bfloat16 numbers as integers of the same bits; see `LSTMForm`
     together: bool = False  # whether the directions are computed together, in one loop
 
     @classmethod
@@ -132,7 +123,7 @@ def _inside(x: jax.Array, bound: float) -> jax.Array | float:
 def _written(settings: LSTMSettings, *arrays: jax.Array | None) -> Any:
     """Rounds arrays as operands of products, in the type in which a loop stores them."""
     rounded = jax.tree.map(settings.precision.operand, arrays)
-    to_bits = settings.bits and settings.precision is Precision.BFLOAT16
+    to_bits = settings.bf16_as_uint16 and settings.precision is Precision.BFLOAT16
     return jax.tree.map(lambda x: lax.bitcast_convert_type(x, jnp.uint16), rounded) if to_bits else rounded
 
 
@@ -189,20 +180,12 @@ def _run_forward(
     settings: LSTMSettings,
 ) -> Any:
     product = settings.precision.product
-    before_scan = settings.input_products is InputProducts.BEFORE_SCAN
-    size = inputs.shape[-1]
     # The matrices are rounded once, before the loop.
     weights = {name: p if name == "bias" else settings.precision.operand(p) for name, p in params.items()}
 
-    def of_inputs(weights: Tree, inputs: jax.Array) -> jax.Array:
-        return product(inputs, weights["kernel"][:size]) + weights["bias"]  # [T, B, 4C]
-
     def step(weights: Tree, state: State, x: jax.Array, real: jax.Array | None, kept: jax.Array | None) -> Any:
         state = _scaled(state, kept)
-        if before_scan:
-            z = x + product(state.hidden, weights["kernel"][size:])
-        else:
-            z = product(jnp.concatenate([x, state.hidden], axis=-1), weights["kernel"]) + weights["bias"]
+        z = product(jnp.concatenate([x, state.hidden], axis=-1), weights["kernel"]) + weights["bias"]  # [B, 4C]
         gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
         if "projection" in weights:
             hidden = _clip(product(hidden, weights["projection"]), settings.projection_clip)  # [B, P]
@@ -210,8 +193,7 @@ def _run_forward(
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
     step_of_each = settings.of_each(step, (0, 0, 0, 0, None))
-    read = settings.of_each(of_inputs)(weights, inputs) if before_scan else inputs
-    at = (*settings.steps_first((read, mask)), keep)
+    at = (*settings.steps_first((inputs, mask)), keep)
     last, (hidden, gates, cells) = _scan(lambda state, at: step_of_each(weights, state, *at), state, at)
     outputs = settings.steps_first(hidden)
     outputs = outputs if mask is None else outputs * mask

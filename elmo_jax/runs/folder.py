@@ -153,10 +153,13 @@ def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
     return {"config": without_paths(value["config"]), "facts": value["facts"]}
 
 
-def read_config(workdir: epath.Path) -> Config:
-    """Reads the settings of a run of a biLM; raises `UserError` as `read_config_file` does, and for a run of a task."""
-    values = read_config_file(workdir)["config"]
-    if "task" in values:
+def read_config(workdir: epath.Path) -> tuple[Config, dict[str, Any]]:
+    """Reads the settings and the facts of a run of a biLM.
+
+    Raises:
+      UserError: as for `read_config_file`, or the run is that of a task.
+    """
+    written = read_config_file(workdir)
+    if "task" in written["config"]:
         raise UserError(f"{workdir}: the run of a task, not of a biLM; config.bilm in its config.json names its biLM")
-    config: Config = from_dict(values, Config)
-    return config
+    return from_dict(written["config"], Config), written["facts"]

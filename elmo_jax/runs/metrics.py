@@ -1,4 +1,4 @@
-"""Writes and reads the metrics of a run: `metrics.jsonl` and TensorBoard files; and reports them to trackers."""
+"""Writes and reads the metrics of a run: `metrics.jsonl`, `evaluations.json` and TensorBoard files; feeds trackers."""
 
 import contextlib
 import itertools
@@ -20,6 +20,7 @@ from tensorboardX.summary import scalar
 
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, write_bytes, write_text
+from elmo_jax.runs.perplexity import EVALUATIONS, Evaluations, Perplexity, read_evaluations, write_evaluations
 from elmo_jax.runs.trackers import open_trackers
 
 _VERSION = "brain.Event:2"  # of TensorBoard's format, in the first event of each file
@@ -29,12 +30,16 @@ _RETRY_SECONDS = 60  # between two attempts to write a whole file, in a bucket o
 class Records:
     """The records of a run in memory, for processes that do not write them."""
 
-    def __init__(self, records: Sequence[dict[str, Any]] = ()) -> None:
-        self.records = list(records)
+    def __init__(self, records: Sequence[dict[str, Any]] = (), evaluations: Evaluations | None = None) -> None:
+        self.records, self.evaluations = list(records), dict(evaluations or {})
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds one record."""
         self.records.append({"step": step, **values})
+
+    def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
+        """Adds the perplexity of a text at a step, so that no later launch measures it again."""
+        self.evaluations[text, step] = perplexity
 
     def latest(self, name: str, default: float = 0.0) -> float:
         """Returns the value of a metric in the newest record that has it, or `default` if none has."""
@@ -122,11 +127,11 @@ class MetricsLog(Records):
         """Opens the files and the trackers; records past `step`, which the run resumes from, are deleted.
 
         Raises:
-          UserError: a line of the file is damaged.
+          UserError: a file is damaged.
         """
-        self.path = workdir / "metrics.jsonl"
+        self._workdir, self.path = workdir, workdir / "metrics.jsonl"
         found = read_records(self.path)
-        super().__init__([record for record in found if record["step"] <= step])
+        super().__init__([record for record in found if record["step"] <= step], read_evaluations(workdir, step))
         if len(self.records) < len(found) and self.records:
             taken = found[-1].get("wall_seconds", 0.0)
             lost = taken - self.latest("wall_seconds") + self.latest("seconds/lost")
@@ -162,6 +167,12 @@ class MetricsLog(Records):
             tracker.log(step, scalars)
         self._attempt(self._append, record)
 
+    def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
+        """Adds the perplexity of a text at a step to `evaluations.json`, after all metrics have been written."""
+        super().add_evaluation(text, step, perplexity)
+        self.flush()
+        self._attempt(write_evaluations, self._workdir, self.evaluations)
+
     def flush(self) -> None:
         """Brings the files up to date."""
         if self._file is None:
@@ -189,10 +200,12 @@ class MetricsLog(Records):
             self.flush()
 
     def _write_all(self) -> None:
-        """Writes `metrics.jsonl` whole and, where files can be appended to, opens it for the next records."""
+        """Writes both files whole and, where files can be appended to, opens it for the next records."""
         self._tried = time.monotonic()
         self._close_file()
         write_text(self.path, "".join(json.dumps(record) + "\n" for record in self.records))
+        if self.evaluations or (self._workdir / EVALUATIONS).exists():
+            write_evaluations(self._workdir, self.evaluations)
         if self._scratch is None:
             self._file = open(self.path, "a", encoding="utf-8")
 

@@ -1,13 +1,16 @@
-"""Perplexities, and their names in the metrics of a run."""
+"""Perplexities, their names in the metrics of a run, and the file with all that a run has measured."""
 
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from elmo_jax.config import DIRECTIONS
+from etils import epath
 
-PERPLEXITIES = (*DIRECTIONS, "average")
+from elmo_jax.config import DIRECTIONS
+from elmo_jax.files import read_sealed_json, write_sealed_json
+
+EVALUATIONS = "evaluations.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +26,9 @@ class Perplexity:
     @property
     def average(self) -> float:
         """The geometric mean of both, which is exp of the mean of both losses, as in bilm-tf; or that of forward."""
-        return geometric_mean(self.forward, self.backward)
+        if self.backward is None:
+            return self.forward
+        return math.sqrt(self.forward) * math.sqrt(self.backward)  # their product may be too large for a float
 
     def score(self, mixture: Iterable[tuple[str, float]]) -> float:
         """Returns the average in which each source has its weight in the mixture, by which steps are compared."""
@@ -34,7 +39,7 @@ class Perplexity:
 
     def as_dict(self) -> dict[str, float]:
         """Returns a dict with the keys `forward`, `backward` (if there is one) and `average`."""
-        return {name: value for name in PERPLEXITIES if (value := getattr(self, name)) is not None}
+        return {name: value for name in (*DIRECTIONS, "average") if (value := getattr(self, name)) is not None}
 
     def as_metrics(self, text: str) -> dict[str, float]:
         """Returns the values as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`.
@@ -47,19 +52,6 @@ class Perplexity:
             values |= found.as_metrics(f"{text}/{name}")
         return values
 
-    @classmethod
-    def of_metrics(cls, record: Mapping[str, Any], text: str) -> "Perplexity | None":
-        """Returns what `as_metrics` has put into a record, or None if the record has no perplexities of this text."""
-        known = of_record(record, text)
-        if known is None:
-            return None
-        last = f"/perplexity/{PERPLEXITIES[-1]}"
-        names = [key[len(text) + 1 : -len(last)] for key in record if key.startswith(f"{text}/") and key.endswith(last)]
-        sources = {name: found for name in names if name and (found := cls.of_metrics(record, f"{text}/{name}"))}
-        return cls(
-            known["forward"], known.get("backward"), record[f"{text}/tokens"], record[f"{text}/unknown"], sources
-        )
-
     def shown(self, digits: int = 1) -> str:
         """Returns the values, without those of the sources, as text."""
         return " · ".join(f"{name} {value:,.{digits}f}" for name, value in self.as_dict().items())
@@ -68,16 +60,31 @@ class Perplexity:
         return self.shown() + "".join(f" · {name} {found.average:,.1f}" for name, found in self.sources.items())
 
 
-def geometric_mean(forward: float, backward: float | None) -> float:
-    """Returns the geometric mean of two perplexities, whose product may be too large for a float, or the only one."""
-    return forward if backward is None else math.sqrt(forward) * math.sqrt(backward)
+# The perplexities that a run has measured, in the order of the steps, by the name of the text and the step.
+Evaluations = dict[tuple[str, int], Perplexity]
 
 
-def of_record(record: Mapping[str, Any], text: str) -> dict[str, float] | None:
-    """Returns the perplexities of a text in a record of `metrics.jsonl`, or None if the record has none."""
-    keys = {name: f"{text}/perplexity/{name}" for name in PERPLEXITIES}
-    found = {name: record[key] for name, key in keys.items() if key in record}
-    return found if found.keys() >= {"forward", "average"} else None
+def read_evaluations(run: epath.Path, last_step: float = math.inf) -> Evaluations:
+    """Returns the perplexities that a run has measured up to a step, from its `evaluations.json`.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    try:
+        content = read_sealed_json(run / EVALUATIONS, "restore it, or delete it to measure all perplexities again")
+    except FileNotFoundError:
+        return {}
+    return {(text, step): _from_dict(values) for text, step, values in content["evaluations"] if step <= last_step}
+
+
+def write_evaluations(run: epath.Path, evaluations: Evaluations) -> None:
+    """Writes what `read_evaluations` reads."""
+    entries = [[text, step, dataclasses.asdict(found)] for (text, step), found in evaluations.items()]
+    write_sealed_json(run / EVALUATIONS, {"evaluations": entries})
+
+
+def _from_dict(values: dict[str, Any]) -> Perplexity:
+    return Perplexity(**values | {"sources": {name: _from_dict(source) for name, source in values["sources"].items()}})
 
 
 def of_directions(losses: Iterable[float]) -> str:

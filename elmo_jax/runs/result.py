@@ -13,7 +13,7 @@ from etils import epath
 
 from elmo_jax.distributed.collectives import is_first
 from elmo_jax.files import read_sealed_json, write_bytes, write_sealed_json
-from elmo_jax.runs.stop_signals import Stopped
+from elmo_jax.interrupts import Stopped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

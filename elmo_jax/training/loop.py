@@ -21,12 +21,12 @@ from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
+from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.activity import Watchdog
 from elmo_jax.runs.perplexity import Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
-from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.trace import Tracer
-from elmo_jax.training.plan import Plan
+from elmo_jax.training.plan import Measure, Plan
 from elmo_jax.training.program import Program
 from elmo_jax.training.session import EvaluationWatch, Session, is_out_of_patience
 from elmo_jax.training.state import TrainState
@@ -35,7 +35,11 @@ from elmo_jax.training.throughput import Interval
 from elmo_jax.training.training_report import WHOLE, Outcome, draw_curve, summary
 
 _BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
-_OF_EXPORT = "exported/"  # before the name of a text whose perplexity was measured for the exported parameters
+_DESCRIPTIONS = {
+    "heldout": "held-out perplexity",
+    WHOLE: "perplexity of the whole held-out text",
+    "kept": "held-out perplexity over the kept vocabulary",
+}
 _EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
 
 
@@ -74,8 +78,6 @@ class Launch:
         self._agreement = StepAgreement(program.mesh)
         self._seconds_per_block = 0.0  # of the newest evaluation
         program.heldout_blocks = of_first(int(session.log.latest(_BLOCKS, program.heldout_blocks)))
-        # the name of the whole held-out text in the metrics: that of the part that is evaluated, if that is all of it
-        self._whole = "heldout" if program.heldout_blocks >= program.whole_blocks else WHOLE
 
     def run(self, state: TrainState, step: int) -> Finished | Stopped:
         """Trains from the state of `step` on, and returns how the launch ended."""
@@ -108,39 +110,45 @@ class Launch:
             first = first or self._program.first_state(self._plan.params)
             return first.params
 
-        heldout = self._perplexity("heldout", self._first, first_params, "held-out perplexity before training")
-        if self._plan.compares:
-            text = "perplexity of the whole held-out text before training"
-            self._perplexity(self._whole, self._first, first_params, text)
-        for evaluator in self._plan.evaluators:
-            self._perplexity(evaluator.name, self._first, first_params, evaluator.before)
+        heldout = self._perplexity("heldout", self._first, first_params)
+        for text, measure in self._plan.before.items():
+            self._perplexity(text, self._first, first_params, measure)
         if self._plan.exports == "best" and step == self._first:
             self._save(step, state, heldout.score(self._config.data.mixture))
         self._check_patience()
 
-    def _perplexity(self, name: str, step: int, params: Callable[[], Any], text: str) -> Perplexity:
+    def _perplexity(
+        self,
+        text: str,
+        step: int,
+        params: Callable[[], Any],
+        measure: Measure = Program.heldout,
+        last_step: int | None = None,
+    ) -> Perplexity:
         """Returns the perplexity of a text at a step; measures, writes and shows it unless a launch has done so.
 
-        `name` is the name of the text in the metrics, and `text` says what is measured.
+        With `last_step`, that of the run, the parameters are those of the export, which may be of an earlier step.
         """
-        known = self._session.known(name, step)
-        if known is not None:
+        if text == WHOLE and self._program.heldout_blocks >= self._program.whole_blocks:
+            text = "heldout"  # which is all of it
+        if known := self._session.log.evaluations.get((text, step)):
             return known
-        others = {evaluator.name: evaluator.measure for evaluator in self._plan.evaluators}
-        measure = others.get(name.removeprefix(_OF_EXPORT)) or (
-            lambda program, params: program.heldout(params, whole=not name == "heldout")
-        )
+        if step == self._first:
+            when = "before training"
+        else:
+            when = "after training" if self._ended or last_step or step == self._total else f"at step {step}"
+        description = f"{_DESCRIPTIONS.get(text, f'perplexity of the {text} text')} {when}"
         now = params()
-        self._watch.begin(text)
+        self._watch.begin(description)
         with self._activity.during("evaluation"):
             found = measure(self._program, now)
-        values: dict[str, Any] = found.as_metrics(name)
-        if name == "heldout":
+        values: dict[str, Any] = found.as_metrics(f"exported/{text}" if last_step else text)
+        if text == "heldout":
             self._seconds_per_block = self._watch.seconds / self._program.heldout_blocks
             values[_BLOCKS] = self._program.heldout_blocks
-        self._write(step, values)
-        self._session.log.flush()
-        self._session.progress.say(f"{text}: {found}")
+        self._write(last_step or step, values)
+        self._session.log.add_evaluation(text, step, found)
+        self._session.progress.say(f"{description}: {found}")
         return found
 
     def _train(self, state: TrainState, step: int, signals: StopSignals, tracer: Tracer) -> tuple[TrainState, int]:
@@ -210,8 +218,7 @@ class Launch:
         return bool(every) and (step - self._first) % every == 0
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        when = "after training" if step == self._total or self._ended else f"at step {step}"
-        found = self._perplexity("heldout", step, lambda: state.params, f"held-out perplexity {when}")
+        found = self._perplexity("heldout", step, lambda: state.params)
         self._save(step, state, found.score(self._config.data.mixture))
         self._draw()
         self._check_patience()
@@ -223,8 +230,8 @@ class Launch:
 
     def _check_patience(self) -> None:
         """Finds out on process 0, which has the records, for all processes whether training ends early."""
-        found = filter(None, (Perplexity.of_metrics(record, "heldout") for record in self._session.log.records))
-        scores = [perplexity.score(self._config.data.mixture) for perplexity in found]
+        evaluations, mixture = self._session.log.evaluations, self._config.data.mixture
+        scores = [found.score(mixture) for (text, _), found in evaluations.items() if text == "heldout"]
         self._ended = bool(of_first(is_out_of_patience(scores, self._plan.patience)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, announced: jax.Array | Wishes) -> None:
@@ -262,7 +269,7 @@ class Launch:
         every, blocks = self._config.evaluation.every, self._program.heldout_blocks
         total, made = self._program.total_steps, step - self._first
         evaluations = 1 + ((total - 1) // every - made // every if every else 0)
-        whole = 0 if self._whole == "heldout" else self._program.whole_blocks
+        whole = self._program.whole_blocks if self._program.whole_blocks > blocks else 0
         seconds = self._seconds_per_block * (evaluations * blocks + whole)
         return (self._total - step) * seconds_per_step + seconds + self._export_bytes / _EXPORT_RATE
 
@@ -282,26 +289,19 @@ class Launch:
         if chosen != step:
             state = self._checkpoints.restore_step(chosen, self._program.abstract_state())
             self._session.progress.say(f"exported: step {chosen}, the best on held-out text")
-
-        def measured(name: str) -> Perplexity:
-            text = f"perplexity of {'the whole held-out' if name == self._whole else f'the {name}'} text after training"
-            known = self._session.known(name, chosen)
-            return known or self._perplexity(f"{_OF_EXPORT}{name}", step, lambda: state.params, text)
-
-        heldout = measured(self._whole)
-        others = {evaluator.name: measured(evaluator.name) for evaluator in self._plan.evaluators if evaluator.after}
+        for text, measure in self._plan.after.items():
+            self._perplexity(text, chosen, lambda: state.params, measure, last_step=step)
         params = from_lanes(gather(state.params), self._program.corpus.vocabulary_size)
         if not is_first():
             return None
         return Outcome(
             title=self._title,
             records=self._session.log.records,
+            evaluations=self._session.log.evaluations,
             first_step=self._first,
             last_step=step,
             total_steps=self._total,
             exported_step=chosen,
-            heldout=heldout,
-            others=others,
             params=params,
             precision=self._config.train.precision,
             tokens_per_step=self._config.train.tokens_per_step,
@@ -311,7 +311,7 @@ class Launch:
         mesh, corpus = self._program.mesh, self._program.corpus
         self._session.progress.say("saved; writing the export")
         self._activity.enter("checkpoints")
-        heldout, step = outcome.heldout.as_dict(), outcome.exported_step
+        heldout, step = outcome.after("heldout"), outcome.exported_step
         info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
         export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
         result = {

@@ -4,7 +4,6 @@ Training a biLM (`loop`) and training a task (`tasks.core.trainer`) differ in th
 """
 
 import contextlib
-import dataclasses
 import signal
 import time
 from collections.abc import Sequence
@@ -15,14 +14,12 @@ from etils import epath
 
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.data.windows import EvaluationWindow
-from elmo_jax.distributed.collectives import StepAgreement, Wishes, fails_together, is_first, of_each
+from elmo_jax.distributed.collectives import StepAgreement, Wishes, fails_together, is_first
+from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.activity import PHASES, Activity
 from elmo_jax.runs.metrics import MetricsLog, Records
-from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.runs.perplexity import read_evaluations
 from elmo_jax.runs.progress import RunProgress
-from elmo_jax.runs.stop_signals import Stopped, StopRequested, StopSignals
-
-_FIELDS = [field.name for field in dataclasses.fields(Perplexity) if field.name != "sources"]
 
 
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
@@ -46,7 +43,8 @@ class Session:
     Attributes:
       activity: what the launch is doing.
       checkpoints: the checkpoints of the run.
-      log: the metrics of the run; on other processes than the first, they are only in memory.
+      log: the metrics of the run; other processes than the first have the evaluations of all launches, and the rest of
+        this one, in memory.
       progress: the progress of the run.
     """
 
@@ -77,7 +75,8 @@ class Session:
         steps or epochs.
         """
         with fails_together():
-            self.log = MetricsLog(self._workdir, step, self._trackers) if is_first() else Records()
+            others = Records(evaluations=read_evaluations(self._workdir, step))
+            self.log = MetricsLog(self._workdir, step, self._trackers) if is_first() else others
             self.progress = RunProgress(total, done, unit, silent=not is_first())
         self._closing.callback(self.log.close)
         self._closing.callback(self.progress.close)
@@ -96,15 +95,6 @@ class Session:
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds a record of metrics, and the time taken."""
         self.log.write(step, {**values, "wall_seconds": self.wall_seconds})
-
-    def known(self, text: str, step: int) -> Perplexity | None:
-        """Returns the perplexity of a text at a step if a record has it; all processes get that of the first."""
-        records = (record for record in self.log.records if record["step"] == step)
-        found = next(filter(None, (Perplexity.of_metrics(record, text) for record in records)), None)
-        known = of_each({name: getattr(found, name, None) or 0.0 for name in _FIELDS})
-        forward, backward, tokens, unknown = (of_process[0] for of_process in known.values())
-        sources = found.sources if found else {}  # which other processes do not need
-        return Perplexity(forward, backward or None, int(tokens), unknown, sources) if tokens else None
 
     def last_save(self) -> str:
         """Returns the step and the time of the newest save that is complete, for a progress line."""

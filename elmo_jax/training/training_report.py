@@ -1,7 +1,6 @@
 """The report of a finished training of a biLM: `result.json`, `curve.png` and a short table."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
@@ -10,7 +9,7 @@ from elmo_jax.config import DIRECTIONS
 from elmo_jax.files import absolute
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.activity import PHASES
-from elmo_jax.runs.perplexity import Perplexity, of_record
+from elmo_jax.runs.perplexity import Evaluations, Perplexity
 from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.state import without_softmax
 
@@ -24,20 +23,41 @@ class Outcome:
 
     title: str  # the name of the run
     records: list[dict[str, Any]]  # those of its `metrics.jsonl`
+    evaluations: Evaluations  # the perplexities that it has measured
     last_step: int  # the step after the last update
     total_steps: int  # the step at which training was requested to end
     exported_step: int  # the step of the parameters to export
-    heldout: Perplexity  # the held-out perplexity of these parameters
-    others: Mapping[str, Perplexity]  # their perplexities on other texts, by name
     params: dict[str, Any]  # these parameters, with the softmax's rows in the order of the vocabulary
     precision: str  # of the matrix products
     tokens_per_step: int  # the number of tokens of all rows in one step
     first_step: int = 0  # the step before the first update
 
+    def before(self, text: str) -> Perplexity | None:
+        """Returns the perplexity of a text before training; that of the held-out text is of all of it if measured."""
+        return self._at(text, self.first_step)
+
+    def after(self, text: str) -> Perplexity | None:
+        """Returns that of the exported parameters."""
+        return self._at(text, self.exported_step)
+
+    def _at(self, text: str, step: int) -> Perplexity | None:
+        whole = self.evaluations.get((WHOLE, step)) if text == "heldout" else None
+        return whole or self.evaluations.get((text, step))
+
 
 def summary(outcome: Outcome) -> dict[str, Any]:
     """Returns the entries of `result.json` that all trainings of a biLM have."""
-    after, params = outcome.heldout, outcome.params
+    before, after, params = outcome.before("heldout"), outcome.after("heldout"), outcome.params
+    assert before and after  # which every training measures
+    sources = {
+        name: {
+            "before": before.sources[name].as_dict(),
+            "after": found.as_dict(),
+            "tokens": found.tokens,
+            "unknown": found.unknown,
+        }
+        for name, found in after.sources.items()
+    }
     return {
         "experiment": outcome.title,
         "steps": outcome.last_step,
@@ -45,36 +65,14 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "precision": outcome.precision,
         "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
-        "heldout_perplexity_before": before_training(outcome.records, "heldout"),
+        "heldout_perplexity_before": before.as_dict(),
         "heldout_tokens": after.tokens,
         "heldout_unknown": after.unknown,
-        **({"heldout_sources": _of_sources(outcome)} if after.sources else {}),
+        **({"heldout_sources": sources} if sources else {}),
         "parameters": parameter_count(without_softmax(params)),
         "softmax_parameters": parameter_count(params["softmax"]),
         "vocabulary_size": params["softmax"]["bias"].shape[0],
     }
-
-
-def _of_sources(outcome: Outcome) -> dict[str, dict[str, Any]]:
-    return {
-        name: {
-            "before": before_training(outcome.records, f"heldout/{name}"),
-            "after": found.as_dict(),
-            "tokens": found.tokens,
-            "unknown": found.unknown,
-        }
-        for name, found in outcome.heldout.sources.items()
-    }
-
-
-def before_training(records: list[dict[str, Any]], text: str) -> dict[str, float] | None:
-    """Returns the perplexities of a text before training from the records of a run; None for none.
-
-    Those of the held-out text are of all of it if they were measured.
-    """
-    names = (text.replace("heldout", WHOLE, 1), text) if text.startswith("heldout") else (text,)
-    found = (of_record(record, name) for name in names for record in records if record["step"] == records[0]["step"])
-    return next(filter(None, found), None)
 
 
 def _speed(reports: list[dict[str, Any]]) -> float:
@@ -90,13 +88,12 @@ def draw_curve(
 ) -> None:
     """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
 
-    Of the other texts, it shows the average perplexities before training and of the exported step, once there are any.
+    Of the original text of a fine-tuning, it shows the average perplexities before training and of the exported step.
     """
     tokens = (outcome.exported_step - outcome.first_step) * outcome.tokens_per_step if outcome else 0
     others: dict[str, list[tuple[int, float]]] = {}
-    for name, after in outcome.others.items() if outcome else ():
-        if before := before_training(records, name):
-            others[f"{name} text, average"] = [(0, before["average"]), (tokens, after.average)]
+    if outcome and (before := outcome.before("original")) and (after := outcome.after("original")):
+        others["original text, average"] = [(0, before.average), (tokens, after.average)]
     with plot(workdir / "curve.png", 9, 4.5) as figure:
         left, right = figure.subplots(1, 2)
         _lines(left, records, "train/loss", "-")

@@ -53,20 +53,7 @@ from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_config, task_of
 from results import table
 
-TITLES = {
-    "none": "without ELMo",
-    "top": "top layer",
-    "token": "token layer",
-    "all": "all layers mixed",
-    "input": "all layers mixed, at the input",
-    "output": "all layers mixed, at the output",
-    "both": "all layers mixed, at both",
-    "taglm": "top layer, after the first biLSTM (TagLM)",
-    "trained": "all layers mixed, LSTMs trained",
-    "tuned": "all layers mixed, biLM fine-tuned on the task's text",
-    "cove": "all layers of CoVe mixed",
-}
-SETTINGS = {
+ROWS = {
     "none": ["bilm="],
     "top": ["elmo.layers=top"],
     "token": ["elmo.layers=token"],
@@ -77,14 +64,13 @@ SETTINGS = {
     "taglm": ["elmo.layers=top", "elmo.where=after_first"],
     # The biLM is trained slowly and from the top, as Howard and Ruder (2018) do; the rate was not tuned.
     "trained": [
-        "elmo.layers=all",
-        "elmo.vectors=computed",
-        "elmo.trainable=lstms",
-        "elmo.learning_rate=1e-4",
-        "elmo.unfreeze_epochs=1",
+        *("elmo.layers=all", "elmo.vectors=computed", "elmo.trainable=lstms"),
+        *("elmo.learning_rate=1e-4", "elmo.unfreeze_epochs=1"),
     ],
     "tuned": ["elmo.layers=all"],
     "cove": ["elmo.layers=all"],
+}
+CHANGES = {
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
@@ -110,14 +96,14 @@ OTHER_MODELS["cove"] = open_cove
 
 
 def is_row(name: str) -> bool:
-    """Returns whether this is the name of a row: one of `TITLES`, and changes after a `+`."""
+    """Returns whether this is the name of a row: one of `ROWS`, and changes after a `+`."""
     first, *more = name.split("+")
-    return first in TITLES and all(part in (SETTINGS | SHARES).keys() - TITLES.keys() for part in more)
+    return first in ROWS and all(part in CHANGES.keys() | SHARES.keys() for part in more)
 
 
 def settings_of(row: str, task: str) -> list[str]:
     """Returns the settings of a row of a task, without those of a share."""
-    parts = [setting for part in row.split("+") for setting in SETTINGS.get(part, [])]
+    parts = [setting for part in row.split("+") for setting in (ROWS | CHANGES).get(part, [])]
     return parts + (WITHOUT_ELMO.get(task, []) if row.split("+")[0] == "none" else [])
 
 
@@ -243,7 +229,7 @@ def report(found: Mapping[str, Mapping[str, Any]]) -> str:
     first = next(iter(found.values()))
     parts = [part for part in ("test", "dev") if part in first]
     rows = [[f"{first['task']}, {first['metric']}", *parts]]
-    rows += [[TITLES.get(row, row), *(shown(result[part]) for part in parts)] for row, result in found.items()]
+    rows += [[row, *(shown(result[part]) for part in parts)] for row, result in found.items()]
     return table(rows)
 
 
@@ -255,15 +241,14 @@ def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
     parser.add_argument("--cove", default="", metavar="DIR", help="the workdir of cove/train.py, for the rows cove")
     parser.add_argument("--tuned", default="", metavar="DIR", help="the run of supplement.py, for the row tuned")
     parser.add_argument("--workdir", type=Path, required=True, metavar="DIR", help="the folder of the runs")
-    parser.add_argument(
-        "--rows", default="none,top,all", metavar="R,R", help=f"some of {', '.join(TITLES)} (%(default)s)"
-    )
+    rows = f"some of {', '.join(ROWS)} (%(default)s)"
+    parser.add_argument("--rows", default="none,top,all", metavar="R,R", help=rows)
     options, overrides = parser.parse_known_args(arguments)
     check_overrides(parser, overrides)
     rows = options.rows.split(",")
     for row in rows:
         if not is_row(row):
-            parser.error(f"--rows: {row!r} is none of {', '.join(TITLES)}")
+            parser.error(f"--rows: {row!r} is none of {', '.join(ROWS)}")
         if rows.count(row) > 1:
             parser.error(f"--rows: {row} is given twice")
     runs = Runs(options.config, options.bilm, options.workdir, tuple(overrides), options.cove, options.tuned)

@@ -28,18 +28,16 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from claims import ENSEMBLES, TABLES, TASKS, Numbers, claims, part_of, row_in, trained
+from claims import TABLES, TASKS, row_in, trained
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed
-from elmo_jax.tasks.core.task_report import shown
 from elmo_jax.tasks.core.word_vectors import PACKAGED
-from figures import draw_shares, draw_weights
 from gains import Runs, check_overrides
-from results import table as aligned
+from page import HEAD, draw_shares, draw_weights, lines, rendered, verdicts
 
 FOLDER = Path(__file__).parent
 # The options of the scripts of the other tables, with the paths that --data must have.
@@ -54,24 +52,6 @@ ANALYSES = {
 }
 DRAWN = {"figure1": draw_shares, "figure2": draw_weights}
 NAMES = ("table1", "taglm", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2", "cove")
-
-
-def report(name: str, task: str, found: Mapping[str, Numbers], runs: Runs) -> list[list[str]]:
-    """Returns the lines of a task in a table: each row and each claim, with the paper's number and ours."""
-    table, part, metric = TABLES[name], part_of(TABLES[name], found), next(iter(found.values()))["metric"]
-    lines = [[f"{task}, {metric} on {part}", "ELMo at", "paper", "ours", "verdict", "minutes"]]
-    for label, row in found.items():
-        where = runs.config(table.of(task)[label]).elmo.where if row["bilm"] else ""
-        minutes = sum(seed.get("seconds", 0.0) for seed in row["seeds"]) / 60
-        published = [str(number) for name, number in table.paper(task).items() if name == label] or [""]
-        lines.append([label, where, *published, shown(row[part]), "", f"{minutes:.1f}"])
-        if name == "table1" and "ensemble" in row:
-            published = str(ENSEMBLES[task]) if label == "ELMo" and task in ENSEMBLES else ""
-            lines.append(
-                [f"{label}, models together", where, published, f"{row['ensemble'][part][metric]:.2f}", "", ""]
-            )
-    lines += [[claim.text, "", claim.paper, claim.ours, claim.verdict, ""] for claim in claims(name, task, found)]
-    return [*lines, [""] * len(lines[0])]
 
 
 def sources(runs: Runs) -> list[str]:
@@ -114,8 +94,8 @@ def repeat(name: str, options: argparse.Namespace) -> int:
     found = {task: trained(table, task, options.runs[task].numbers(), options.runs[task]) for task in table.tasks}
     found = {task: rows for task, rows in found.items() if rows}
     if found:
-        lines = [line for task, rows in found.items() for line in report(name, task, rows, options.runs[task])]
-        print(f"\n{table.title}\n\n{aligned(lines)}\nnumbers  {options.workdir / '*' / 'gains.json'}")
+        print(f"\n{rendered(name, found)}\n\n{lines([HEAD, *verdicts(name, found)])}")
+        print(f"\nnumbers  {options.workdir / '*' / 'gains.json'}")
         if name in DRAWN:
             DRAWN[name](options.workdir / f"{name}.png", found)
             print(f"plot     {options.workdir / f'{name}.png'}")

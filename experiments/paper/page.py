@@ -21,7 +21,6 @@ from claims import (
     ENSEMBLES,
     SYSTEMS,
     TABLES,
-    Claim,
     Numbers,
     Table,
     claims,
@@ -31,7 +30,7 @@ from claims import (
     trained,
     weights_of,
 )
-from figures import draw_shares, draw_weights
+from elmo_jax.runs.result import plot
 from gains import Runs
 
 FOLDER = Path(__file__).parent
@@ -43,6 +42,11 @@ FINE_TUNED = {
     "ner": (103.2, 46.3, ""),
     "sst": (131.5, 78.6, "about 0"),
 }
+STYLES: dict[str, dict[str, Any]] = {
+    "baseline": {"color": "0.45", "ls": "--", "marker": "s"},
+    "ELMo": {"color": "black", "ls": "-", "marker": "o"},
+}
+HEAD = ["", "paper", "here", "verdict", "command", "minutes"]
 Found = Mapping[str, Mapping[str, Numbers]]  # by task, and by the paper's name of the row
 
 
@@ -67,7 +71,8 @@ def value(row: Numbers | None, part: str) -> str:
     return f"{row[part]['mean']:.2f} ± {row[part]['sd']:.2f} ({row[part]['n']})" if row else "open"
 
 
-def _lines(cells: list[list[str]]) -> str:
+def lines(cells: list[list[str]]) -> str:
+    """Returns rows of cells as a table in Markdown."""
     rows = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |").replace("|  |", "| |") for row in rows)
 
@@ -87,15 +92,15 @@ def rows_of(name: str, found: Found) -> str:
                 row = rows.get(label, {})
                 together = f"{row['ensemble']['test'][row['metric']]:.2f}" if "ensemble" in row else "–"
                 cells[-1] += [str(ENSEMBLES.get(task, "–")) if label == "ELMo" else "–", together]
-    lines = _lines([list(column) for column in zip(*cells, strict=True)])
-    return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{lines}"
+    columns = [list(column) for column in zip(*cells, strict=True)]
+    return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{lines(columns)}"
 
 
 def shares(found: Found) -> str:
     """Returns the numbers of Figure 1, and the plot if there is more than one share."""
     cells = [["", *found]]
     cells += [[label, *(value(rows.get(label), "dev") for rows in found.values())] for label in TABLES["figure1"].rows]
-    text = f"**{TABLES['figure1'].title}** (F1 or accuracy on dev)\n\n{_lines(cells)}"
+    text = f"**{TABLES['figure1'].title}** (F1 or accuracy on dev)\n\n{lines(cells)}"
     plot = "\n\n![Figure 1: dev scores over the share of the training examples](plots/figure1.png)"
     return text + plot * any(len(rows) > len(SYSTEMS) for rows in found.values())
 
@@ -109,7 +114,7 @@ def weights(found: Found) -> str:
             mixes = weights_of(rows, place)
             cells[-1] += [f"{weight:.2f}" for weight in np.mean(mixes, axis=0)] if mixes else ["open"] * 3
     plot = "![Figure 2: the weights of the layers](plots/figure2.png)"
-    return f"**{TABLES['figure2'].title}** (means over the seeds)\n\n{_lines(cells)}\n\n{plot}"
+    return f"**{TABLES['figure2'].title}** (means over the seeds)\n\n{lines(cells)}\n\n{plot}"
 
 
 def fine_tuned() -> str:
@@ -125,44 +130,78 @@ def fine_tuned() -> str:
             scores[1], difference = "no better biLM", "–"
         cells.append([task, f"{before} → {after}", here, *scores, gain, difference])
     title = "Section A.1: the biLM fine-tuned on the text of the task"
-    return f"**{title}** (perplexity, F1 and accuracy on dev)\n\n{_lines(cells)}"
+    return f"**{title}** (perplexity, F1 and accuracy on dev)\n\n{lines(cells)}"
 
 
-def verdicts() -> str:
-    """Returns a line for each claim; those that are not measured are joined."""
-    cells = [["", "paper", "here", "verdict", "command", "minutes"]]
-    for name, table in TABLES.items():
-        title, others = table.title.split(":")[0], {}
-        found = measured(table)
-        for task in table.tasks:
-            rows = found.get(task, {})
-            trainings = {id(row): row for row in rows.values()}.values()  # a row may have two names in a table
-            minutes = sum(seed["seconds"] for row in trainings for seed in row["seeds"]) / 60
-            for claim in claims(name, task, rows):
-                if claim.ours == "not measured":
-                    others.setdefault(claim.text, []).append((task, claim.paper))
-                    continue
-                command = f"`grid.py {name} --tasks {task}`"
-                cells.append([f"{title}, {task}: {claim.text}", *claim[1:], command, f"{minutes:.0f}"])
-        for text, of_tasks in others.items():
-            tasks, papers = zip(*of_tasks, strict=True)
-            paper = ", ".join(papers if len(set(papers)) > 1 else papers[:1])
-            command = f"`grid.py {name} --tasks {','.join(tasks)}`"
-            cells.append([f"{title}, {', '.join(tasks)}: {text}", paper, *Claim("", "")[2:], command, "–"])
-    return _lines(cells).replace(" - ", " − ")
+def verdicts(name: str, found: Found) -> list[list[str]]:
+    """Returns a line for each claim of a table on a task, with its command and the minutes of its trainings."""
+    cells = []
+    for task, rows in found.items():
+        trainings = {id(row): row for row in rows.values()}.values()  # a row may have two names in a table
+        minutes = sum(seed["seconds"] for row in trainings for seed in row["seeds"]) / 60
+        command = f"`grid.py {name} --tasks {task}`"
+        for claim in claims(name, task, rows):
+            text = f"{TABLES[name].title.split(':')[0]}, {task}: {claim.text}"
+            cells.append([cell.replace(" - ", " − ") for cell in (text, *claim[1:], command, f"{minutes:.0f}")])
+    return cells
+
+
+def rendered(name: str, found: Found) -> str:
+    """Returns a table or a figure of the paper with our numbers."""
+    return {"figure1": shares, "figure2": weights}.get(name, lambda found: rows_of(name, found))(found)
 
 
 def filled(text: str) -> str:
     """Returns a page with its tables made again."""
     tables = {name: found for name, table in TABLES.items() if (found := measured(table))}
-    parts = {"claims": verdicts(), "supplement": fine_tuned()}
-    for name, found in tables.items():
-        parts[name] = {"figure1": shares, "figure2": weights}[name](found) if "figure" in name else rows_of(name, found)
+    parts = {name: rendered(name, found) for name, found in tables.items()} | {"supplement": fine_tuned()}
+    parts["claims"] = lines([HEAD, *(row for name, found in tables.items() for row in verdicts(name, found))])
 
     def one(found: re.Match[str]) -> str:
         return f"{found[1]}\n{parts.get(found[2], 'Not measured yet.')}\n\n{found[3]}"
 
     return re.sub(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", one, text, flags=re.DOTALL)
+
+
+def draw_shares(path: Path, found: Found) -> None:
+    """Draws Figure 1: the dev score with and without ELMo over the percentage of the training examples."""
+    with plot(path, 4.5 * len(found), 3.8) as figure:
+        for axes, (task, rows) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+            ticks = sorted({float(label.split(", ")[1].rstrip("%")) for label in rows})
+            for system, style in STYLES.items():
+                points = [
+                    (float(label.split(", ")[1].rstrip("%")), row["dev"]["mean"], row["dev"]["sd"] or 0.0)
+                    for label, row in rows.items()
+                    if label.startswith(system)
+                ]
+                axes.errorbar(*zip(*points, strict=True), label=system, capsize=3, ms=5, **style)
+            axes.set_xscale("log")
+            axes.set_xticks(ticks, [f"{tick:g}%" for tick in ticks])
+            axes.minorticks_off()
+            axes.set(title=task, xlabel="training examples", ylabel=f"{next(iter(rows.values()))['metric']} on dev")
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.3)
+            axes.legend(frameon=False)
+
+
+def draw_weights(path: Path, found: Found) -> None:
+    """Draws Figure 2: the weight of each layer in the mixes of each task, below 1/3 hatched and above 2/3 speckled."""
+    with plot(path, 9.0, 1.2 + 0.5 * len(found)) as figure:
+        for axes, place in zip(figure.subplots(1, 2), ("input", "output"), strict=True):
+            layers = 0
+            for number, rows in enumerate(found.values()):
+                mixes = weights_of(rows, place)
+                for layer, weight in enumerate(np.mean(mixes, axis=0) if mixes else ()):
+                    hatch = "---" if weight < 1 / 3 else ".." if weight > 2 / 3 else ""
+                    style = {"facecolor": str(1 - 0.5 * weight), "edgecolor": "0.35"}
+                    axes.barh(number, 1, 1, layer - 0.5, hatch=hatch, lw=0.5, **style)
+                    box = style | {"edgecolor": "none", "pad": 1.5}  # keeps the hatches off the number
+                    axes.text(layer, number, f"{weight:.2f}", ha="center", va="center", bbox=box)
+                    layers = max(layers, layer + 1)
+            axes.set_xticks(range(layers), ["token", *(f"LSTM {layer}" for layer in range(1, layers))][:layers])
+            axes.set_yticks(range(len(found)), found)
+            axes.set(title=place, xlim=(-0.5, max(layers, 1) - 0.5), ylim=(len(found) - 0.5, -0.5))
+            axes.tick_params(length=0)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Helpers for the scripts of the paper's tables: opens biLMs, keeps finished results, and makes tables and a plot."""
 
 import argparse
-import contextlib
-import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from etils import epath
 
 from cove.vectors import CoVe, open_cove
@@ -16,16 +13,10 @@ from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import listed, one_at_a_time, read_sealed_json, write_sealed_json
+from elmo_jax.files import digest_of, listed, read_sealed_json, write_sealed_json
 from elmo_jax.runs.result import plot
 
-BILM_HELP = (
-    "a run's folder, an export, OPTIONS.json,WEIGHTS.hdf5 for published weights, or the workdir of cove/train.py;"
-    " several may be given"
-)
-
 Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
-Panels = dict[str, dict[str, Bars]]  # bars by title of a panel, then by name of a biLM or "paper"
 
 
 class Model(NamedTuple):
@@ -33,6 +24,22 @@ class Model(NamedTuple):
 
     name: str
     bilm: EmbeddingBiLM | CoVe
+
+
+def script_parser(description: str, quick: str) -> argparse.ArgumentParser:
+    """Returns a parser with the options that the scripts of the tables share; `quick` is the help of --quick."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0], allow_abbrev=False)
+    parser.add_argument(
+        "--bilm",
+        nargs="+",
+        required=True,
+        metavar="BILM",
+        help="a run's folder, an export, OPTIONS.json,WEIGHTS.hdf5 for published weights, or the workdir of"
+        " cove/train.py; several may be given",
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--quick", action="store_true", help=f"{quick}, as a trial run")
+    return parser
 
 
 def run_script(name: str, experiment: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> int:
@@ -81,52 +88,26 @@ def layer_name(layer: int) -> str:
     return f"{words[layer]} layer" if layer < len(words) else f"layer {layer}"
 
 
-def digest(value: Any) -> str:
-    """Returns a short digest of data that have an exact `repr`, such as tuples of strings."""
-    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Returns a context for reading and writing files of results that several processes share."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return one_at_a_time(folder / ".lock")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Returns the object in a file; an empty one if there is no file. Raises `UserError` if it is damaged."""
-    try:
-        return read_sealed_json(path, "delete it and run the experiment again")
-    except FileNotFoundError:
-        return {}
-
-
 class Results:
-    """A JSON file of the finished jobs of an experiment and their results."""
+    """The results of the finished jobs of an experiment, each in a file of a folder."""
 
-    def __init__(self, path: Path) -> None:
-        """Reads the results of earlier processes. Raises `UserError` if the file is damaged."""
-        self._path = path
-        self._entries = self._read()
-
-    def _read(self) -> list[dict[str, Any]]:
-        found = _read(self._path)
-        entries: list[dict[str, Any]] = found.get("entries", [])
-        return entries
-
-    def find(self, job: Mapping[str, Any]) -> Any | None:
-        """Returns the result of a job; None if it is not finished."""
-        return next((entry["result"] for entry in self._entries if entry["job"] == job), None)
+    def __init__(self, folder: Path) -> None:
+        """Keeps the results in a folder, which may have those of earlier commands."""
+        self._folder = folder
 
     def get(self, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """Returns the result of a job, which is computed and kept if it is missing; both are JSON values."""
-        found = self.find(job)
-        if found is None:
+        """Returns the result of a job, which is computed and kept if it is missing; both are JSON values.
+
+        Raises:
+          UserError: the file of the result is damaged.
+        """
+        path = self._folder / f"{digest_of(job)[:16]}.json"
+        try:
+            return read_sealed_json(path, "delete it and run the experiment again")["result"]
+        except FileNotFoundError:
             found = compute()
-            with _writing(self._path.parent):
-                self._entries = self._read()  # another process may have added some
-                if self.find(job) is None:
-                    self._entries.append({"job": dict(job), "result": found})
-                    write_sealed_json(self._path, {"entries": self._entries})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_sealed_json(path, {"job": dict(job), "result": found})
         return found
 
 
@@ -140,28 +121,12 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def draw_layers(out: Path, panels: Mapping[str, Mapping[str, Bars]]) -> Path:
-    """Draws the score of each layer of each biLM with one panel per experiment.
-
-    The panels that other experiments have drawn into the same folder are kept.
-
-    Args:
-      out: the folder of `layers.png` and of `layers.json`, which has its numbers.
-      panels: the panels to add or to replace.
-
-    Returns:
-      The path of the plot.
-    """
-    numbers = out / "layers.json"
-    with _writing(out):
-        known: Panels = _read(numbers)
-        known |= {title: {name: list(bars) for name, bars in lines.items()} for title, lines in panels.items()}
-        write_sealed_json(numbers, known)
-        path = out / "layers.png"
-        with plot(epath.Path(path), 4.5 * len(known), 3.8) as figure:
-            for axes, title in zip(figure.subplots(1, len(known), squeeze=False)[0], sorted(known), strict=True):
-                _draw_panel(axes, title, known[title])
-    return path
+def draw_layers(path: Path, panels: Mapping[str, Mapping[str, Bars]]) -> None:
+    """Draws the score of each layer of each biLM, or of the paper, with one panel per experiment, by its title."""
+    with plot(epath.Path(path), 4.5 * len(panels), 3.8) as figure:
+        for axes, title in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            _draw_panel(axes, title, panels[title])
+    print(f"\nplot  {path}")
 
 
 def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:
@@ -177,29 +142,3 @@ def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-
-
-def nearest_types(vectors: Mapping[str, np.ndarray], word: str, number: int) -> list[tuple[float, str]]:
-    """Returns the nearest words of a word by the cosine of context-independent vectors, such as GloVe's.
-
-    Args:
-      vectors: the vectors by word.
-      word: the word.
-      number: the number of neighbours.
-
-    Returns:
-      The cosines and words, nearest first.
-
-    Raises:
-      UserError: the word has no vector.
-    """
-    if word not in vectors:
-        raise UserError(f"the word {word!r} has no vector among the {len(vectors):,} word vectors that were read")
-    words = [other for other in vectors if other != word]
-    if not words:
-        return []
-    table = np.stack([vectors[other] for other in words])
-    lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(vectors[word])
-    cosines = table @ vectors[word] / np.where(lengths > 0, lengths, 1)
-    best = np.argsort(-cosines, kind="stable")[:number]
-    return [(float(cosines[row]), words[row]) for row in best]

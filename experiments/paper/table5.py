@@ -33,10 +33,9 @@ import numpy as np
 
 from elmo_jax import UserError
 from elmo_jax.analysis.vectors import embed
-from framework import read_framework, read_senses
-from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, run_script, table
-from semcor import SenseCorpus, Sentence
-from wordnet import SenseIndex, read_index
+from elmo_jax.files import digest_of
+from results import Model, Results, draw_layers, layer_name, open_models, run_script, script_parser, table
+from senses import SenseCorpus, SenseIndex, Sentence, read_index, read_senses
 from wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
 
 POOLED = ("senseval2", "senseval3", "semeval2013", "semeval2015")
@@ -61,7 +60,7 @@ def read_tests(folder: Path) -> Tests:
         paths = sorted(folder.rglob(f"{name}.data.xml*"))
         if not paths:
             raise UserError(f"{folder}: expected a folder with {name}/{name}.data.xml of the all-words framework")
-        found[name] = read_framework(paths[0]).sentences
+        found[name] = read_senses(paths[0]).sentences
     return found
 
 
@@ -133,19 +132,12 @@ def report(baseline: Mapping[str, Score], results: Mapping[str, Mapping[str, Any
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the options of the command."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
+    parser = script_parser(__doc__, f"read only the first {QUICK_SENTENCES} sentences of each text")
     parser.add_argument(
         "--semcor", type=Path, required=True, metavar="PATH", help="the folder of SemCor 3.0, or semcor.data.xml"
     )
     parser.add_argument("--test", type=Path, required=True, metavar="DIR", help="the folder of the all-words framework")
     parser.add_argument("--index", type=Path, required=True, metavar="FILE", help="index.sense of WordNet 3.0")
-    parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"read only the first {QUICK_SENTENCES} sentences of each text, as a trial run",
-    )
     return parser.parse_args(arguments)
 
 
@@ -166,8 +158,8 @@ def experiment(options: argparse.Namespace) -> None:
         " and were dropped",
         flush=True,
     )
-    data = {"semcor": digest(semcor.sentences), "tests": digest(tests), "senses": len(index), "resamples": resamples}
-    results, vectors = Results(options.out / "table5.json"), options.out / "vectors"
+    data = {"texts": digest_of(repr((semcor.sentences, tests))), "senses": len(index), "resamples": resamples}
+    results, vectors = Results(options.out / "table5"), options.out / "vectors"
     found = {}
     for model in models:
         job = {"bilm": model.bilm.fingerprint, **data}
@@ -177,8 +169,7 @@ def experiment(options: argparse.Namespace) -> None:
     print(f"\n{report(baseline, found)}")
     lines = {name: [tuple(layer[:3]) for layer in result["scores"]["pooled"]] for name, result in found.items()}
     paper = [(value, value, value) for value in PAPER.values()]
-    path = draw_layers(options.out, {"word senses, F1 (Table 5)": {"paper": paper, **lines}})
-    print(f"\nplot  {path}")
+    draw_layers(options.out / "table5.png", {"word senses, F1 (Table 5)": {"paper": paper, **lines}})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,11 +36,12 @@ import jax.numpy as jnp
 
 from elmo_jax import UserError
 from elmo_jax.analysis.vectors import Vectors, View, all_layers, embed, one_layer, side_by_side, top_addition
+from elmo_jax.files import digest_of
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task_report import shown, statistics
 from elmo_jax.tasks.pos.reader import read_conllu, read_penn
 from probe import Recipe, Words, classes, train
-from results import BILM_HELP, Model, Results, digest, draw_layers, layer_name, open_models, run_script, table
+from results import Model, Results, draw_layers, layer_name, open_models, run_script, script_parser, table
 
 PARTS = ("train", "dev", "test")
 SECTIONS = {"train": range(0, 19), "dev": range(19, 22), "test": range(22, 25)}
@@ -148,7 +149,7 @@ def run(
 ) -> dict[str, dict[str, Trained]]:
     """Returns the results of each column of tags and each view; the columns share the treebank's words."""
     seen = Seen(model, options.out / "vectors", treebank[0].words())
-    digests = {tagged.name: digest(tagged.parts) for tagged in treebank}
+    digests = {tagged.name: digest_of(repr(tagged.parts)) for tagged in treebank}
     found: dict[str, dict[str, Trained]] = {tagged.name: {} for tagged in treebank}
     for name, view in views(model, options.more).items():
         for tagged in treebank:
@@ -210,18 +211,12 @@ def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the options of the command."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("--bilm", nargs="+", required=True, metavar="BILM", help=BILM_HELP)
+    quick = f"read only the first {QUICK_SENTENCES} sentences of each file, with {QUICK_SEEDS} seeds"
+    parser = script_parser(__doc__, quick)
     parser.add_argument("--ewt", type=Path, metavar="DIR", help="the folder of UD English EWT")
     parser.add_argument("--ptb", type=Path, metavar="DIR", help="the folder wsj of the treebank's tagged files")
-    parser.add_argument("--out", type=Path, default=Path("runs/layers"), metavar="DIR", help="(%(default)s)")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="(%(default)s)")
     parser.add_argument("--more", action="store_true", help="also train classifiers that read all layers")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"read only the first {QUICK_SENTENCES} sentences of each file, with {QUICK_SEEDS} seeds, as a trial run",
-    )
     options = parser.parse_args(arguments)
     if options.ewt is None and options.ptb is None:
         parser.error("give --ewt or --ptb")
@@ -239,7 +234,7 @@ def experiment(options: argparse.Namespace) -> None:
     if options.quick:
         recipe, seeds = recipe._replace(epochs=QUICK_EPOCHS), QUICK_SEEDS
         treebanks = [[tagged.first(QUICK_SENTENCES) for tagged in treebank] for treebank in treebanks]
-    results = Results(options.out / "table6.json")
+    results = Results(options.out / "table6")
     panels: dict[str, dict[str, Any]] = {}
     for treebank in treebanks:
         found = {model.name: run(model, treebank, options, recipe, seeds, results) for model in models}
@@ -249,7 +244,7 @@ def experiment(options: argparse.Namespace) -> None:
             paper = {"paper": [(value, value, value) for value in PAPER.values()]} if tagged.name == "PTB" else {}
             lines = {model: bars(of_model) for model, of_model in of_models.items()}
             panels[f"tags, {tagged.name}, accuracy (Table 6)"] = {**paper, **lines}
-    print(f"\nplot  {draw_layers(options.out, panels)}")
+    draw_layers(options.out / "table6.png", panels)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

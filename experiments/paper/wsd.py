@@ -13,8 +13,7 @@ import numpy as np
 from elmo_jax.analysis.vectors import Vectors
 from elmo_jax.config import ModelConfig
 from elmo_jax.tasks.core.elmo_vectors import unpacked
-from semcor import Sentence
-from wordnet import SenseIndex
+from senses import SenseIndex, Sentence
 
 RESAMPLES = 10_000  # the number of resamples of the bootstrap
 CONFIDENCE = 95.0  # the percentage of the resamples that an interval covers
@@ -55,22 +54,13 @@ def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
       vectors: the layers of the sentences.
       sentences: the sentences of the training corpus, which has at least one instance.
     """
-    rows: dict[str, int] = {}
-    for sentence in sentences:
-        for instance in sentence.instances:
-            for key in instance.keys:
-                rows.setdefault(key, len(rows))
-    sums: np.ndarray | None = None
-    for sentence in sentences:
-        if not sentence.instances:
-            continue
-        found = instance_vectors(vectors, [sentence])
-        if sums is None:
-            sums = np.zeros((len(rows), found.shape[1]), np.float32)
-        for instance, vector in zip(sentence.instances, found, strict=True):
+    keys = [key for sentence in sentences for instance in sentence.instances for key in instance.keys]
+    rows = {key: row for row, key in enumerate(dict.fromkeys(keys))}
+    sums = np.zeros((len(rows), vectors.stored(sentences[0].words).shape[1]), np.float32)
+    for sentence in (sentence for sentence in sentences if sentence.instances):
+        for instance, vector in zip(sentence.instances, instance_vectors(vectors, [sentence]), strict=True):
             for key in instance.keys:
                 sums[rows[key]] += vector
-    assert sums is not None
     layers = by_layer(sums, vectors.config)  # a sum has the direction of its mean
     lengths = np.linalg.norm(layers, axis=-1, keepdims=True)
     return ClassMeans(rows, layers / np.where(lengths > 0, lengths, 1))

@@ -103,11 +103,6 @@ def foreign(file: Path) -> None:
     safetensors.numpy.save_file({"weight": np.zeros(3, np.float32)}, file, {"format": "np"})
 
 
-def of_another_version(file: Path) -> None:
-    file.unlink()
-    (file.parent / "bilm.json").write_text('{"layout": 1}')
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -116,7 +111,6 @@ def of_another_version(file: Path) -> None:
         (rewritten(lambda d: d.update(fingerprint="0")), "damaged .the numbers are not those that were written"),
         (foreign, "not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"),
         (lambda file: file.write_text("[" * 100_000), "not a biLM of elmo_jax, or a damaged one"),
-        (of_another_version, "out: written by an earlier development version; export the biLM again"),
         (lambda file: file.unlink(), "out: no biLM here; expected the name of a packaged biLM"),
     ],
 )

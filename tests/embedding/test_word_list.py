@@ -127,7 +127,7 @@ def test_a_stopped_command_resumes(bilm, tmp_path, stop):
     assert stopped_when(process, lambda: len(list(parts.glob("*.npy"))) >= 2, stop)
     ended = wait(process)
     if stop == signal.SIGINT:
-        assert ended.status == 130 and f"interrupted; the work so far is kept in {parts} (" in ended.stderr
+        assert ended.status == 130 and f"interrupted; the work so far is kept in {parts}: run" in ended.stderr
     kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
     assert len(kept) >= 2 and not out.exists()
     vocabulary.write_text("other\n")

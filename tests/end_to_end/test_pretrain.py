@@ -63,7 +63,8 @@ def _size(tree: object) -> int:
 
 def test_run_folder(whole: Path) -> None:
     assert {path.name for path in whole.iterdir()} == {
-        *("config.json", "result.json", "curve.png", "metrics.jsonl", "tensorboard", "checkpoints", "export", ".lock"),
+        *("config.json", "result.json", "curve.png", "metrics.jsonl", "evaluations.json", "tensorboard", "checkpoints"),
+        *("export", ".lock"),
     }
     config = json.loads((whole / "config.json").read_text())["config"]
     assert config["model"]["lstm"]["cells"] == 32 and config["train"]["steps"] == STEPS

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
 from elmo_jax import UserError
-from experiments.paper.results import Results, digest, draw_layers, layer_name, nearest_types, open_models, table
+from experiments.paper.results import Results, draw_layers, layer_name, open_models, table
+from experiments.paper.table4 import nearest_types
 from tests.analysis.texts import CONFIG, write_bilm
 
 PUBLISHED = Path(__file__).parents[1] / "oracles" / "embedding" / "skip"
@@ -34,28 +34,15 @@ def test_biLMs_are_called_by_the_last_part_of_their_path(tmp_path: Path) -> None
 
 
 def test_finished_work_is_not_done_again(tmp_path: Path) -> None:
-    path = tmp_path / "table.json"
-    job = {"bilm": "a", "seed": 0}
-    assert Results(path).find(job) is None
-    assert Results(path).get(job, lambda: [1.5, "x"]) == [1.5, "x"]
-    again = Results(path)
-    assert again.get(job, lambda: pytest.fail("done again")) == [1.5, "x"]
-    assert again.get(job | {"seed": 1}, lambda: [2]) == [2]
-    assert len(json.loads(path.read_text())["entries"]) == 2
-    path.write_text("[")
-    with pytest.raises(UserError, match="table.json: damaged.*delete it and run the experiment again"):
-        Results(path)
-
-
-def test_results_of_two_processes_are_all_kept(tmp_path: Path) -> None:
-    one, two = Results(tmp_path / "table.json"), Results(tmp_path / "table.json")
-    assert one.get({"seed": 0}, lambda: 1) == 1
-    assert two.get({"seed": 1}, lambda: 2) == 2
-    assert [Results(tmp_path / "table.json").find({"seed": seed}) for seed in (0, 1)] == [1, 2]
-
-
-def test_digests_differ_with_the_data() -> None:
-    assert digest([("a", "b")]) == digest([("a", "b")]) != digest([("a b",)])
+    folder, job = tmp_path / "table", {"bilm": "a", "seed": 0}
+    assert Results(folder).get(job, lambda: [1.5, "x"]) == [1.5, "x"]
+    assert Results(folder).get(job, lambda: pytest.fail("done again")) == [1.5, "x"]
+    assert Results(folder).get(job | {"seed": 1}, lambda: [2]) == [2]
+    first, second = sorted(folder.iterdir(), key=lambda path: json.loads(path.read_text())["job"]["seed"])
+    assert json.loads(second.read_text())["result"] == [2]
+    first.write_text("[")
+    with pytest.raises(UserError, match="json: damaged.*delete it and run the experiment again"):
+        Results(folder).get(job, lambda: 1)
 
 
 def test_a_table_is_aligned() -> None:
@@ -63,21 +50,19 @@ def test_a_table_is_aligned() -> None:
     assert [layer_name(layer) for layer in (0, 2, 7)] == ["token layer", "second layer", "layer 7"]
 
 
-def test_the_plot_keeps_the_panels_of_other_experiments(tmp_path: Path) -> None:
-    path = draw_layers(tmp_path, {"senses": {"paper": [(67.4,) * 3, (69.0,) * 3], "a": [(50, 49, 51), (60, 58, 61)]}})
-    narrow = path.read_bytes()
-    assert narrow.startswith(b"\x89PNG")
-    draw_layers(tmp_path, {"tags": {"a": [(90.0, 89.9, 90.1)] * 3}})
-    assert json.loads((tmp_path / "layers.json").read_text()).keys() > {"senses", "tags"}
-    width = [int.from_bytes(plot[16:20], "big") for plot in (narrow, path.read_bytes())]
-    assert width[1] == 2 * width[0]
+def test_the_plot_has_a_panel_per_experiment(tmp_path: Path) -> None:
+    panels = {
+        "senses": {"paper": [(67.4,) * 3, (69.0,) * 3], "a": [(50, 49, 51), (60, 58, 61)]},
+        "tags": {"a": [(90.0, 89.9, 90.1)] * 3},
+    }
+    for number in (1, 2):
+        draw_layers(tmp_path / f"{number}.png", dict(list(panels.items())[:number]))  # type: ignore[arg-type]
+    plots = [(tmp_path / f"{number}.png").read_bytes() for number in (1, 2)]
+    width = [int.from_bytes(plot[16:20], "big") for plot in plots]
+    assert plots[0].startswith(b"\x89PNG") and width[1] == 2 * width[0]
 
 
 def test_neighbours_of_vectors_without_context() -> None:
     vectors = {"play": [1.0, 0.0], "game": [2.0, 0.1], "actor": [0.5, 0.5], "tax": [-1.0, 0.0], "zero": [0.0, 0.0]}
-    found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play", 3)
-    assert [word for _, word in found] == ["game", "actor", "zero"]
-    assert_allclose([cosine for cosine, _ in found], [2 / np.hypot(2, 0.1), np.sqrt(0.5), 0], atol=1e-6)
-    assert nearest_types({"play": np.ones(2, "f4")}, "play", 3) == []
-    with pytest.raises(UserError, match="the word 'okapi' has no vector among the 5"):
-        nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "okapi", 3)
+    found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play")
+    assert found == ["game", "actor", "zero", "tax"]

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.analysis.vectors import Speed, Vectors
 from elmo_jax.config import LSTMConfig, ModelConfig
-from semcor import Instance, Sentence
-from wordnet import SenseIndex
+from senses import Instance, SenseIndex, Sentence
 from wsd import class_means, predict, right, score
 
 PROJECTION, LAYERS = 3, 3  # P, L + 1

@@ -1,6 +1,5 @@
 """Tests what fine-tuning refuses before a run exists; the command itself is tested in end_to_end/."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -80,7 +79,7 @@ def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
     plan = plan_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)
     seen = []
     program = SimpleNamespace(perplexity=lambda now, blocks, spellings: seen.append(len(blocks)))
-    plan.evaluators[0].measure(program, None)
+    plan.before["original"](program, None)
     assert seen == [blocks]
 
 
@@ -98,17 +97,3 @@ def test_only_the_settings_of_a_training_step_are_inherited():
         train=TrainConfig(batch_size=64, precision="bfloat16", epochs=1.0),
         evaluation=EvaluationConfig(batch_size=32),
     )
-
-
-def test_the_history_of_a_model_that_is_fine_tuned_again_and_again_is_bounded():
-    info = {"experiment": "first"}
-    for number in range(10):
-        source = SourceModel(SimpleNamespace(info=info, fingerprint=f"{number}"), "model", None)
-        before = json.dumps(info)
-        info = {"experiment": f"stage {number}", "finetuned_from": source.history}
-        assert json.dumps(source.bilm.info) == before
-    names = []
-    while info:
-        names.append(info["experiment"])
-        info = info.get("finetuned_from")
-    assert names == ["stage 9", "stage 8", "stage 7", "stage 6", "stage 5"]

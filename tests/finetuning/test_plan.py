@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.config import Config
-from elmo_jax.finetuning.finetuning_report import findings, results, table
+from elmo_jax.finetuning.finetuning_report import results, table
 from elmo_jax.finetuning.plan import FROZEN
 from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Perplexity
@@ -70,25 +70,35 @@ def test_choices_of_the_config_are_those_there_are():
     assert Config().finetune.trainable in FROZEN and set(FROZEN) == {"all", "all_but_token_encoder", "softmax"}
 
 
-BEFORE = {"forward": 100.0, "backward": 81.0, "average": 90.0}
+BEFORE = Perplexity(100.0, 81.0, 1000, 0.05)
 AFTER = Perplexity(49.0, 36.0, 1000, 0.05)
 OTHER = Perplexity(144.0, 100.0, 500, 0.01)
 
 
-def result(original=OTHER, kept=None):
-    before = {"heldout": BEFORE, "original": original and BEFORE, "kept": kept}
+def outcome(original=OTHER, kept=None):
+    evaluations = {("heldout", 0): BEFORE, ("heldout", 20): AFTER, ("heldout", 30): OTHER}
+    if original:
+        evaluations |= {("original", 0): BEFORE, ("original", 20): original}
+    if kept:
+        evaluations["kept", 0] = kept
+    params = {"softmax": {"bias": np.zeros(1234)}}
+    records = [
+        {"step": step, "tokens": 100 * step, **found.as_metrics(text)} for (text, step), found in evaluations.items()
+    ]
+    return Outcome("legal", records, evaluations, 30, 40, 20, params, "float32", tokens_per_step=100)
+
+
+def result(**texts):
     return {
         "experiment": "legal",
         "steps": 30,
-        "exported_step": 20,
-        "stopped_early": True,
         "tokens_seen": 3000,
         "tokens_per_second": 100.0,
         "wall_seconds": 61.0,
         "seconds": dict.fromkeys(PHASES, 61.0 / 7),
         "parameters": 1000,
         "softmax_parameters": 200,
-        **findings(before, AFTER, original),
+        **results(outcome(**texts), "all", {"fingerprint": "0" * 64}),
     }
 
 
@@ -109,19 +119,14 @@ def test_findings_without_the_original_text():
 
 
 def test_the_figure_of_another_vocabulary_has_its_own_entry():
-    found = result(kept={**BEFORE, "average": 7.5})
+    found = result(kept=Perplexity(7.5, None, 1000, 0.06))
     assert found["before_over_kept_vocabulary"]["domain"]["average"] == 7.5
     assert found["before"]["domain"]["average"] == 90.0
 
 
 def test_table_and_plot(tmp_path):
-    records = [
-        {"step": step, "tokens": 100 * step, **{f"heldout/perplexity/{name}": 90.0 for name in BEFORE}}
-        for step in (0, 10, 20, 30)
-    ]
-    original = {"step": 0, "tokens": 0, **{f"original/perplexity/{name}": 90.0 for name in BEFORE}}
-    for number, shown in enumerate((result(), result(original=None))):
-        lines = table(shown, tmp_path).splitlines()
+    for number, original in enumerate((OTHER, None)):
+        lines = table(result(original=original), tmp_path).splitlines()
         assert lines[1].split() == ["domain,", "before", "100.0", "81.0", "90.0", "5.00%"]
         assert lines[2].split() == ["domain,", "after", "49.0", "36.0", "42.0", "5.00%"]
         assert ("not measured" in lines[3]) == bool(number)
@@ -131,11 +136,7 @@ def test_table_and_plot(tmp_path):
             and "step 20, the best" in text
             and "\n(full softmax over the same words before and after; original: what the model was trained on" in text
         )
-        params = {"softmax": {"bias": np.zeros(1234)}}
-        others = {} if number else {"original": OTHER}
-        noted = records if number else [records[0], original, *records[1:]]
-        outcome = Outcome("legal", noted, 30, 40, 20, AFTER, others, params, "float32", tokens_per_step=100)
-        found = results(outcome, "all", {"fingerprint": "0" * 64})
+        found = results(outcome(original), "all", {"fingerprint": "0" * 64})
         assert found["stopped_early"] and found["after"]["domain"] == AFTER.as_dict()
-        draw_curve(tmp_path, noted, True, outcome)
+        draw_curve(tmp_path, outcome(original).records, True, outcome(original))
         assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

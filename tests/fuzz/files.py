@@ -70,8 +70,8 @@ class Target:
 
 
 TARGETS = (
-    Target("run", read_run, ("tensorboard", "curve.png", "export", "result.json")),
-    Target("run", read_export, ("tensorboard", "curve.png", "checkpoints", "metrics.jsonl")),
+    Target("run", read_run, ("tensorboard", "curve.png", "export", "result.json", "metrics.jsonl")),
+    Target("run", read_export, ("tensorboard", "curve.png", "checkpoints", "metrics.jsonl", "evaluations.json")),
     Target("out", read_export),
     Target("one.safetensors", read_export),
     Target("corpus", read_corpus),

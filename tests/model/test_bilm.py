@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.hdf5 import read_hdf5
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.model.bilm import BiLM, Directions, LSTMForm, initial_carry, initial_params, parameter_count
+from elmo_jax.model.bilm import BiLM, LSTMForm, initial_carry, initial_params, parameter_count
 from elmo_jax.model.lstm import State
 from elmo_jax.model.precision import Precision
 
@@ -116,8 +116,8 @@ def test_directions_together_equal_apart(directions, masked):
         )
         return sum(jnp.sum(layer**2) for layer in layers) + sum(jnp.sum(x) for x in jax.tree.leaves(last))
 
-    apart = loss(params, LSTMForm(Directions.APART))
-    together = loss(params, LSTMForm(Directions.TOGETHER))
+    apart = loss(params, LSTMForm(together=False))
+    together = loss(params, LSTMForm(together=True))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), apart, together)
 
 

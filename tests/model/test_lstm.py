@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.model import reference
-from elmo_jax.model.lstm import InputProducts, LSTMSettings, State, inference_step, projected_lstm
+from elmo_jax.model.lstm import LSTMSettings, State, inference_step, projected_lstm
 from elmo_jax.model.precision import Precision
 
 STEPS, ROWS, INPUT, CELLS = 6, 3, 5, 7
@@ -32,24 +32,20 @@ def problem(projection):
 
 
 @pytest.mark.parametrize(
-    ("masked", "restarted", "input_products"),
+    ("masked", "restarted"),
     [
-        (False, False, InputProducts.BEFORE_SCAN),
-        (True, False, InputProducts.BEFORE_SCAN),
-        (False, True, InputProducts.BEFORE_SCAN),
-        (True, True, InputProducts.BEFORE_SCAN),
-        (False, False, InputProducts.IN_STEP),
-        (True, True, InputProducts.IN_STEP),
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
     ],
 )
 @pytest.mark.parametrize(
     ("projection", "cell_clip", "projection_clip"), [(4, 3.0, 3.0), (4, 0.5, 0.4), (4, 0.0, 0.0), (0, 0.7, 0.0)]
 )
-def test_equals_the_plain_form_gradients_included(
-    projection, cell_clip, projection_clip, masked, restarted, input_products
-):
+def test_equals_the_plain_form_gradients_included(projection, cell_clip, projection_clip, masked, restarted):
     params, inputs, state, weights = problem(projection)
-    settings = LSTMSettings(cell_clip, projection_clip, Precision.FLOAT32, input_products)
+    settings = LSTMSettings(cell_clip, projection_clip, Precision.FLOAT32)
     lengths = np.array([6, 2, 4])
     mask = jnp.asarray(np.arange(STEPS)[:, None] < lengths) if masked else jnp.ones((STEPS, ROWS), bool)
     restart = jnp.zeros((STEPS, ROWS), bool)
@@ -104,11 +100,10 @@ def test_two_halves_equal_the_whole():
     assert_allclose(end.cell, last.cell, atol=1e-6)
 
 
-@pytest.mark.parametrize("input_products", InputProducts)
-def test_bfloat16_is_near_float32_and_keeps_float32_states(input_products):
+def test_bfloat16_is_near_float32_and_keeps_float32_states():
     params, inputs, state, _ = problem(4)
-    exact, _ = projected_lstm(params, inputs, state, LSTMSettings(3.0, 3.0, Precision.FLOAT32, input_products))
-    rounded, last = projected_lstm(params, inputs, state, LSTMSettings(3.0, 3.0, Precision.BFLOAT16, input_products))
+    exact, _ = projected_lstm(params, inputs, state, LSTMSettings(3.0, 3.0, Precision.FLOAT32))
+    rounded, last = projected_lstm(params, inputs, state, LSTMSettings(3.0, 3.0, Precision.BFLOAT16))
     assert rounded.dtype == last.cell.dtype == jnp.float32
     difference = np.abs(exact - rounded).max()
     assert 1e-4 < difference < 0.1  # rounded, but not far off
@@ -119,7 +114,7 @@ def test_numbers_that_loops_store_as_bits_are_the_same(projection):
     params, inputs, state, weights = problem(projection)
 
     def gradients(bits):
-        settings = LSTMSettings(3.0, 3.0, Precision.BFLOAT16, bits=bits)
+        settings = LSTMSettings(3.0, 3.0, Precision.BFLOAT16, bf16_as_uint16=bits)
         loss = lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0])  # noqa: E731
         return jax.make_jaxpr(jax.grad(loss))(params, inputs), jax.jit(jax.value_and_grad(loss, (0, 1)))(params, inputs)
 

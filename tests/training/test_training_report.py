@@ -28,8 +28,11 @@ def outcome(shown, params):
         last_step=30,
         total_steps=30,
         exported_step=30,
-        heldout=Perplexity(4.0, 9.0, 50, 0.1),
-        others={},
+        evaluations={
+            ("heldout", 0): Perplexity(900.0, 900.0, 50, 0.1),
+            ("heldout", 30): Perplexity(5.0, 9.0, 20, 0.1),
+            ("whole_heldout", 30): Perplexity(4.0, 9.0, 50, 0.1),
+        },
         params=params,
         precision="bfloat16",
         tokens_per_step=100,

@@ -11,12 +11,12 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
+from elmo_jax.interrupts import Stopped, StopSignals
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import Finished, best_effort, read_result, write_result
-from elmo_jax.runs.stop_signals import Stopped, StopSignals
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import TextEncoder, elmo_mixes

@@ -19,7 +19,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.errors import UserError
-from elmo_jax.runs.stop_signals import Stopped, StopSignals
+from elmo_jax.interrupts import Stopped, StopSignals
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import elmo_mixes
 from elmo_jax.tasks.core.optimizer import learning_rate

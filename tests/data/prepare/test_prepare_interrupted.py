@@ -116,7 +116,7 @@ def test_a_stopped_process_keeps_its_pieces_and_the_next_one_continues(
     assert ended.status == (-stop if stop == signal.SIGKILL else 128 + stop)
     if stop != signal.SIGKILL:
         said = "".join(line for line in ended.stderr.splitlines(True) if ": read as lines: " not in line)
-        where = rf"kept in {kept} \(\d\.\d MB\): run the command again to continue, or delete it\n"
+        where = rf"kept in {kept}: run the command again to continue, or delete it\n"
         assert re.fullmatch(f"{LINES[stop]}; the work so far is {where}", said), said
     left = [kept.name] if stop != signal.SIGKILL else [".out.partial", kept.name]
     assert sorted(p.name for p in out.parent.iterdir()) == left

@@ -247,7 +247,7 @@ def test_stopped_between_evaluations_none_is_lost(
     whole = train(folder, tmp_path / "whole", *settings)
     rate, stops = Trainer._rate, [3, 5, 6, 10]  # a signal arrives within the step before the one of each number
     signals = [signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU, signal.SIGTERM]  # the last one in the last step
-    monkeypatch.setattr("elmo_jax.runs.stop_signals.SAME_SECONDS", 60.0)
+    monkeypatch.setattr("elmo_jax.interrupts.SAME_SECONDS", 60.0)
 
     def with_signal(self: Trainer[Any, Any], step: int, history: Any) -> float:
         if stops and step == stops[0] - 1:

@@ -1,4 +1,4 @@
-"""A training step of the plain biLM of `model/reference.py`, with which the part `train` is compared.
+"""A training step of the plain biLM of `model/reference.py`, with which that of `pretrain` is compared.
 
 It has the same architecture, batches, negatives of the sampled softmax and optimizer as `pretrain`; but every token is
 encoded on its own, JAX derives all gradients, and Optax updates every row of the softmax. It has no dropout, and every
