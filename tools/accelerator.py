@@ -95,7 +95,7 @@ def steps_of(work: Path, out: Path, tiny: bool) -> dict[str, Step]:
 
     cli = ["-m", "elmo_jax"]
     longer = pretrain("bfloat16", number + 10, "bfloat16", f"train.profile=({number + 4},3)")
-    task = ["bilm=english", "seeds=(0,)", "train.shapes=3", f"train.epochs={1 if tiny else 3}"]
+    task = ["bilm=english", "seeds=(0,)", "train.num_buckets=3", f"train.epochs={1 if tiny else 3}"]
     task += [f"data.{split}={tagged / split}.conllu" for split in ("train", "dev", "test")]
     shorter = ["train.epochs=0", f"train.steps={number}"] if tiny else []
     of_make = train("pretrain", "pretrain_sotu_tiny", "make", f"data.corpus={corpus}", *shorter)

@@ -1,8 +1,10 @@
 """Runs a task: reads its examples and its biLM, trains once with each seed, and summarizes the results."""
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,22 +19,26 @@ from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import Finished, best_effort, read_result, write_result
 from elmo_jax.runs.stop_signals import Stopped, StopSignals
+from elmo_jax.tasks.core.batches import Ladder, choose_shapes, with_overflow
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
-from elmo_jax.tasks.core.data import TaskData, predict
+from elmo_jax.tasks.core.data import TaskData, predict, size_of
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers
 from elmo_jax.tasks.core.inputs import TextEncoder, elmo_mixes
 from elmo_jax.tasks.core.program import TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import (
+    ADVICE,
     SPLITS,
     TaskSetup,
     check_labels,
     layers_of,
     open_model,
     report_case,
+    shapes_in,
     short_enough,
     training_share,
     words_of,
 )
-from elmo_jax.tasks.core.task import Task
+from elmo_jax.tasks.core.task import Shape, Task
 from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
 from elmo_jax.tasks.formats.sources import read_part
@@ -103,14 +109,45 @@ class TaskRun:
 
     def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
         self._setup, self._workdir, self._program = setup, workdir, TaskProgram(setup)
-        layers = layers_of(setup, splits, workdir)
-        encoder = TextEncoder(setup, layers)
-        train = TaskData(setup, encoder, splits["train"], use="training")
-        known = train.groups.shapes
-        others = {name: TaskData(setup, encoder, splits[name], known) for name in ("dev", "test") if splits[name]}
-        self._data = {"train": train, **others}
-        self._stored = layers is not None
-        setup.save(workdir, known)
+        self._stored = setup.bilm is not None and setup.config.elmo.vectors == "cached"
+        shapes = self._shapes(splits)
+        setup.save(workdir, shapes)
+        stored: list[StoredLayers] = []
+        encoder = TextEncoder(setup, (lambda rows: [stored[0][words] for words in rows]) if self._stored else None)
+        self._data = {
+            name: TaskData(setup, encoder, examples, shapes, trains=name == "train")
+            for name, examples in splits.items()
+            if examples
+        }
+        with self._compiling():
+            if self._stored:
+                stored.append(layers_of(setup, splits, workdir))  # before the encoder is used
+
+    def _shapes(self, splits: dict[str, list[Any]]) -> tuple[Shape, ...]:
+        """Returns the shapes of the batches, which stay those of the first launch, also on other devices."""
+        task, train, file = self._setup.task, self._setup.config.train, self._workdir / "inputs.json"
+        if file.exists():
+            return shapes_in(files.read_sealed_json(file, ADVICE))
+        ladder = Ladder.of(self._setup.mesh)
+        sizes = [size_of(task, example, train.max_sentences) for example in splits["train"]]
+        shapes = choose_shapes(sizes, train.num_buckets or ladder.buckets, ladder)
+        return with_overflow(shapes, [task.size(example) for name in SPLITS[1:] for example in splits[name]])
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Compiles what the seeds need that are not finished."""
+        folders = [self._workdir / f"seed_{seed}" for seed in self._setup.config.seeds]
+        left = [folder for folder in folders if read_result(folder) is None]
+        if not left:
+            yield
+            return
+        without_layers = TextEncoder(self._setup, (lambda rows: ()) if self._stored else None)
+        batches = {name: data.batch_of_each_shape(without_layers) for name, data in self._data.items()}
+        train = batches.pop("train")
+        constants = self._program.constants(self._setup.config.seeds[0], self._stored)
+        starts = not all((folder / "checkpoints").exists() for folder in left)
+        with self._program.compiling(train, [*itertools.chain(*batches.values())], constants, starts):
+            yield
 
     def train(self, seed: int) -> TaskState | Stopped | None:
         """Trains with one seed and writes its result; returns None if that was done before.

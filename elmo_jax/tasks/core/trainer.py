@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
@@ -62,15 +61,12 @@ def train_seed(training: SeedTraining[Example, Prediction], signals: StopSignals
     """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
     program, train = training.program, training.data["train"]
     with Session(training.workdir, KEPT) as session:
-        state = program.first_state(training.seed, train.arrays(train.epoch(None)[0]))
-        found = session.checkpoints.restore(_abstract(state))
-        state, step = found or (state, 0)
+        batch = train.arrays(train.epoch(None)[0])
+        abstract = program.abstract_state(batch)
+        found = session.checkpoints.restore(abstract)
+        state, step = found or (program.first_state(training.seed, batch), 0)
         session.open(step, total=training.setup.config.train.epochs, done=int(state.epoch), unit="epoch")
         return Trainer(training, session, signals).run(state)
-
-
-def _abstract(state: TaskState) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
 
 
 class Trainer(Generic[Example, Prediction]):
@@ -113,14 +109,13 @@ class Trainer(Generic[Example, Prediction]):
         data, program = self._training.data["train"], self._program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
         evaluations = self._evaluations()
-        seed = jnp.asarray(self._seed, jnp.uint32)
-        step, began = int(state.step), time.perf_counter()
+        seed, constants = np.uint32(self._seed), self._training.constants
+        step, began, before = int(state.step), time.perf_counter(), 0.0
         for _, host in data.iterate(batches, (self._seed, epoch)):
-            rate = self._rate(step, evaluations)
-            before = state.interval.loss + 0  # a copy, since the step overwrites the state
-            state = program.train_step(state, program.place(host), self._training.constants, rate, seed)
+            rate = np.float32(self._rate(step, evaluations))
+            state, loss = program.train_step(state, program.place(host), constants, rate, seed)
             self._check_loss(float(before), step)  # of the step before, while this one runs
-            step += 1
+            before, step = loss, step + 1
             if every and step % every == 0:
                 state = self._evaluate(state, began)
                 evaluations, began = self._evaluations(), time.perf_counter()
@@ -129,7 +124,7 @@ class Trainer(Generic[Example, Prediction]):
             # A signal takes effect after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
                 return self._timed(state, began)
-        state = self._with(self._timed(state, began), epoch=state.epoch + 1, batch=jnp.zeros((), jnp.int32))
+        state = self._with(self._timed(state, began), epoch=np.int32(epoch + 1), batch=np.int32(0))
         self._session.progress.advance()
         due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
         return self._evaluate(state) if due else state
@@ -145,11 +140,13 @@ class Trainer(Generic[Example, Prediction]):
     def _timed(self, state: TaskState, began: float) -> TaskState:
         """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
-        seconds = state.interval.seconds + np.float32(time.perf_counter() - began)
-        return self._with(state, interval=dataclasses.replace(state.interval, seconds=seconds))
+        seconds = np.float32(float(state.interval.seconds) + time.perf_counter() - began)
+        return dataclasses.replace(
+            state, interval=dataclasses.replace(state.interval, **self._program.replicated({"seconds": seconds}))
+        )
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
-        """Returns the state with other values, on all devices."""
+        """Returns the state with other values from the host, on all devices; no program is compiled for them."""
         return dataclasses.replace(state, **self._program.replicated(changes))
 
     def _rate(self, step: int, metrics: dict[int, float]) -> float:
@@ -212,5 +209,5 @@ class Trainer(Generic[Example, Prediction]):
         best = best_step(self._evaluations())
         if best is None or best == int(state.step):
             return state
-        found: TaskState = self._session.checkpoints.restore_step(best, _abstract(state))
+        found: TaskState = self._session.checkpoints.restore_step(best, state)
         return found
