@@ -113,7 +113,7 @@ class TaskRun:
         shapes = self._shapes(splits)
         setup.save(workdir, shapes)
         stored: list[StoredLayers] = []
-        encoder = TextEncoder(setup, (lambda rows: [stored[0][words] for words in rows]) if self._stored else None)
+        encoder = TextEncoder(setup, (lambda rows: [stored[0][words] if words else () for words in rows]) if self._stored else None)
         self._data = {
             name: TaskData(setup, encoder, examples, shapes, trains=name == "train")
             for name, examples in splits.items()

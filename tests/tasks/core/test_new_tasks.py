@@ -32,7 +32,7 @@ def test_a_new_task_is_short_and_learns(module: Any, text: str, tmp_path: Any) -
     assert len(inspect.getsource(module).splitlines()) < 120
     task: Any = module.TASK
     (tmp_path / "train").write_text(text)
-    training = TaskTrainConfig(batch_size=3, shapes=1, optimizer=TaskOptimizerConfig(ema=0.9))
+    training = TaskTrainConfig(batch_size=3, num_buckets=1, optimizer=TaskOptimizerConfig(ema=0.9))
     settings = {"word_vectors": WordVectorsConfig(dim=7), "train": training}
     config = task.config_class(**settings, model=dataclasses.replace(task.config_class().model, units=9))
     examples = task.read(str(tmp_path / "train"), config, "training")
