@@ -58,9 +58,9 @@ def test_equation_1_from_embed_and_from_characters(bilm, characters):
 def test_batches_padded_to_a_ladder_have_one_program_and_the_same_vectors(bilm, characters):
     module, variables = made(bilm, characters)
     apply = jax.jit(module.apply)
-    for sentences in (SENTENCES, SENTENCES[:1]):
-        expected = module.apply(variables, bilm.character_ids(sentences))
-        padded = apply(variables, bilm.character_ids(sentences, rows=6, steps=9))
+    for batch in (SENTENCES, SENTENCES[:1]):
+        expected = module.apply(variables, bilm.character_ids(batch))
+        padded = apply(variables, bilm.character_ids(batch, rows=6, steps=9))
         (rows, steps), inside = expected.mask.shape, np.zeros((6, 9), bool)
         inside[:rows, :steps] = expected.mask
         assert_array_equal(padded.mask, inside)

@@ -30,8 +30,8 @@ from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.types import Tree
 
 Rows = Sequence[Sequence[str]]
-FrozenLayers = Callable[[Rows], Sequence[np.ndarray]]
-"""Maps rows of words to the numbers of the frozen layers of each, [T, S]."""
+FrozenLayers = Callable[[Rows], Sequence[Any]]
+"""Maps rows of words to the numbers of the frozen layers of each, [T, S], or nothing for rows without words."""
 
 
 class TextEncoder:

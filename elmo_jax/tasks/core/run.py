@@ -23,7 +23,7 @@ from elmo_jax.tasks.core.batches import Ladder, choose_shapes, with_overflow
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import TaskData, predict, size_of
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers
-from elmo_jax.tasks.core.inputs import TextEncoder, elmo_mixes
+from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
 from elmo_jax.tasks.core.program import TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import (
     ADVICE,
@@ -112,8 +112,8 @@ class TaskRun:
         self._stored = setup.bilm is not None and setup.config.elmo.vectors == "cached"
         shapes = self._shapes(splits)
         setup.save(workdir, shapes)
-        stored: list[StoredLayers] = []
-        encoder = TextEncoder(setup, (lambda rows: [stored[0][words] if words else () for words in rows]) if self._stored else None)
+        self._layers: StoredLayers | None = None
+        encoder = TextEncoder(setup, self._layers_of if self._stored else None)
         self._data = {
             name: TaskData(setup, encoder, examples, shapes, trains=name == "train")
             for name, examples in splits.items()
@@ -121,7 +121,12 @@ class TaskRun:
         }
         with self._compiling():
             if self._stored:
-                stored.append(layers_of(setup, splits, workdir))  # before the encoder is used
+                self._layers = layers_of(setup, splits, workdir)
+
+    def _layers_of(self, rows: Rows) -> list[Any]:
+        """Returns the frozen layers of each row; none of rows that only fill a batch."""
+        assert self._layers is not None
+        return [self._layers[words] if words else () for words in rows]
 
     def _shapes(self, splits: dict[str, list[Any]]) -> tuple[Shape, ...]:
         """Returns the shapes of the batches, which stay those of the first launch, also on other devices."""

@@ -141,9 +141,7 @@ class Trainer(Generic[Example, Prediction]):
         """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
         seconds = np.float32(float(state.interval.seconds) + time.perf_counter() - began)
-        return dataclasses.replace(
-            state, interval=dataclasses.replace(state.interval, **self._program.replicated({"seconds": seconds}))
-        )
+        return self._with(state, interval=dataclasses.replace(state.interval, seconds=seconds))
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
         """Returns the state with other values from the host, on all devices; no program is compiled for them."""
