@@ -2,7 +2,8 @@
 
 The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics,
 the order of the examples depends on the seed and the epoch alone, and the state holds what was measured since the last
-evaluation. So a training that was killed and resumed has the same result as an uninterrupted one.
+evaluation. So on CPUs, a training that was killed and resumed has the same result as an uninterrupted one; on GPUs,
+scatter-adds are not deterministic without `--xla_gpu_deterministic_ops`.
 """
 
 from __future__ import annotations
