@@ -141,7 +141,7 @@ class Trainer(Generic[Example, Prediction]):
     def _timed(self, state: TaskState, began: float) -> TaskState:
         """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
-        seconds = np.float32(float(state.interval.seconds) + time.perf_counter() - began)
+        seconds = np.asarray(float(state.interval.seconds) + time.perf_counter() - began, np.float32)
         return self._with(state, interval=dataclasses.replace(state.interval, seconds=seconds))
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
