@@ -71,7 +71,8 @@ class TextEncoder:
             dtype = self._config.elmo.dtype if self._config.elmo.vectors == "cached" else "float32"
             arrays["layers"] = np.zeros((number, length, stored_size(self._bilm.config)), dtype)
             for row, layers in enumerate(self._layers(rows)):
-                arrays["layers"][row, : len(layers)] = layers
+                if len(layers):
+                    arrays["layers"][row, : len(layers)] = layers
         else:
             padded = [*rows, *([()] * (number - len(rows)))]
             ids = character_ids(padded, self._bilm.config.char_cnn.max_characters)
