@@ -193,26 +193,23 @@ class TaskProgram:
 
     @contextlib.contextmanager
     def compiling(
-        self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], constants: Tree, starts: bool
+        self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], constants: Tree
     ) -> Iterator[None]:
-        """Compiles all programs while the caller does other work; those that are not begun end with an exception of it.
+        """Compiles all programs while the caller does other work.
 
         Args:
           train: a batch of each shape that is trained on, of which only shapes and dtypes matter.
           evaluated: a batch of each shape that is evaluated.
           constants: those of any seed.
-          starts: whether the program of the first state is needed, too.
         """
-        state, constants = self.abstract_state(train[0]), self._specs(constants, self._everywhere)
-        numbers = [jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.float32, jnp.uint32)]
         pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="compilation")
+        state, constants = self.abstract_state(train[0]), self._specs(constants, self._everywhere)
+        rate, seed = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32)
+        self._start.compile(pool, seed, train[0], self._given(0))
         for batch in reversed(train):  # the longest texts take longest
-            self.train_step.compile(pool, state, self._specs(batch, self._placement), constants, *numbers)
-        if starts:
-            self._start.compile(pool, numbers[1], train[0], self._given(0))
+            self.train_step.compile(pool, state, self._specs(batch, self._placement), constants, rate, seed)
         for batch in evaluated:
-            params = self.evaluated(state)
-            self.evaluate.compile(pool, params, self._specs(batch, self._placement), constants)
+            self.evaluate.compile(pool, self.evaluated(state), self._specs(batch, self._placement), constants)
         try:
             yield
         except BaseException:

@@ -3,8 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -40,7 +39,7 @@ from elmo_jax.tasks.core.setup import (
 )
 from elmo_jax.tasks.core.task import Shape, Task
 from elmo_jax.tasks.core.task_report import draw, statistics
-from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
+from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_of
 
@@ -138,21 +137,14 @@ class TaskRun:
         shapes = choose_shapes(sizes, train.num_buckets or ladder.buckets, ladder)
         return with_overflow(shapes, [task.size(example) for name in SPLITS[1:] for example in splits[name]])
 
-    @contextlib.contextmanager
-    def _compiling(self) -> Iterator[None]:
-        """Compiles what the seeds need that are not finished."""
-        folders = [self._workdir / f"seed_{seed}" for seed in self._setup.config.seeds]
-        left = [folder for folder in folders if read_result(folder) is None]
-        if not left:
-            yield
-            return
-        without_layers = TextEncoder(self._setup, (lambda rows: ()) if self._stored else None)
-        batches = {name: data.batch_of_each_shape(without_layers) for name, data in self._data.items()}
-        train = batches.pop("train")
-        constants = self._program.constants(self._setup.config.seeds[0], self._stored)
-        starts = not all((folder / "checkpoints").exists() for folder in left)
-        with self._program.compiling(train, [*itertools.chain(*batches.values())], constants, starts):
-            yield
+    def _compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that compiles what the seeds need, unless all of them are finished."""
+        seeds = self._setup.config.seeds
+        if all(read_result(self._workdir / f"seed_{seed}") for seed in seeds):
+            return contextlib.nullcontext()
+        without_layers = TextEncoder(self._setup, (lambda rows: [()] * len(rows)) if self._stored else None)
+        train, *others = (data.batch_of_each_shape(without_layers) for data in self._data.values())
+        return self._program.compiling(train, sum(others, []), self._program.constants(seeds[0], self._stored))
 
     def train(self, seed: int) -> TaskState | Stopped | None:
         """Trains with one seed and writes its result; returns None if that was done before.
@@ -165,15 +157,15 @@ class TaskRun:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         constants = self._program.constants(seed, self._stored)
-        training = SeedTraining(self._setup, self._program, self._data, seed, constants, folder)
+        training = Trainer(self._setup, self._program, self._data, seed, constants, folder)
         with StopSignals() as signals:
-            ended = train_seed(training, signals)
+            ended = training.train(signals)
         if isinstance(ended, Stopped):
             return ended
         write_result(folder, self._result(training, ended))
         return ended
 
-    def _result(self, training: SeedTraining[Any, Any], state: TaskState) -> dict[str, Any]:
+    def _result(self, training: Trainer[Any, Any], state: TaskState) -> dict[str, Any]:
         """Returns the results of a finished training, and writes its predictions."""
         params, folder, task = self._program.evaluated(state), training.workdir, self._setup.task
         steps_per_epoch = len(self._data["train"].epoch(None))

@@ -46,9 +46,9 @@ def best_step(metrics: dict[int, float]) -> int | None:
     return max(metrics, key=metrics.__getitem__, default=None)
 
 
-@dataclasses.dataclass(frozen=True)
-class SeedTraining(Generic[Example, Prediction]):
-    """What the training with one seed needs."""
+@dataclasses.dataclass
+class Trainer(Generic[Example, Prediction]):
+    """The training with one seed."""
 
     setup: TaskSetup[Example, Prediction]  # the task and the experiment
     program: TaskProgram  # the training step and the evaluation, compiled once for all seeds
@@ -57,43 +57,29 @@ class SeedTraining(Generic[Example, Prediction]):
     constants: Any  # the arrays that are not trained; see `TaskProgram.constants`
     workdir: epath.Path  # the seed's folder
 
-
-def train_seed(training: SeedTraining[Example, Prediction], signals: StopSignals) -> TaskState | Stopped:
-    """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
-    program, train = training.program, training.data["train"]
-    with Session(training.workdir, KEPT) as session:
-        batch = train.arrays(train.epoch(None)[0])
-        abstract = program.abstract_state(batch)
-        found = session.checkpoints.restore(abstract)
-        state, step = found or (program.first_state(training.seed, batch), 0)
-        session.open(step, total=training.setup.config.train.epochs, done=int(state.epoch), unit="epoch")
-        return Trainer(training, session, signals).run(state)
-
-
-class Trainer(Generic[Example, Prediction]):
-    """One launch of the training with one seed."""
-
-    def __init__(self, training: SeedTraining[Example, Prediction], session: Session, signals: StopSignals) -> None:
-        self._training, self._session, self._signals = training, session, signals
-        self._config, self._task = training.setup.config.train, training.setup.task
-        self._program, self._seed = training.program, training.seed
-        self._steps = self._config.epochs * len(training.data["train"].epoch(None))  # the updates of all epochs
-
-    def run(self, state: TaskState) -> TaskState | Stopped:
-        """Trains epoch after epoch to the end or until a signal arrives."""
-        if not self._session.log.records:
-            state = self._evaluate(state, 0.0)
-        while not self._is_over(state) and self._signals.received is None:
-            state = self._epoch(state)
-        if self._signals.received is not None:
+    def train(self, signals: StopSignals) -> TaskState | Stopped:
+        """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
+        self._config, self._signals = self.setup.config.train, signals
+        batches = self.data["train"].epoch(None)
+        self._steps = self._config.epochs * len(batches)  # the updates of all epochs
+        with Session(self.workdir, KEPT) as self._session:
+            batch = self.data["train"].arrays(batches[0])
+            found = self._session.checkpoints.restore(self.program.abstract_state(batch))
+            state, step = found or (self.program.first_state(self.seed, batch), 0)
+            self._session.open(step, total=self._config.epochs, done=int(state.epoch), unit="epoch")
+            if not self._session.log.records:
+                state = self._evaluate(state, 0.0)
+            while not self._is_over(state) and signals.received is None:
+                state = self._epoch(state)
+            if signals.received is None:
+                return self._best(state)
             if not self._is_over(state):
-                return self._session.save_and_stop(int(state.step), state, self._signals.received)
+                return self._session.save_and_stop(int(state.step), state, signals.received)
             self._session.checkpoints.wait()  # the last evaluation has saved this step
-            return Stopped(signal.Signals(self._signals.received), int(state.step))
-        return self._best(state)
+            return Stopped(signal.Signals(signals.received), int(state.step))
 
     def _evaluations(self) -> dict[int, float]:
-        return dev_metrics(self._session.log.records, f"dev/{self._task.metric}")
+        return dev_metrics(self._session.log.records, f"dev/{self.setup.task.metric}")
 
     def _is_out_of_patience(self) -> bool:
         return is_out_of_patience([-metric for metric in self._evaluations().values()], self._config.patience)
@@ -107,12 +93,12 @@ class Trainer(Generic[Example, Prediction]):
         The last step of the training is evaluated in any case, so that no update is wasted.
         """
         epoch, every = int(state.epoch), self._config.evaluate_every
-        data, program = self._training.data["train"], self._program
-        batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
+        data, program = self.data["train"], self.program
+        batches = data.epoch(np.random.default_rng([self.seed, epoch]))[int(state.batch) :]
         evaluations = self._evaluations()
-        seed, constants = np.uint32(self._seed), self._training.constants
+        seed, constants = np.uint32(self.seed), self.constants
         step, began, before = int(state.step), time.perf_counter(), 0.0
-        for _, host in data.iterate(batches, (self._seed, epoch)):
+        for _, host in data.iterate(batches, (self.seed, epoch)):
             rate = np.float32(self._rate(step, evaluations))
             state, loss = program.train_step(state, program.place(host), constants, rate, seed)
             self._check_loss(float(before), step)  # of the step before, while this one runs
@@ -134,7 +120,7 @@ class Trainer(Generic[Example, Prediction]):
         """Raises `UserError` if the loss of the first `step` updates is not finite."""
         if not np.isfinite(loss):
             raise UserError(
-                f"{self._training.workdir}: the loss became infinite or NaN before step {step}; try a lower"
+                f"{self.workdir}: the loss became infinite or NaN before step {step}; try a lower"
                 " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
             )
 
@@ -146,7 +132,7 @@ class Trainer(Generic[Example, Prediction]):
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
         """Returns the state with other values from the host, on all devices; no program is compiled for them."""
-        return dataclasses.replace(state, **self._program.replicated(changes))
+        return dataclasses.replace(state, **self.program.replicated(changes))
 
     def _rate(self, step: int, metrics: dict[int, float]) -> float:
         return learning_rate(self._config.optimizer, step, self._steps, list(metrics.values()))
@@ -158,25 +144,23 @@ class Trainer(Generic[Example, Prediction]):
         """
         if began is not None and int(state.interval.steps):
             state = self._timed(state, began)
-        training, params = self._training, self._program.evaluated(state)
-        models = [(params, training.constants)]
-        metrics = self._task.score(
-            training.data["dev"].examples, predict(training.setup, self._program, models, training.data["dev"])
-        )
+        params, dev = self.program.evaluated(state), self.data["dev"]
+        predictions = predict(self.setup, self.program, [(params, self.constants)], dev)
+        metrics = self.setup.task.score(dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
         values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
         values |= self._measured(state)
-        for place, mix in elmo_mixes(params, training.setup.config).items():
+        for place, mix in elmo_mixes(params, self.setup.config).items():
             values[f"elmo/{place}/scale"] = mix["scale"]
             values |= {f"elmo/{place}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
         self._session.write(step, values)
-        first = self._task.metric
+        first = self.setup.task.metric
         shown = f"dev {first} {metrics[first]:.2f}"
         if "train/loss" in values:
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
             shown += self._session.last_save()
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
-            self._session.progress.show(f"seed {self._seed} · {shown}", epoch, left)
+            self._session.progress.show(f"seed {self.seed} · {shown}", epoch, left)
         self._session.log.flush()
         state = self._with(state, interval=TaskInterval.empty())
         is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one

@@ -19,6 +19,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_sealed_json
 from elmo_jax.runs.folder import covered_by_seal, open_workdir, read_config_file
 from elmo_jax.runs.result import Finished, read_result
+from elmo_jax.tasks.core import batches
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.run import train_task, training_share
 from elmo_jax.tasks.core.trainer import Trainer
@@ -81,6 +82,17 @@ def test_a_second_launch_changes_nothing(folder: Path, run: Path, result: dict[s
 def test_a_seed_added_later_leaves_the_others(folder: Path, run: Path, result: dict[str, Any]) -> None:
     more = train(folder, run, f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4,5)")
     assert more["seeds"][:2] == result["seeds"] and more["test"]["n"] == 3
+
+
+def test_a_run_keeps_the_shapes_of_its_first_launch(
+    folder: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is resumed on other devices, which have other shapes by default, would have other batches."""
+    settings = (f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}")
+    train(folder, tmp_path, *settings)
+    monkeypatch.setattr(batches, "CPU", batches.ACCELERATOR)
+    train(folder, tmp_path, *settings, "seeds=(0,4)")
+    assert curve(tmp_path, "train/loss", seed=4) == curve(run, "train/loss", seed=4)
 
 
 def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
