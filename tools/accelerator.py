@@ -109,12 +109,14 @@ def steps_of(work: Path, out: Path, tiny: bool) -> dict[str, Step]:
         given = [f"data.{split}={work / name / split}.{SUFFIXES[name]}" for split in ("train", "dev", "test")]
         return [f"--config.{setting}" for setting in (*given, "bilm=english", "seeds=(0,)", *more)]
 
+    def written(name: str) -> Callable[[], None]:
+        return functools.partial(write_examples, work / name, name, 60 if tiny else 2000)
+
     def first_update(name: str, cache: str) -> Step:
         more = ("train.epochs=1", *(("word_vectors.path=", "word_vectors.dim=50") if name == "squad" else ()))
         arguments = ["task", "train", "--config", f"experiments/task_{name}.py", "--workdir", work / f"{name}_{cache}"]
         step = measurement("first_update", *arguments, *task_settings(name, *more), XDG_CACHE_HOME=str(work / name))
-        write = functools.partial(write_examples, work / name, name, 60 if tiny else 2000)
-        return dataclasses.replace(step, before=write) if cache == "empty" else step
+        return dataclasses.replace(step, before=written(name))
 
     def bits(kind: str, deterministic: bool) -> Step:
         flags = f"{SOONER if tiny else ''} {'--xla_gpu_deterministic_ops=true' if deterministic and not tiny else ''}"
@@ -125,7 +127,8 @@ def steps_of(work: Path, out: Path, tiny: bool) -> dict[str, Step]:
             settings = (f"data.corpus={corpus}", "train.steps=20", "checkpoint.every=10", *limited)
             command = ["pretrain", "--config", f"experiments/{experiment}.py"]
             command += [f"--config.{setting}" for setting in settings]
-        return measurement("bits", "--folder", folder, *command, XLA_FLAGS=flags.strip())
+        step = measurement("bits", "--folder", folder, *command, XLA_FLAGS=flags.strip())
+        return dataclasses.replace(step, before=written("pos")) if kind == "pos" else step
 
     cli = ["-m", "elmo_jax"]
     longer = pretrain("bfloat16", number + 10, "bfloat16", f"train.profile=({number + 4},3)")
