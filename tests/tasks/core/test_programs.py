@@ -68,6 +68,7 @@ def test_a_task_compiles_few_programs_and_none_again(name: str, tmp_path: Path, 
     settings = [*lengths.write(name, tmp_path), f"--config.bilm={tmp_path / 'bilm'}"]
     config = task_config(with_overrides(default_config(name), settings))
     first = train_task(config, epath.Path(tmp_path / "first"), name)
+    assert programs.requested.keys() == {f"jit({part})" for part in ("_first_state", "_train_step", "_evaluate")}
     assert programs.requested["jit(_train_step)"] == 2  # the number of buckets
     assert programs.requested.total() <= MOST[name], programs.requested
     programs.built.clear()
@@ -77,7 +78,10 @@ def test_a_task_compiles_few_programs_and_none_again(name: str, tmp_path: Path, 
     assert first.result["test"] == second.result["test"]
     programs.requested.clear()
     task = elmo_jax.load_task(tmp_path / "second")
-    with jax.enable_x64(True):  # as the calling program may have it
+    jax.config.update("jax_enable_x64", True)  # as the calling program may have it
+    try:
         metrics = task.evaluate(str(config.data.test))
+    finally:
+        jax.config.update("jax_enable_x64", False)
     assert metrics == pytest.approx(first.result["seeds"][0]["test"])
     assert programs.requested.keys() == {"jit(_evaluate)"} and programs.built.total() == 0
