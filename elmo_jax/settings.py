@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from elmo_jax.errors import UserError
 
 Choice = TypeVar("Choice", bound=enum.Enum)
+RENAMED = {"shapes": "num_buckets"}  # the new names of settings by their old ones
 LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 
@@ -105,7 +106,9 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
 
 
 def near_miss(key: str, known: Iterable[str]) -> str:
-    """Returns what to do about a key that does not exist: the known key that is most like it, or where to find all."""
+    """Returns what to do about a key that does not exist: its new name, the most similar one, or where to find all."""
+    if key in RENAMED:
+        return f"its name is now '{RENAMED[key]}'"
     near = difflib.get_close_matches(key, known, 1)
     return f"did you mean '{near[0]}'?" if near else "`elmo-jax settings FILE` lists all settings"
 

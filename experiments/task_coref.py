@@ -37,7 +37,7 @@ def get_config() -> ConfigDict:
     config.model.spans_per_word = 0.3
     config.model.lexical_dropout = 0.4
     config.train.max_sentences = 30
-    config.train.shapes = 2
+    config.train.num_buckets = 3
     config.train.epochs = 25
     config.train.patience = 8
     config.train.optimizer.schedule = "staircase"

@@ -21,6 +21,7 @@ import optax
 from elmo_jax.config_file import with_overrides
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.tasks.core.batches import Ladder, choose_shapes
 from elmo_jax.tasks.core.data import TaskData
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import BatchArrays, TaskProgram
@@ -53,15 +54,17 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     labels = task.labels(examples, config)
     vocabulary, table = build(sentences, [], config.word_vectors, config.characters)
     setup = TaskSetup(task, config, labels, vocabulary, table, None, make_mesh(jax.devices()[:1]))
-    program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples)
+    ladder = Ladder.of(setup.mesh)
+    shapes = choose_shapes(list(map(task.size, examples)), config.train.num_buckets or ladder.buckets, ladder)
+    program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples, shapes, trains=True)
     vectors = table.first_vectors(0)
     state = program.first_state(0, data.arrays(data.epoch(None)[0]))
-    constants, seed, rate = program.constants(0, layers_are_given=True), jnp.uint32(0), jnp.float32(1e-3)
+    constants, seed, rate = program.constants(0, layers_are_given=True), np.uint32(0), np.float32(1e-3)
 
     def ours() -> Any:
         nonlocal state
         for _, host in data.iterate(data.epoch(None)):
-            state = program.train_step(state, program.place(host), constants, rate, seed)
+            state, _ = program.train_step(state, program.place(host), constants, rate, seed)
         return state.step
 
     batches = [program.place(arrays) for _, arrays in data.iterate(data.epoch(None))]

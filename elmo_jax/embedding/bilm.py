@@ -128,11 +128,16 @@ class EmbeddingBiLM(PretrainedBiLM):
         """
         return embedding.embed(self.engine, sentences, carry, state, marks)
 
-    def character_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+    def character_ids(self, sentences: Sequence[Sequence[str]], rows: int = 0, steps: int = 0) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.
+
+        A minimal size lets batches have the same shape, so that no further program is compiled; `ELMo` gives the same
+        vectors with it, up to rounding.
 
         Args:
           sentences: B lists of words.
+          rows: the minimal B; empty sentences are added up to it.
+          steps: the minimal T; positions are added up to it.
 
         Returns:
           Character ids + 1, int32 [B, T, W], zeros beyond the end of a sentence; W is `max_characters` of the biLM.
@@ -140,7 +145,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         Raises:
           UserError: a sentence is a string, or a word is not a string or cannot be encoded.
         """
-        return character_ids(sentences, self.config.char_cnn.max_characters)
+        return character_ids(sentences, self.config.char_cnn.max_characters, rows, steps)
 
     def elmo(self, **settings: Any) -> ELMo:
         """Makes the module for a task model; `settings` are the attributes of `ELMo` (`num_mixes`, `dropout`, …)."""

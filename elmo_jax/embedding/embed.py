@@ -197,12 +197,16 @@ def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
                 raise UserError(f"sentences[{number}] holds {word!r}, which is no word (str)")
 
 
-def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
+def character_ids(
+    sentences: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS, rows: int = 0, steps: int = 0
+) -> np.ndarray:
     """Returns character ids + 1, the input of `ELMo`, with as many characters W per word as the biLM reads.
 
     Args:
       sentences: B lists of words.
       max_characters: W, that of the biLM; `ELMo` refuses any other. `EmbeddingBiLM.character_ids` gives it.
+      rows: the minimal B; empty sentences are added up to it.
+      steps: the minimal T; positions are added up to it.
 
     Returns:
       int32 [B, T, W], zeros beyond the end of a sentence.
@@ -211,7 +215,8 @@ def character_ids(sentences: Sequence[Sequence[str]], max_characters: int = MAX_
       UserError: a sentence is a string, or a word is not a string or cannot be encoded.
     """
     check_sentences(sentences)
-    ids = np.zeros((len(sentences), max(map(len, sentences), default=0), max_characters), np.int32)
+    steps = max(steps, *map(len, sentences), 0)
+    ids = np.zeros((max(rows, len(sentences)), steps, max_characters), np.int32)
     for row, sentence in enumerate(sentences):
         for word in sentence:
             check_word(word, max_characters)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from elmo_jax.characters import CHARACTERS
 from elmo_jax.config import ModelConfig
@@ -115,7 +116,7 @@ class ELMo(nn.Module):
                 raise ValueError(f"the collection 'elmo' is not made here: {_LIFT}")
             digest = bytes.fromhex(self.fingerprint) or bytes(32)  # as uint8 [32], which any checkpoint can store
             with jax.ensure_compile_time_eval():  # so that `add_bilm` can read it while a model is made
-                self.variable("elmo", "fingerprint", lambda: jnp.asarray(list(digest), jnp.uint8))
+                self.variable("elmo", "fingerprint", lambda: jax.device_put(np.frombuffer(digest, np.uint8)))
 
     def __call__(
         self, characters: jax.Array, words: jax.Array | None = None, *, deterministic: bool = True

@@ -53,9 +53,9 @@ def count(path: Path, *overrides: str, with_elmo: bool = True) -> int:
     setup = TaskSetup(task, config, labels, vocabulary, table, bilm, make_mesh(jax.devices()[:1]))
     texts = [[["a", "b"]]] if not task.rows_are_examples else [["a", "b"]] * task.texts_per_example
     examples = task.from_words(texts, labels)
-    data = TaskData(setup, TextEncoder(setup), examples)
+    data = TaskData(setup, TextEncoder(setup), examples, list(map(task.size, examples)))
     batch = data.arrays(data.epoch(None)[0])
-    params = jax.eval_shape(lambda: TaskProgram(setup).first_state(0, batch)).params
+    params = TaskProgram(setup).abstract_state(batch).params
     return parameter_count(params) - (table.vectors.size if config.word_vectors.trainable else 0)
 
 

@@ -55,6 +55,21 @@ def test_equation_1_from_embed_and_from_characters(bilm, characters):
     assert np.abs(out.mixes[0] - out.mixes[1]).max() > 0.01  # each its own
 
 
+def test_batches_padded_to_a_ladder_have_one_program_and_the_same_vectors(bilm, characters):
+    module, variables = made(bilm, characters)
+    apply = jax.jit(module.apply)
+    for batch in (SENTENCES, SENTENCES[:1]):
+        expected = module.apply(variables, bilm.character_ids(batch))
+        padded = apply(variables, bilm.character_ids(batch, rows=6, steps=9))
+        (rows, steps), inside = expected.mask.shape, np.zeros((6, 9), bool)
+        inside[:rows, :steps] = expected.mask
+        assert_array_equal(padded.mask, inside)
+        assert_allclose(padded.mixes[0][:rows, :steps], expected.mixes[0], atol=1e-6)
+        assert not np.asarray(padded.mixes[0])[~inside].any()
+    assert apply._cache_size() == 1
+    assert_array_equal(bilm.character_ids(SENTENCES, rows=1, steps=1), characters)  # both are minimal sizes
+
+
 def test_starts_as_the_mean_of_the_layers(bilm, characters):
     module = bilm.elmo()
     variables = jax.jit(module.init)(jax.random.key(0), characters)

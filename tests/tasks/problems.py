@@ -188,7 +188,7 @@ def settings_of(problem: Problem, path: Path, *more: str) -> list[str]:
     """Returns the settings of a training on a problem's file, which is evaluated on it too, as on the command line."""
     settings = (
         *(f"data.{part}={path}" for part in ("train", "dev")),
-        *("word_vectors.dim=8", "train.batch_size=20", "train.epochs=60", "train.shapes=1", "train.patience=0"),
+        *("word_vectors.dim=8", "train.batch_size=20", "train.epochs=60", "train.num_buckets=1", "train.patience=0"),
         *("train.optimizer.learning_rate=0.03", "elmo.dropout=0.0", "elmo.dtype=float32"),
         *problem.settings,
         *more,

@@ -61,7 +61,7 @@ def overrides(folder: Path, *more: str) -> list[str]:
     """Returns the settings of a training that takes a second."""
     settings = [
         *(f"data.{name}={folder / f'{name}.conllu'}" for name in ("train", "dev", "test")),
-        *("model.layers=(6,)", "word_vectors.dim=5", "train.batch_size=8", "train.epochs=4", "train.shapes=2"),
+        *("model.layers=(6,)", "word_vectors.dim=5", "train.batch_size=8", "train.epochs=4", "train.num_buckets=2"),
         *("train.optimizer.learning_rate=0.05", "train.patience=0", "model.dropout=0.1", "elmo.dropout=0.1"),
         *more,
     ]

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
+from elmo_jax.model import lstm
+from elmo_jax.model.precision import Precision
 from elmo_jax.tasks.pos.reader import read_conllu
-from tools.accelerator import Step, differences, machine, main, run_steps, steps_of, write_tagged
+from elmo_jax.tasks.squad.reader import read as read_questions
+from tools.accelerator import Step, differences, machine, main, run_steps, steps_of, write_examples
+from tools.measurements import CANDIDATES, candidate
 
 SLEEP = "import time; print('began', flush=True); time.sleep(60)"
 
@@ -47,8 +54,9 @@ def test_the_losses_of_two_precisions_are_compared_at_their_common_steps() -> No
 def test_the_steps_and_what_they_read(tmp_path: Path) -> None:
     assert machine()["missing_packages"] == [] and "jaxlib" in machine()
     assert steps_of(tmp_path, tmp_path, tiny=True).keys() == steps_of(tmp_path, tmp_path, tiny=False).keys()
-    write_tagged(tmp_path / "tagged", 20)
-    assert [len(read_conllu(path, "upos")) for path in (tmp_path / "tagged").iterdir()] == [20, 20, 20]
+    for task, read in (("pos", lambda path: read_conllu(path, "upos")), ("squad", read_questions)):
+        write_examples(tmp_path / task, task, 20)
+        assert [len(read(path)) for path in (tmp_path / task).iterdir()] == [20, 20, 20]
 
 
 @pytest.mark.slow
@@ -57,3 +65,32 @@ def test_the_command_measures_what_it_can(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
     assert found["float32"]["numbers"]["tokens_per_second"] > 0 and len(found["float32"]["numbers"]["losses"]) == 4
     assert found["devices"]["numbers"]["devices"][0] == "cpu" and found["embed"]["numbers"]["tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize("name", list(CANDIDATES))
+@pytest.mark.parametrize("together", [False, True])
+def test_the_candidates_for_the_lstm_have_the_same_gradients(name: str, together: bool) -> None:
+    """With products in float32, all but the one that rounds the pre-activations differ by the order of sums alone."""
+    rng = np.random.default_rng(0)
+    steps, rows, size, cells, projection = 5, 3, 4, 6, 2
+    directions = (2,) if together else ()
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.normal(size=(*directions, *shape)).astype(np.float32)
+
+    kernel, bias = drawn(size + projection, 4 * cells), drawn(4 * cells)
+    params = {"kernel": kernel, "bias": bias, "projection": drawn(cells, projection)}
+    state = lstm.State(drawn(rows, cells), drawn(rows, projection))
+    given = params, drawn(steps, rows, size), state, None, None
+    settings = lstm.LSTMSettings(3.0, 3.0, Precision.FLOAT32, together=together)
+    weights = drawn(steps, rows, projection)
+
+    def gradient(run: Any) -> Any:
+        return jax.jit(jax.grad(lambda *some: (run(*some, *given[3:], settings)[0] * weights).sum(), (0, 1, 2)))(
+            *given[:3]
+        )
+
+    tolerance = 0.05 if name == "z in bfloat16" else 1e-5
+    pairs = zip(*map(jax.tree.leaves, (gradient(candidate(name)), gradient(lstm._run))), strict=True)
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())

@@ -1,19 +1,48 @@
-"""Makes batches of examples of similar length in few shapes, so that nothing is compiled after the first epoch.
+"""Makes batches of examples of similar length in a few shapes, so that few programs are compiled.
 
-Examples are put into groups by their length once. Every group has one shape. The examples of a group that do not fill a
-batch move on to the next longer group, so the number of batches of each shape is the same in every epoch.
+Examples are put into buckets by their length once. The sizes of a bucket are rungs of a fixed ladder, so that other
+data of similar length has the same shapes, whose programs are in the cache. The examples of a bucket that do not fill a
+batch move on to the next longer bucket, so the number of batches of each shape is the same in every epoch.
 
 Shapes: N examples, B examples per batch.
 """
 
 import dataclasses
+import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import jax
 import numpy as np
 
-from elmo_jax.tasks.core.task import Shape, Text
+from elmo_jax.tasks.core.task import Shape
 
-_MULTIPLE = 4  # lengths are rounded up to a multiple of this number
+
+class Ladder(NamedTuple):
+    """The sizes that shapes may have, and the number of buckets by default."""
+
+    smallest: int  # the smallest number of words
+    parts: int  # the number of sizes between 0 and a power of two
+    buckets: int
+
+    @classmethod
+    def of(cls, mesh: jax.sharding.Mesh) -> "Ladder":
+        """Returns the ladder for the devices of a mesh."""
+        return CPU if mesh.devices.flat[0].platform == "cpu" else ACCELERATOR
+
+    def round_up(self, shape: Shape) -> Shape:
+        """Returns the smallest shape of the ladder that a shape fits into."""
+        return tuple((self.rung(rows, 1), self.rung(words)) for rows, words in shape)
+
+    def rung(self, size: int, smallest: int = 0) -> int:
+        """Returns the smallest size of the ladder that is at least `size`; it has no sizes below `smallest`."""
+        step = max(smallest or self.smallest, (1 << (size - 1).bit_length()) // self.parts)
+        return max(step, -(-size // step) * step)
+
+
+CPU = Ladder(4, 16, 6)  # 4, 8, 12, …, 64, 72, 80, …, 128, 144, …: little padding
+ACCELERATOR = Ladder(32, 1, 2)  # 32, 64, 128, …: compilation takes seconds per program, and padding little time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,21 +50,28 @@ class Batch:
     """A batch."""
 
     examples: tuple[int, ...]  # the numbers of its examples
-    shape: Shape  # the number of rows per example and of words per row, for each text
+    shape: Shape  # the sizes of its examples; see `Task.size`
 
 
 @dataclasses.dataclass(frozen=True)
-class Groups:
-    """Examples in groups of similar length."""
+class Buckets:
+    """Examples in buckets of similar length."""
 
-    members: tuple[np.ndarray, ...]  # the numbers of the examples of each group
-    shapes: tuple[Shape, ...]  # the shape of each group; every size is at least that of the group before
+    members: tuple[np.ndarray, ...]  # the numbers of the examples of each bucket
+    shapes: tuple[Shape, ...]  # the shape of each bucket; every size is at least that of the bucket before
+
+    @classmethod
+    def of(cls, sizes: Sequence[Shape], shapes: Sequence[Shape]) -> "Buckets":
+        """Puts each example into the first of the shapes that it fits into; shapes without examples are left out."""
+        first = _fits(sizes, shapes).argmax(0) if len(sizes) else np.zeros(0, int)
+        used = np.unique(first).tolist()
+        return cls(tuple(np.flatnonzero(first == i) for i in used), tuple(shapes[i] for i in used))
 
     def epoch(self, size: int | Callable[[Shape], int], rng: np.random.Generator | None) -> list[Batch]:
-        """Returns the batches of an epoch in an order drawn from `rng`, or in the order of the groups if it is None.
+        """Returns the batches of an epoch in an order drawn from `rng`, or in the order of the buckets if it is None.
 
-        The number of examples of a batch is `size`, or what `size` returns for the shape of a group. Examples do not
-        move on to a group whose batches are smaller.
+        The number of examples of a batch is `size`, or what `size` returns for the shape of a bucket. Examples do not
+        move on to a bucket whose batches are smaller.
         """
         batches: list[Batch] = []
         waiting = np.zeros(0, np.int64)
@@ -48,80 +84,37 @@ class Groups:
                 batches.append(Batch(tuple(members[start : start + batch_size].tolist()), shape))
             waiting = members[whole:]
         if rng is not None:
-            batches = [batches[place] for place in rng.permutation(len(batches))]
+            batches = [batches[i] for i in rng.permutation(len(batches))]
         return batches
 
 
-def size_of(texts: Sequence[Text]) -> Shape:
-    """Returns the number of rows of each text of an example, and the number of words of the longest row."""
-    return tuple((len(text), max(map(len, text), default=0)) for text in texts)
+def choose_shapes(sizes: Sequence[Shape], number: int, ladder: Ladder) -> tuple[Shape, ...]:
+    """Returns at most `number` ascending shapes for examples of some sizes, which all fit into the last one.
 
-
-def make_groups(sizes: Sequence[Shape], number: int, known: Sequence[Shape] = ()) -> Groups:
-    """Puts N examples of some sizes into groups, at most `number` of which are new.
-
-    An example takes the first of the `known` shapes, for which programs are compiled already, that it fits into; only
-    examples that fit into none are put into new groups.
+    Each bucket has the examples up to some number of words. Neighboring buckets are merged, first those two for which
+    this adds the least padding.
     """
-    members: list[np.ndarray] = []
-    shapes: list[Shape] = []
-    left = list(range(len(sizes)))
-    for shape in known:
-        fits = [i for i in left if _fits(sizes[i], shape)]
-        if fits:
-            members.append(np.array(fits))
-            shapes.append(shape)
-            taken = set(fits)
-            left = [i for i in left if i not in taken]
-    totals = {i: sum(rows * words for rows, words in sizes[i]) for i in left}
-    for bound in _bounds(np.array(list(totals.values())), number) if left else ():
-        part = [i for i in left if totals[i] <= bound]
-        left = [i for i in left if totals[i] > bound]
-        shape = _rounded([sizes[i] for i in part], shapes[-1] if shapes else None)
-        if shapes and shape == shapes[-1]:
-            members[-1] = np.sort(np.concatenate([members[-1], part]))
-        else:
-            members.append(np.array(part))
-            shapes.append(shape)
-    return Groups(tuple(members), tuple(shapes))
+    array = np.array(sizes)  # [N, texts, 2]
+    totals = array.prod(-1).sum(-1)
+    counts = Counter(ladder.rung(total) for total in totals.tolist())
+    bounds = sorted(counts)
+    while len(bounds) > number:
+        padding = [counts[low] * (high - low) for low, high in itertools.pairwise(bounds)]
+        merged = int(np.argmin(padding))
+        counts[bounds[merged + 1]] += counts[bounds[merged]]
+        del bounds[merged]
+    largest = [array[totals <= bound].max(0).tolist() for bound in bounds]
+    return tuple(dict.fromkeys(map(ladder.round_up, largest)))
 
 
-def _bounds(totals: np.ndarray, number: int) -> list[int]:
-    """Returns the largest total of each of at most `number` groups, chosen so that padding is least.
-
-    Every example of a group takes as many places as the group's largest. The best groups up to each distinct total are
-    found by dynamic programming, one more group at a time.
-    """
-    values, counts = np.unique(totals, return_counts=True)
-    before = np.concatenate([[0], np.cumsum(counts)])  # the number of examples with smaller totals
-    room = np.where(before > 0, np.inf, 0.0)  # the places of the examples before each value
-    choices: list[np.ndarray] = []
-    for _ in range(min(number, len(values))):
-        # costs[first, end] is the number of places if one more group has the values from first to end.
-        costs = room[:-1, None] + (before[1:] - before[:-1, None]) * values
-        costs[np.tril_indices(len(values), -1)] = np.inf
-        choices.append(np.argmin(costs, axis=0))
-        room = np.concatenate([[0.0], np.min(costs, axis=0)])
-    bounds: list[int] = []
-    end = len(values) - 1
-    for choice in reversed(choices):
-        bounds.insert(0, int(values[end]))
-        end = int(choice[end]) - 1
-        if end < 0:
-            break
-    return bounds
+def with_overflow(shapes: Sequence[Shape], sizes: Sequence[Shape]) -> tuple[Shape, ...]:
+    """Returns the shapes and, if some examples fit into none of them, one more for all of these."""
+    left = np.array(sizes)[~_fits(sizes, shapes).any(0)] if len(sizes) else ()
+    if not len(left):
+        return tuple(shapes)
+    return (*shapes, ACCELERATOR.round_up(np.max([*left, *shapes[-1:]], axis=0).tolist()))
 
 
-def _fits(size: Shape, shape: Shape) -> bool:
-    return all(a <= b for one, other in zip(size, shape, strict=True) for a, b in zip(one, other, strict=True))
-
-
-def _rounded(sizes: Sequence[Shape], previous: Shape | None) -> Shape:
-    """Returns the smallest rounded shape that all sizes and the previous shape fit into."""
-    largest = np.max(np.array(sizes), axis=0)  # [texts, 2]
-    words = -(-np.maximum(largest[:, 1], 1) // _MULTIPLE) * _MULTIPLE
-    rows = np.maximum(largest[:, 0], 1)
-    if previous is not None:
-        rows = np.maximum(rows, [row for row, _ in previous])
-        words = np.maximum(words, [word for _, word in previous])
-    return tuple((int(row), int(word)) for row, word in zip(rows, words, strict=True))
+def _fits(sizes: Sequence[Shape], shapes: Sequence[Shape]) -> np.ndarray:
+    """Returns bool [shapes, N], true where an example fits into a shape."""
+    return np.all(np.array(sizes) <= np.array(shapes)[:, None], axis=(2, 3))

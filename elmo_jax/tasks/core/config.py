@@ -187,8 +187,12 @@ class TaskTrainConfig:
         " 0 for no limit.",
         least=0,
     )
-    shapes: int = setting(
-        6, "The maximum number of groups of similar length for batches; each is compiled once.", least=1, most=64
+    num_buckets: int = setting(
+        0,
+        "The maximum number of buckets of similar length for batches, each compiled once; 0 for 6 on CPUs and 2 on"
+        " accelerators.",
+        least=0,
+        most=64,
     )
     optimizer: TaskOptimizerConfig = TaskOptimizerConfig()
 

@@ -12,15 +12,13 @@ import numpy as np
 
 from elmo_jax.data.batches import prefetched
 from elmo_jax.runs.progress import Progress
-from elmo_jax.tasks.core.batches import Batch, Groups, make_groups, size_of
+from elmo_jax.tasks.core.batches import Batch, Buckets
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import BatchArrays, Model, TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup
-from elmo_jax.tasks.core.task import Example, Prediction, Shape, Use
+from elmo_jax.tasks.core.task import Example, Prediction, Shape, Task
 
-# The bounds on a batch with padding that is not trained on: its words where it fits its examples, and its pairs of
-# words in an example, which attention compares
-MOST_WORDS, MOST_PAIRS = 65_536, 2**22
+MOST_PAIRS = 2**22  # the bound on the pairs of words, which attention compares, in a batch that is not trained on
 
 
 class TaskData(Generic[Example]):
@@ -28,7 +26,7 @@ class TaskData(Generic[Example]):
 
     Attributes:
       examples: the examples.
-      groups: the examples in groups of similar length.
+      buckets: the examples in buckets of similar length.
     """
 
     def __init__(
@@ -36,50 +34,28 @@ class TaskData(Generic[Example]):
         setup: TaskSetup[Example, Any],
         encoder: TextEncoder,
         examples: Sequence[Example],
-        known: Sequence[Shape] = (),
-        use: Use = "evaluation",
+        shapes: Sequence[Shape],
+        trains: bool = False,
     ) -> None:
-        """Groups the examples.
-
-        Examples that fit one of the `known` shapes, for which programs are already compiled, use it (`make_groups`).
-        In training, windows of documents above `max_sentences` are read; in prediction, batches fit their examples.
-        """
+        """Puts the examples, or in training windows of long documents, into buckets of these shapes."""
         train = setup.config.train
         self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples
-        self._batch_size, self._devices, self._fits = train.batch_size, setup.devices, use == "prediction"
-        self._trains = use == "training"
-        self._max_sentences = train.max_sentences if self._trains else 0
-        self._most_pairs = train.batch_size * max(map(_pairs, known), default=0)
-        sizes = [self._size(example) for example in examples]
-        self.groups: Groups = make_groups(sizes, train.shapes, known)
+        self._batch_size, self._devices, self._trains = train.batch_size, setup.devices, trains
+        self._max_sentences = train.max_sentences if trains else 0
+        self.buckets = Buckets.of([size_of(setup.task, example, self._max_sentences) for example in examples], shapes)
 
     def epoch(self, rng: np.random.Generator | None) -> list[Batch]:
-        """Returns the batches of an epoch; see `Groups.epoch`.
+        """Returns the batches of an epoch; see `Buckets.epoch`."""
+        return self.buckets.epoch(self._slots, rng)
 
-        Batches that fit have no more places than their examples need, rounded up to a power of two, and examples of one
-        group only. All others have B places or, for examples that are longer than those of the training, fewer.
-        """
-        if not self._fits:
-            return self.groups.epoch(self._places, rng)
-        batches: list[Batch] = []
-        for members, shape in zip(self.groups.members, self.groups.shapes, strict=True):
-            most = max(1, min(self._places(shape), MOST_WORDS // sum(rows * words for rows, words in shape)))
-            most = 1 << (most.bit_length() - 1)
-            parts = (members[start : start + most] for start in range(0, len(members), most))
-            batches += [Batch(tuple(part.tolist()), shape) for part in parts]
-        return batches
-
-    def _places(self, shape: Shape) -> int:
-        """Returns the number of places of a batch, so that none takes more memory than those of the training."""
+    def _slots(self, shape: Shape) -> int:
+        """Returns the number of examples of a batch: `batch_size` or, of long texts in evaluations, fewer."""
         if self._trains:
             return self._batch_size
-        return max(1, min(self._batch_size, max(MOST_PAIRS, self._most_pairs) // _pairs(shape)))
+        pairs = sum(rows * words * words for rows, words in shape[: self._task.texts_per_example])
+        return max(1, min(self._batch_size, MOST_PAIRS // pairs))
 
-    def _size(self, example: Example) -> Shape:
-        most = self._max_sentences
-        return tuple((min(rows, most) if most else rows, words) for rows, words in size_of(self._task.texts(example)))
-
-    def _drawn(self, number: int, draw: Sequence[int] | None) -> Example:
+    def _window(self, number: int, draw: Sequence[int] | None) -> Example:
         """Returns an example, or the window of a long document that `draw` chooses, which is the first one for None."""
         example, most = self.examples[number], self._max_sentences
         rest = len(self._task.texts(example)[0]) - most
@@ -88,20 +64,25 @@ class TaskData(Generic[Example]):
         first = 0 if draw is None else int(np.random.default_rng([*draw, number]).integers(rest + 1))
         return self._task.window(example, first, most)
 
-    def arrays(self, batch: Batch, draw: Sequence[int] | None = None) -> BatchArrays:
+    def arrays(
+        self, batch: Batch, draw: Sequence[int] | None = None, encoder: TextEncoder | None = None
+    ) -> BatchArrays:
         """Returns the arrays of a batch on the host; the numbers `draw`, such as seed and epoch, choose the windows."""
-        examples = 1 << (len(batch.examples) - 1).bit_length() if self._fits else self._places(batch.shape)
-        places = -(-examples // self._devices) * self._devices  # B
-        chosen = [self._drawn(number, draw) for number in batch.examples]
+        slots = -(-self._slots(batch.shape) // self._devices) * self._devices  # B
+        chosen = [self._window(number, draw) for number in batch.examples]
         texts = [self._task.texts(example) for example in chosen]
         encoded = []
-        for place, (rows, words) in enumerate(batch.shape):
+        for i, (rows, words) in enumerate(batch.shape[: self._task.texts_per_example]):
             laid_out: list[list[str]] = []
             for example in texts:
-                text = example[place]
-                laid_out += [*text, *([[]] * (rows - len(text)))]
-            encoded.append(self._encoder(laid_out, rows * places, words))
-        return BatchArrays(tuple(encoded), self._task.arrays(chosen, places, batch.shape, self._labels))
+                laid_out += [*example[i], *([[]] * (rows - len(example[i])))]
+            encoded.append((encoder or self._encoder)(laid_out, rows * slots, words))
+        return BatchArrays(tuple(encoded), self._task.arrays(chosen, slots, batch.shape, self._labels))
+
+    def batch_of_each_shape(self, encoder: TextEncoder) -> list[BatchArrays]:
+        """Returns the arrays of one batch of each shape by another encoder."""
+        batches = {batch.shape: batch for batch in self.epoch(None)}
+        return [self.arrays(batch, encoder=encoder) for batch in batches.values()]
 
     def iterate(
         self, batches: Sequence[Batch], draw: Sequence[int] | None = None, progress: Progress | None = None
@@ -118,8 +99,13 @@ class TaskData(Generic[Example]):
                 shown.add(len(batch.examples))
 
 
-def _pairs(shape: Shape) -> int:
-    return sum(rows * words * words for rows, words in shape)
+def size_of(task: Task[Example, Any], example: Example, max_sentences: int = 0) -> Shape:
+    """Returns the sizes that a bucket needs for an example or, if it has too many sentences, for all of its windows."""
+    rest = len(task.texts(example)[0]) - max_sentences
+    if not max_sentences or rest <= 0:
+        return task.size(example)
+    sizes = [task.size(task.window(example, first, max_sentences)) for first in range(rest + 1)]
+    return tuple((rows, words) for rows, words in np.max(sizes, axis=0).tolist())
 
 
 def predict(
@@ -130,12 +116,12 @@ def predict(
     progress: Progress | None = None,
 ) -> list[Prediction]:
     """Returns the predictions of all examples, in their order; the arrays of several models are averaged first."""
-    places: dict[int, Prediction] = {}
+    found: dict[int, Prediction] = {}
     for batch, host in data.iterate(data.epoch(None), progress=progress):
         on_devices = program.place(host)
-        found = [jax.device_get(program.evaluate(params, on_devices, kept)[1]) for params, kept in models]
-        mean = found[0] if len(found) == 1 else jax.tree.map(lambda *each: np.mean(each, axis=0), *found)
+        each = [jax.device_get(program.evaluate(params, on_devices, kept)[1]) for params, kept in models]
+        mean = each[0] if len(each) == 1 else jax.tree.map(lambda *arrays: np.mean(arrays, axis=0), *each)
         chosen = [data.examples[number] for number in batch.examples]
         decoded = setup.task.decode(mean, chosen, setup.labels, setup.config)
-        places |= dict(zip(batch.examples, decoded, strict=True))
-    return [places[number] for number in range(len(data.examples))]
+        found |= dict(zip(batch.examples, decoded, strict=True))
+    return [found[number] for number in range(len(data.examples))]

@@ -5,7 +5,7 @@ numbers of the layers per word, L LSTM layers and P projection of the biLM.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +15,7 @@ import numpy as np
 
 from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
+from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import character_ids
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.dropout import Dropout
@@ -22,24 +23,23 @@ from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, Layers
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.elmo_vectors import StoredLayers, packed, stored_size, unpacked
+from elmo_jax.tasks.core.elmo_vectors import packed, stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Arrays, Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.types import Tree
 
+Rows = Sequence[Sequence[str]]
+FrozenLayers = Callable[[Rows], Sequence[Any]]
+"""Maps rows of words to the numbers of the frozen layers of each, [T, S], or nothing for rows without words."""
+
 
 class TextEncoder:
     """Makes the arrays of a text's rows on the host."""
 
-    def __init__(self, setup: TaskSetup[Any, Any], layers: StoredLayers | None = None, embeds: bool = False) -> None:
-        """Keeps what the arrays are made from.
-
-        With stored `layers`, those are read; with `embeds`, this object computes layers by `bilm.embed`, which reads
-        long texts in windows; otherwise each step of the training computes them.
-        """
-        self._config, self._vocabulary, self._bilm = setup.config, setup.vocabulary, setup.bilm
-        self._layers, self._embeds = layers, embeds
+    def __init__(self, setup: TaskSetup[Any, Any], layers: FrozenLayers | None = None) -> None:
+        """Keeps what the arrays are made from; without `layers`, each step of the training computes them."""
+        self._config, self._vocabulary, self._bilm, self._layers = setup.config, setup.vocabulary, setup.bilm, layers
 
     def __call__(self, rows: Sequence[Sequence[str]], number: int, length: int) -> Arrays:
         """Returns the arrays of at most `number` = R rows of at most `length` = T words each; the others are empty.
@@ -58,21 +58,21 @@ class TextEncoder:
             for row, words in enumerate(rows):
                 arrays["words"][row, : len(words)] = [self._vocabulary.word_id(word) for word in words]
         if self._config.characters.filters:
-            arrays["characters"] = self._characters(rows, number, length)
+            most = self._config.characters.max_characters
+            arrays["characters"] = np.zeros((number, length, most), np.int32)
+            for row, words in enumerate(rows):
+                for step, word in enumerate(words):
+                    characters = self._vocabulary.character_ids(word, most)
+                    arrays["characters"][row, step, : len(characters)] = characters
         if self._bilm is None:
             return arrays
-        if self._layers is not None or self._embeds:
+        if self._layers is not None:
             # Layers that are computed here are rounded as those that a training has read from a file.
             dtype = self._config.elmo.dtype if self._config.elmo.vectors == "cached" else "float32"
             arrays["layers"] = np.zeros((number, length, stored_size(self._bilm.config)), dtype)
-            if self._layers is not None:
-                found = [self._layers[words] if words else () for words in rows]
-            else:
-                layers = self._bilm.embed(rows)[0]  # [R, L+1, T, 2P]
-                found = [packed(layers[row, :, : len(words)], self._bilm.config) for row, words in enumerate(rows)]
-            for row, words in enumerate(rows):
-                if words:
-                    arrays["layers"][row, : len(words)] = found[row]
+            for row, layers in enumerate(self._layers(rows)):
+                if len(layers):
+                    arrays["layers"][row, : len(layers)] = layers
         else:
             padded = [*rows, *([()] * (number - len(rows)))]
             ids = character_ids(padded, self._bilm.config.char_cnn.max_characters)
@@ -80,20 +80,11 @@ class TextEncoder:
             arrays["spelling"][:, : ids.shape[1]] = ids
         return arrays
 
-    def _characters(self, rows: Sequence[Sequence[str]], number: int, length: int) -> np.ndarray:
-        """Returns the character ids [R, T, W]; W is one of at most four widths, so that few shapes occur.
 
-        A width is used only where it saves at least a third, since each one is a program to compile.
-        """
-        most = self._config.characters.max_characters
-        longest = max((len(word) for words in rows for word in words), default=1)
-        width = next((size for size in (16, 32, 64) if longest <= size <= most * 2 / 3), most)
-        found = np.zeros((number, length, width), np.int32)
-        for row, words in enumerate(rows):
-            for step, word in enumerate(words):
-                ids = self._vocabulary.character_ids(word, width)
-                found[row, step, : len(ids)] = ids
-        return found
+def embedded(bilm: EmbeddingBiLM, rows: Rows) -> list[np.ndarray]:
+    """Returns the layers of some rows by `bilm.embed`, which reads long texts in windows."""
+    layers = bilm.embed(rows)[0]  # [R, L+1, T, 2P]
+    return [packed(layers[row, :, : len(words)], bilm.config) for row, words in enumerate(rows)]
 
 
 class Inputs(nn.Module):

@@ -5,22 +5,27 @@ Shapes: B examples per batch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from etils import epath
 from jax.sharding import NamedSharding
 
 from elmo_jax.checkpoints.manager import Checkpoints
+from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
+from elmo_jax.model.precision import usual_promotion
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
 from elmo_jax.tasks.core.optimizer import make_optimizer, unfrozen, with_bilm_scaled
@@ -44,15 +49,15 @@ class BatchArrays:
 class TaskInterval:
     """What was measured since the last evaluation."""
 
-    loss: jax.Array  # float32, the sum of the losses of the steps
-    steps: jax.Array  # int32, their number
-    words: jax.Array  # int32, the number of words trained on
-    seconds: jax.Array  # float32, the time spent on training; up to date in a checkpoint
+    loss: jax.Array | np.ndarray  # float32, the sum of the losses of the steps
+    steps: jax.Array | np.ndarray  # int32, their number
+    words: jax.Array | np.ndarray  # int32, the number of words trained on
+    seconds: jax.Array | np.ndarray  # float32, the time spent on training; up to date in a checkpoint
 
     @classmethod
     def empty(cls) -> TaskInterval:
-        """Returns an interval without steps."""
-        return cls(*(jnp.zeros((), kind) for kind in (jnp.float32, jnp.int32, jnp.int32, jnp.float32)))
+        """Returns an interval without steps, on the host."""
+        return cls(*(np.zeros((), kind) for kind in (np.float32, np.int32, np.int32, np.float32)))
 
 
 @flax.struct.dataclass
@@ -83,11 +88,40 @@ class TaskModule(nn.Module):
         return self.model(*embedded, batch.arrays, deterministic=deterministic), penalties[0]
 
 
+class Programs:
+    """The programs of a function, one per shape of its argument `batch`; they are compiled in threads.
+
+    Numbers have 32 bits in these threads, and what surrounds a call in JAX, such as a trace, does not reach them. So a
+    program is the same whoever calls it, and is found in the cache.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        """Takes a function `(state, batch, ...)` and the options of `jax.jit`."""
+        self._function, self._programs = jax.jit(function, **options), dict[Any, Future[jax.stages.Compiled]]()
+
+    def compile(self, pool: Executor, state: Any, batch: Any, *arguments: Any) -> Future[jax.stages.Compiled]:
+        """Begins to compile the program of some arguments, arrays or their shapes, unless this was done before."""
+        shape = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch))
+        if shape not in self._programs:
+            self._programs[shape] = pool.submit(self._compiled, state, batch, *arguments)
+        return self._programs[shape]
+
+    def _compiled(self, *arguments: Any) -> jax.stages.Compiled:
+        with jax.enable_x64(False), usual_promotion():
+            return self._function.lower(*arguments).compile()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the program of the arguments' shapes, after it is compiled."""
+        with ThreadPoolExecutor(1) as pool:  # starts no thread unless something is submitted
+            program = self.compile(pool, *arguments)
+        return program.result()(*arguments)
+
+
 class TaskProgram:
     """The training step and the evaluation of one task, compiled once per shape for all seeds."""
 
     def __init__(self, setup: TaskSetup[Any, Any]) -> None:
-        """Prepares both functions, which are compiled when they are first called."""
+        """Prepares the functions, which are compiled by `compiling` or when they are first called."""
         self._setup, self._settings = setup, setup.config.train.optimizer
         words, bilm = setup.vocabulary, setup.bilm.config if setup.bilm else None
         rows, dim = words.word_rows, setup.table.vectors.shape[1]
@@ -96,8 +130,9 @@ class TaskProgram:
         self._optimizer = make_optimizer(self._settings)
         self._placement = NamedSharding(setup.mesh, ROWS if setup.task.rows_are_examples else REPLICATED)
         self._everywhere = NamedSharding(setup.mesh, REPLICATED)
-        self.train_step = jax.jit(self._train_step, donate_argnums=0)
-        self.evaluate = jax.jit(self._evaluate)
+        self._start = Programs(self._first_state, out_shardings=self._everywhere)
+        self.train_step = Programs(self._train_step, donate_argnums=0, out_shardings=(self._everywhere, None))
+        self.evaluate = Programs(self._evaluate)
 
     def constants(self, seed: int, layers_are_given: bool) -> Tree:
         """Returns the arrays that are not trained, on the devices: word vectors, and the biLM if it is run."""
@@ -130,30 +165,60 @@ class TaskProgram:
 
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
         """Returns the state before the first update; of the batch only the shapes matter."""
-        table, trainable = self._setup.table, self._setup.config.word_vectors.trainable
+        state: TaskState = self._start(np.uint32(seed), batch, self._given(seed))
+        return state
+
+    def abstract_state(self, batch: BatchArrays) -> TaskState:
+        """Returns the shapes, dtypes and shardings of the state."""
+        return self._specs(jax.eval_shape(self._first_state, np.uint32(0), batch, self._given(0)), self._everywhere)
+
+    def _given(self, seed: int) -> Tree:
+        """Returns the initial values that are not drawn in the program: word vectors, and the biLM if it is trained."""
         given: Tree = {}
-        if trainable and table.vectors.shape[1]:
-            given["words"] = table.first_vectors(seed)
+        if self._setup.config.word_vectors.trainable and self._setup.table.vectors.shape[1]:
+            given["words"] = self._setup.table.first_vectors(seed)
         if self._setup.bilm is not None and self._setup.config.elmo.trainable != "none":
             given["bilm"] = frozen_tree(self._setup.bilm)
+        return given
 
-        def start(key: jax.Array, batch: BatchArrays, given: Tree) -> TaskState:
-            params = self._module.init({"params": key}, batch, deterministic=True)["params"]
-            if given:
-                params = {**params, "inputs": {**params["inputs"], **given}}
-            return TaskState(
-                step=jnp.zeros((), jnp.int32),
-                epoch=jnp.zeros((), jnp.int32),
-                batch=jnp.zeros((), jnp.int32),
-                params=params,
-                optimizer=self._optimizer.init(params),
-                average=jax.tree.map(jnp.copy, params) if self._settings.ema else {},
-                interval=TaskInterval.empty(),
-            )
-
+    def _first_state(self, seed: jax.Array, batch: BatchArrays, given: Tree) -> TaskState:
         key = jax.random.key(seed, impl="threefry2x32")
-        state: TaskState = jax.jit(start, out_shardings=self._everywhere)(key, batch, given)
-        return state
+        params = self._module.init({"params": key}, batch, deterministic=True)["params"]
+        if given:
+            params = {**params, "inputs": {**params["inputs"], **given}}
+        zero = jnp.zeros((), jnp.int32)
+        average = jax.tree.map(jnp.copy, params) if self._settings.ema else {}
+        interval = jax.tree.map(jnp.asarray, TaskInterval.empty())
+        return TaskState(zero, zero, zero, params, self._optimizer.init(params), average, interval)
+
+    @contextlib.contextmanager
+    def compiling(
+        self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], constants: Tree
+    ) -> Iterator[None]:
+        """Compiles all programs while the caller does other work.
+
+        Args:
+          train: a batch of each shape that is trained on, of which only shapes and dtypes matter.
+          evaluated: a batch of each shape that is evaluated.
+          constants: those of any seed.
+        """
+        pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="compilation")
+        state, constants = self.abstract_state(train[0]), self._specs(constants, self._everywhere)
+        rate, seed = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32)
+        self._start.compile(pool, seed, train[0], self._given(0))
+        for batch in reversed(train):  # the longest texts take longest
+            self.train_step.compile(pool, state, self._specs(batch, self._placement), constants, rate, seed)
+        for batch in evaluated:
+            self.evaluate.compile(pool, self.evaluated(state), self._specs(batch, self._placement), constants)
+        try:
+            yield
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown(wait=False)
+
+    def _specs(self, tree: Any, sharding: NamedSharding) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 
     def place(self, batch: BatchArrays) -> BatchArrays:
         """Copies a batch from the host to the devices."""
@@ -170,8 +235,8 @@ class TaskProgram:
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
-    ) -> TaskState:
-        """Makes one update; the loss that is recorded lacks the penalties of the mixes."""
+    ) -> tuple[TaskState, jax.Array]:
+        """Makes one update; returns the new state and the loss of the batch without the penalties of the mixes."""
         settings, interval = self._settings, state.interval
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
@@ -188,18 +253,21 @@ class TaskProgram:
             updates = with_bilm_scaled(updates, lambda path: elmo.learning_rate / settings.learning_rate)
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
-        return dataclasses.replace(
+        interval = dataclasses.replace(
+            interval, loss=interval.loss + found, steps=interval.steps + 1, words=interval.words + words
+        )
+        # The average starts at the initial weights, and its bias is not corrected.
+        average = optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {}
+        state = dataclasses.replace(
             state,
             step=state.step + 1,
             batch=state.batch + 1,
             params=params,
             optimizer=optimizer,
-            # It starts at the initial weights, and its bias is not corrected.
-            average=optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {},
-            interval=dataclasses.replace(
-                interval, loss=interval.loss + found, steps=interval.steps + 1, words=interval.words + words
-            ),
+            average=average,
+            interval=interval,
         )
+        return state, found
 
     def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns the loss and the predictions of a batch, without dropout."""

@@ -1,5 +1,6 @@
 """Runs a task: reads its examples and its biLM, trains once with each seed, and summarizes the results."""
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Sequence
@@ -17,24 +18,28 @@ from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import Finished, best_effort, read_result, write_result
+from elmo_jax.tasks.core.batches import Ladder, choose_shapes, with_overflow
 from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
-from elmo_jax.tasks.core.data import TaskData, predict
-from elmo_jax.tasks.core.inputs import TextEncoder, elmo_mixes
+from elmo_jax.tasks.core.data import TaskData, predict, size_of
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers
+from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
 from elmo_jax.tasks.core.program import TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import (
+    ADVICE,
     SPLITS,
     TaskSetup,
     check_labels,
     layers_of,
     open_model,
     report_case,
+    shapes_in,
     short_enough,
     training_share,
     words_of,
 )
-from elmo_jax.tasks.core.task import Task
+from elmo_jax.tasks.core.task import Shape, Task
 from elmo_jax.tasks.core.task_report import draw, statistics
-from elmo_jax.tasks.core.trainer import SeedTraining, train_seed
+from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import task_of
 
@@ -103,14 +108,43 @@ class TaskRun:
 
     def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
         self._setup, self._workdir, self._program = setup, workdir, TaskProgram(setup)
-        layers = layers_of(setup, splits, workdir)
-        encoder = TextEncoder(setup, layers)
-        train = TaskData(setup, encoder, splits["train"], use="training")
-        known = train.groups.shapes
-        others = {name: TaskData(setup, encoder, splits[name], known) for name in ("dev", "test") if splits[name]}
-        self._data = {"train": train, **others}
-        self._stored = layers is not None
-        setup.save(workdir, known)
+        self._stored = setup.bilm is not None and setup.config.elmo.vectors == "cached"
+        shapes = self._shapes(splits)
+        setup.save(workdir, shapes)
+        self._layers: StoredLayers | None = None
+        encoder = TextEncoder(setup, self._layers_of if self._stored else None)
+        self._data = {
+            name: TaskData(setup, encoder, examples, shapes, trains=name == "train")
+            for name, examples in splits.items()
+            if examples
+        }
+        with self._compiling():
+            if self._stored:
+                self._layers = layers_of(setup, splits, workdir)
+
+    def _layers_of(self, rows: Rows) -> list[Any]:
+        """Returns the frozen layers of each row; none of rows that only fill a batch."""
+        assert self._layers is not None
+        return [self._layers[words] if words else () for words in rows]
+
+    def _shapes(self, splits: dict[str, list[Any]]) -> tuple[Shape, ...]:
+        """Returns the shapes of the batches, which stay those of the first launch, also on other devices."""
+        task, train, file = self._setup.task, self._setup.config.train, self._workdir / "inputs.json"
+        if file.exists():
+            return shapes_in(files.read_sealed_json(file, ADVICE))
+        ladder = Ladder.of(self._setup.mesh)
+        sizes = [size_of(task, example, train.max_sentences) for example in splits["train"]]
+        shapes = choose_shapes(sizes, train.num_buckets or ladder.buckets, ladder)
+        return with_overflow(shapes, [task.size(example) for name in SPLITS[1:] for example in splits[name]])
+
+    def _compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that compiles what the seeds need, unless all of them are finished."""
+        seeds = self._setup.config.seeds
+        if all(read_result(self._workdir / f"seed_{seed}") for seed in seeds):
+            return contextlib.nullcontext()
+        without_layers = TextEncoder(self._setup, (lambda rows: [()] * len(rows)) if self._stored else None)
+        train, *others = (data.batch_of_each_shape(without_layers) for data in self._data.values())
+        return self._program.compiling(train, sum(others, []), self._program.constants(seeds[0], self._stored))
 
     def train(self, seed: int) -> TaskState | Stopped | None:
         """Trains with one seed and writes its result; returns None if that was done before.
@@ -123,15 +157,15 @@ class TaskRun:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         constants = self._program.constants(seed, self._stored)
-        training = SeedTraining(self._setup, self._program, self._data, seed, constants, folder)
+        training = Trainer(self._setup, self._program, self._data, seed, constants, folder)
         with StopSignals() as signals:
-            ended = train_seed(training, signals)
+            ended = training.train(signals)
         if isinstance(ended, Stopped):
             return ended
         write_result(folder, self._result(training, ended))
         return ended
 
-    def _result(self, training: SeedTraining[Any, Any], state: TaskState) -> dict[str, Any]:
+    def _result(self, training: Trainer[Any, Any], state: TaskState) -> dict[str, Any]:
         """Returns the results of a finished training, and writes its predictions."""
         params, folder, task = self._program.evaluated(state), training.workdir, self._setup.task
         steps_per_epoch = len(self._data["train"].epoch(None))

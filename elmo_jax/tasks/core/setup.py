@@ -22,6 +22,7 @@ from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 SPLITS = ("train", "dev", "test")
 # By name, functions that open what takes the place of a biLM in a comparison; None for the path of something else.
 OTHER_MODELS: dict[str, Callable[[str], Any]] = {}
+ADVICE = "restore it, or train the task again in another --workdir"
 _ORDER_SEED = 0  # the seed of the order in which training examples enter the shares
 
 
@@ -49,6 +50,11 @@ class TaskSetup(Generic[Example, Prediction]):
         table = self.table
         with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
             np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)
+
+
+def shapes_in(inputs: dict[str, Any]) -> tuple[Shape, ...]:
+    """Returns the shapes in the content of `inputs.json`."""
+    return tuple(tuple((rows, words) for rows, words in shape) for shape in inputs["shapes"])
 
 
 def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
@@ -134,11 +140,10 @@ def words_of(task: Task[Any, Any], config: TaskConfig, splits: dict[str, list[An
     return vocabulary.build(train, others, config.word_vectors, config.characters)
 
 
-def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> StoredLayers | None:
-    """Returns the frozen layers of all examples; None if each step computes them."""
+def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> StoredLayers:
+    """Returns the frozen layers of all examples; computes those that are not stored."""
     elmo, bilm = setup.config.elmo, setup.bilm
-    if bilm is None or elmo.vectors == "computed":
-        return None
+    assert bilm is not None
     folder = files.local(elmo.cache or workdir / "elmo")
     rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
     return StoredLayers(elmo_vectors.make(folder, bilm, rows, elmo.dtype).files)

@@ -28,7 +28,7 @@ Labels = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 TfdsExamples = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, with NumPy values
 Text = list[list[str]]
-Shape = tuple[tuple[int, int], ...]
+Shape = tuple[tuple[int, int], ...]  # numbers of rows and of words per row; see `Task.size`
 Splitter = Callable[[str], list[str]]
 Use = Literal["training", "evaluation", "prediction"]
 
@@ -126,6 +126,13 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def texts(self, example: Example) -> tuple[Text, ...]:
         """Returns the texts of an example, each as rows of words."""
 
+    def size(self, example: Example) -> Shape:
+        """Returns the sizes of an example, which determine the bucket whose shape its arrays have.
+
+        They are the number of rows and of words of the longest row of each text; a task may add others.
+        """
+        return tuple((len(text), max(map(len, text), default=0)) for text in self.texts(example))
+
     def labels(self, train: Sequence[Example], config: Any) -> Labels:
         """Returns what the model must know about the training examples, such as the set of tags, as JSON values."""
         return {}
@@ -140,8 +147,8 @@ class Task(abc.ABC, Generic[Example, Prediction]):
 
         Args:
           examples: at most `number` examples, which may lack gold annotation.
-          number: B; the places after the examples are padding.
-          shape: for each text, the number of rows per example and the number of words per row.
+          number: B; what follows the examples is padding.
+          shape: the sizes of the bucket, at least those of each example (`size`).
           labels: the result of `labels`.
         """
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -20,18 +21,18 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.precision import usual_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.progress import Progress
+from elmo_jax.tasks.core.batches import with_overflow
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.data import TaskData, predict
-from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.inputs import TextEncoder, embedded
 from elmo_jax.tasks.core.program import TaskProgram
-from elmo_jax.tasks.core.setup import TaskSetup, check_labels, open_model, rows_of
-from elmo_jax.tasks.core.task import Shape, Use, repeated_id, report
+from elmo_jax.tasks.core.setup import ADVICE, TaskSetup, check_labels, open_model, rows_of, shapes_in
+from elmo_jax.tasks.core.task import repeated_id, report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source, split_texts
 from elmo_jax.tasks.registry import task_config, task_of
 
-AT_ONCE = 2048  # examples that are sorted by length and predicted together
-_ADVICE = "restore it, or train the task again in another --workdir"
+_STREAMED = 2048  # the number of examples after which predictions are returned
 
 
 class Examples(list[Any]):
@@ -69,12 +70,12 @@ class TrainedTask:
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
         with _reading(self._folder / "inputs.json") as file:
-            inputs = files.read_sealed_json(file, _ADVICE)
+            inputs = files.read_sealed_json(file, ADVICE)
         with _reading(self._folder / "words.npz") as file, np.load(file) as stored:
             table = WordTable(stored["vectors"], stored["random"], float(stored["spread"]), None)
         words = inputs["vocabulary"]
         vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
-        self._shapes: list[Shape] = [tuple((rows, length) for rows, length in shape) for shape in inputs["shapes"]]
+        self._shapes = shapes_in(inputs)
         path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
         expected = written["facts"]["fingerprint"]["bilm"]
@@ -177,14 +178,14 @@ class TrainedTask:
         return self._task.score(examples, found)
 
     def _predicted(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yields the examples of a user's words with their predictions, `AT_ONCE` after `AT_ONCE`."""
+        """Yields the examples of a user's words with their predictions, `_STREAMED` after `_STREAMED`."""
         examples = inputs if isinstance(inputs, Examples) else self._examples(inputs)
         self._report_unknown(examples, "the text")
         words = [] if examples is inputs else self._task.overlooked(inputs, self._setup.labels)
         shown = f"{', '.join(words[:20])}{', …' if len(words) > 20 else ''}"
         report("the text", {f"words that the training text lacks, not taken as predicates: {shown}": len(words)})
         # With a layer norm, predictions depend on all examples.
-        size = max(1, len(examples)) if self.config.elmo.layer_norm else AT_ONCE
+        size = max(1, len(examples)) if self.config.elmo.layer_norm else _STREAMED
         with Progress("predicting", "examples", len(examples)) as progress:
             for start in range(0, len(examples), size):
                 part = examples[start : start + size]
@@ -223,13 +224,11 @@ class TrainedTask:
 
     @usual_numerics()
     def _predictions(self, examples: Sequence[Any], progress: Progress | None = None) -> list[Any]:
-        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first.
-
-        With `elmo.layer_norm`, the batches are those of the training's own evaluations, on which predictions depend.
-        """
-        encoder = TextEncoder(self._setup, embeds=self.config.elmo.trainable == "none")
-        use: Use = "evaluation" if self.config.elmo.layer_norm else "prediction"
-        data = TaskData(self._setup, encoder, examples, self._shapes, use)
+        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
+        bilm = self._setup.bilm if self.config.elmo.trainable == "none" else None
+        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm) if bilm else None)
+        shapes = with_overflow(self._shapes, [self._task.size(example) for example in examples])
+        data = TaskData(self._setup, encoder, examples, shapes)
         return predict(self._setup, self._program, self._models, data, progress)
 
 
@@ -241,9 +240,9 @@ def _reading(path: epath.Path) -> Iterator[epath.Path]:
     except UserError:
         raise
     except FileNotFoundError:
-        raise UserError(f"{path}: missing; {_ADVICE}") from None
+        raise UserError(f"{path}: missing; {ADVICE}") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}); {_ADVICE}") from None
+        raise UserError(f"{path}: damaged ({type(error).__name__}); {ADVICE}") from None
 
 
 def _is_list(value: Any) -> bool:

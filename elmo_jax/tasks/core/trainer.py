@@ -2,7 +2,8 @@
 
 The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics,
 the order of the examples depends on the seed and the epoch alone, and the state holds what was measured since the last
-evaluation. So a training that was killed and resumed has the same result as an uninterrupted one.
+evaluation. So on CPUs, a training that was killed and resumed has the same result as an uninterrupted one; on GPUs,
+scatter-adds are not deterministic without `--xla_gpu_deterministic_ops`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
@@ -46,9 +46,9 @@ def best_step(metrics: dict[int, float]) -> int | None:
     return max(metrics, key=metrics.__getitem__, default=None)
 
 
-@dataclasses.dataclass(frozen=True)
-class SeedTraining(Generic[Example, Prediction]):
-    """What the training with one seed needs."""
+@dataclasses.dataclass
+class Trainer(Generic[Example, Prediction]):
+    """The training with one seed."""
 
     setup: TaskSetup[Example, Prediction]  # the task and the experiment
     program: TaskProgram  # the training step and the evaluation, compiled once for all seeds
@@ -57,46 +57,29 @@ class SeedTraining(Generic[Example, Prediction]):
     constants: Any  # the arrays that are not trained; see `TaskProgram.constants`
     workdir: epath.Path  # the seed's folder
 
-
-def train_seed(training: SeedTraining[Example, Prediction], signals: StopSignals) -> TaskState | Stopped:
-    """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
-    program, train = training.program, training.data["train"]
-    with Session(training.workdir, KEPT) as session:
-        state = program.first_state(training.seed, train.arrays(train.epoch(None)[0]))
-        found = session.checkpoints.restore(_abstract(state))
-        state, step = found or (state, 0)
-        session.open(step, total=training.setup.config.train.epochs, done=int(state.epoch), unit="epoch")
-        return Trainer(training, session, signals).run(state)
-
-
-def _abstract(state: TaskState) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
-
-
-class Trainer(Generic[Example, Prediction]):
-    """One launch of the training with one seed."""
-
-    def __init__(self, training: SeedTraining[Example, Prediction], session: Session, signals: StopSignals) -> None:
-        self._training, self._session, self._signals = training, session, signals
-        self._config, self._task = training.setup.config.train, training.setup.task
-        self._program, self._seed = training.program, training.seed
-        self._steps = self._config.epochs * len(training.data["train"].epoch(None))  # the updates of all epochs
-
-    def run(self, state: TaskState) -> TaskState | Stopped:
-        """Trains epoch after epoch to the end or until a signal arrives."""
-        if not self._session.log.records:
-            state = self._evaluate(state, 0.0)
-        while not self._is_over(state) and self._signals.received is None:
-            state = self._epoch(state)
-        if self._signals.received is not None:
+    def train(self, signals: StopSignals) -> TaskState | Stopped:
+        """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
+        self._config, self._signals = self.setup.config.train, signals
+        batches = self.data["train"].epoch(None)
+        self._steps = self._config.epochs * len(batches)  # the updates of all epochs
+        with Session(self.workdir, KEPT) as self._session:
+            batch = self.data["train"].arrays(batches[0])
+            found = self._session.checkpoints.restore(self.program.abstract_state(batch))
+            state, step = found or (self.program.first_state(self.seed, batch), 0)
+            self._session.open(step, total=self._config.epochs, done=int(state.epoch), unit="epoch")
+            if not self._session.log.records:
+                state = self._evaluate(state, 0.0)
+            while not self._is_over(state) and signals.received is None:
+                state = self._epoch(state)
+            if signals.received is None:
+                return self._best(state)
             if not self._is_over(state):
-                return self._session.save_and_stop(int(state.step), state, self._signals.received)
+                return self._session.save_and_stop(int(state.step), state, signals.received)
             self._session.checkpoints.wait()  # the last evaluation has saved this step
-            return Stopped(signal.Signals(self._signals.received), int(state.step))
-        return self._best(state)
+            return Stopped(signal.Signals(signals.received), int(state.step))
 
     def _evaluations(self) -> dict[int, float]:
-        return dev_metrics(self._session.log.records, f"dev/{self._task.metric}")
+        return dev_metrics(self._session.log.records, f"dev/{self.setup.task.metric}")
 
     def _is_out_of_patience(self) -> bool:
         return is_out_of_patience([-metric for metric in self._evaluations().values()], self._config.patience)
@@ -110,17 +93,16 @@ class Trainer(Generic[Example, Prediction]):
         The last step of the training is evaluated in any case, so that no update is wasted.
         """
         epoch, every = int(state.epoch), self._config.evaluate_every
-        data, program = self._training.data["train"], self._program
-        batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
+        data, program = self.data["train"], self.program
+        batches = data.epoch(np.random.default_rng([self.seed, epoch]))[int(state.batch) :]
         evaluations = self._evaluations()
-        seed = jnp.asarray(self._seed, jnp.uint32)
-        step, began = int(state.step), time.perf_counter()
-        for _, host in data.iterate(batches, (self._seed, epoch)):
-            rate = self._rate(step, evaluations)
-            before = state.interval.loss + 0  # a copy, since the step overwrites the state
-            state = program.train_step(state, program.place(host), self._training.constants, rate, seed)
+        seed, constants = np.uint32(self.seed), self.constants
+        step, began, before = int(state.step), time.perf_counter(), 0.0
+        for _, host in data.iterate(batches, (self.seed, epoch)):
+            rate = np.float32(self._rate(step, evaluations))
+            state, loss = program.train_step(state, program.place(host), constants, rate, seed)
             self._check_loss(float(before), step)  # of the step before, while this one runs
-            step += 1
+            before, step = loss, step + 1
             if every and step % every == 0:
                 state = self._evaluate(state, began)
                 evaluations, began = self._evaluations(), time.perf_counter()
@@ -129,7 +111,7 @@ class Trainer(Generic[Example, Prediction]):
             # A signal takes effect after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
                 return self._timed(state, began)
-        state = self._with(self._timed(state, began), epoch=state.epoch + 1, batch=jnp.zeros((), jnp.int32))
+        state = self._with(self._timed(state, began), epoch=np.int32(epoch + 1), batch=np.int32(0))
         self._session.progress.advance()
         due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
         return self._evaluate(state) if due else state
@@ -138,19 +120,19 @@ class Trainer(Generic[Example, Prediction]):
         """Raises `UserError` if the loss of the first `step` updates is not finite."""
         if not np.isfinite(loss):
             raise UserError(
-                f"{self._training.workdir}: the loss became infinite or NaN before step {step}; try a lower"
+                f"{self.workdir}: the loss became infinite or NaN before step {step}; try a lower"
                 " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
             )
 
     def _timed(self, state: TaskState, began: float) -> TaskState:
         """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
-        seconds = state.interval.seconds + np.float32(time.perf_counter() - began)
+        seconds = np.asarray(float(state.interval.seconds) + time.perf_counter() - began, np.float32)
         return self._with(state, interval=dataclasses.replace(state.interval, seconds=seconds))
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
-        """Returns the state with other values, on all devices."""
-        return dataclasses.replace(state, **self._program.replicated(changes))
+        """Returns the state with other values from the host, on all devices; no program is compiled for them."""
+        return dataclasses.replace(state, **self.program.replicated(changes))
 
     def _rate(self, step: int, metrics: dict[int, float]) -> float:
         return learning_rate(self._config.optimizer, step, self._steps, list(metrics.values()))
@@ -162,25 +144,23 @@ class Trainer(Generic[Example, Prediction]):
         """
         if began is not None and int(state.interval.steps):
             state = self._timed(state, began)
-        training, params = self._training, self._program.evaluated(state)
-        models = [(params, training.constants)]
-        metrics = self._task.score(
-            training.data["dev"].examples, predict(training.setup, self._program, models, training.data["dev"])
-        )
+        params, dev = self.program.evaluated(state), self.data["dev"]
+        predictions = predict(self.setup, self.program, [(params, self.constants)], dev)
+        metrics = self.setup.task.score(dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
         values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
         values |= self._measured(state)
-        for place, mix in elmo_mixes(params, training.setup.config).items():
+        for place, mix in elmo_mixes(params, self.setup.config).items():
             values[f"elmo/{place}/scale"] = mix["scale"]
             values |= {f"elmo/{place}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
         self._session.write(step, values)
-        first = self._task.metric
+        first = self.setup.task.metric
         shown = f"dev {first} {metrics[first]:.2f}"
         if "train/loss" in values:
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
             shown += self._session.last_save()
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
-            self._session.progress.show(f"seed {self._seed} · {shown}", epoch, left)
+            self._session.progress.show(f"seed {self.seed} · {shown}", epoch, left)
         self._session.log.flush()
         state = self._with(state, interval=TaskInterval.empty())
         is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one
@@ -212,5 +192,5 @@ class Trainer(Generic[Example, Prediction]):
         best = best_step(self._evaluations())
         if best is None or best == int(state.step):
             return state
-        found: TaskState = self._session.checkpoints.restore_step(best, _abstract(state))
+        found: TaskState = self._session.checkpoints.restore_step(best, state)
         return found

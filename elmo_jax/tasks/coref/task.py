@@ -20,7 +20,6 @@ from elmo_jax.text_files import without_suffix
 
 Prediction = list[list[Mention]]
 _READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines}
-_SMALLEST = 32  # the number of words of the smallest arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +64,10 @@ class Coref(Task[Document, Prediction]):
         """Returns the sentences."""
         return (example.sentences,)
 
+    def size(self, example: Document) -> Shape:
+        """Returns the number of sentences and of words of the longest one, and then the number N of all words."""
+        return (*super().size(example), (1, sum(map(len, example.sentences))))
+
     def window(self, example: Document, first: int, sentences: int) -> Document:
         """Returns some sentences of a document, with the mentions that are in them."""
         before = sum(map(len, example.sentences[:first]))
@@ -83,13 +86,12 @@ class Coref(Task[Document, Prediction]):
         return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
 
     def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns the arrays of one document of N words; N is rounded up to 32, 64, 128, … so that few sizes occur.
+        """Returns the arrays of one document, which has at most N words, the last size of `shape`.
 
         These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
         """
         (document,) = examples
-        words = sum(map(len, document.sentences))
-        size = max(_SMALLEST, 1 << (words - 1).bit_length())  # compiling takes as long as dozens of training steps
+        (_, (_, size)) = shape
         gold = np.zeros((1, size, labels["widest"]), np.int32)
         for entity, cluster in enumerate(document.clusters, 1):
             for start, end in cluster:

@@ -42,7 +42,7 @@ from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import UserError
 from elmo_jax.files import digest_of, write_json
 from elmo_jax.runs.progress import Progress
-from elmo_jax.tasks.core.batches import make_groups
+from elmo_jax.tasks.core.batches import CPU, Buckets, choose_shapes
 from elmo_jax.tasks.core.word_vectors import PACKAGED, read_vectors
 from elmo_jax.text_files import read_lines
 from elmo_jax.types import Tree
@@ -76,8 +76,8 @@ class Part(NamedTuple):
 
     def batches(self, rng: np.random.Generator | None = None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yields the arguments of `Translator` for batches of pairs of similar length, in an order drawn from `rng`."""
-        groups = make_groups([((1, len(english)), (1, len(german) + 1)) for english, german in self.pairs], SHAPES)
-        for batch in groups.epoch(BATCH, rng):
+        sizes = [((1, len(english)), (1, len(german) + 1)) for english, german in self.pairs]
+        for batch in Buckets.of(sizes, choose_shapes(sizes, SHAPES, CPU)).epoch(BATCH, rng):
             (_, steps), (_, german_steps) = batch.shape
             chosen = [self.pairs[number] for number in batch.examples]
             ids = np.full((BATCH, german_steps), PADDING, np.int32)

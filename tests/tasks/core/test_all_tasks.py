@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ import elmo_jax
 from elmo_jax.cli.main import main
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.runs.result import Finished
-from elmo_jax.tasks.core.batches import Batch, size_of
+from elmo_jax.tasks.core.batches import CPU, Batch, choose_shapes
 from elmo_jax.tasks.core.data import TaskData
-from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.inputs import TextEncoder, embedded
 from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.core.trained_task import TrainedTask
 from elmo_jax.tasks.formats.sources import read_part
@@ -99,28 +100,29 @@ def assert_sentences_without_a_predicate_are_counted(run: Path, capsys: pytest.C
 
 def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) -> None:
     """Compares the shortest example alone with the same example in a large batch of the shape of the longest."""
-    sizes = [size_of(trained._task.texts(example)) for example in examples]
+    sizes = [trained._task.size(example) for example in examples]
     short = min(range(NUMBER), key=lambda i: sizes[i])
+    (shape,) = choose_shapes(sizes, 1, CPU)
     places = trained.config.train.batch_size
     setups = {
         size: dataclasses.replace(
             trained._setup,
             config=dataclasses.replace(
-                trained.config, train=dataclasses.replace(trained.config.train, batch_size=size, shapes=1)
+                trained.config, train=dataclasses.replace(trained.config.train, batch_size=size)
             ),
             mesh=make_mesh(jax.devices()[:1]),
         )
         for size in (1, places)
     }
-    groups = TaskData(setups[places], TextEncoder(trained._setup, embeds=True), examples).groups
-    assert groups.shapes[-1] != sizes[short]
+    encoder = TextEncoder(trained._setup, trained._setup.bilm and functools.partial(embedded, trained._setup.bilm))
+    assert shape != sizes[short]
     (params, constants), *_ = trained._models
     # learned losses are small differences of large numbers, so the weights are made smaller
     params = trained._program.replicated(jax.tree.map(lambda x: np.float32(0.3) * np.asarray(x), params))
     found = []
-    for number, shape in ((1, sizes[short]), (places, groups.shapes[-1])):
-        data = TaskData(setups[number], TextEncoder(trained._setup, embeds=True), examples)
-        batch = trained._program.place(data.arrays(Batch((short,), shape)))
+    for number, padded_to in ((1, sizes[short]), (places, shape)):
+        data = TaskData(setups[number], encoder, examples, [shape])
+        batch = trained._program.place(data.arrays(Batch((short,), padded_to)))
         found.append(jax.device_get(trained._program.evaluate(params, batch, constants)))
     (loss, alone), (padded, others) = found
     assert_allclose(padded, loss, rtol=1e-6)

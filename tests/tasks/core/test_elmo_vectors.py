@@ -20,7 +20,7 @@ from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.tasks.core import elmo_vectors
 from elmo_jax.tasks.core.config import ElmoConfig, TaskConfig, WordVectorsConfig
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
-from elmo_jax.tasks.core.inputs import Inputs, TextEncoder
+from elmo_jax.tasks.core.inputs import Inputs, TextEncoder, embedded
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.registry import task_of
@@ -66,12 +66,13 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     setup = TaskSetup(task_of("pos"), config, {}, vocabulary, table, bilm, mesh)
     module = Inputs(config, bilm.config)
     files = StoredLayers(make(tmp_path, bilm, SENTENCES, dtype).files)
-    first = TextEncoder(setup, files)(SENTENCES, 3, 4)
+    stored = lambda rows: [files[words] if words else () for words in rows]  # noqa: E731
+    first = TextEncoder(setup, stored)(SENTENCES, 3, 4)
     variables = module.init(jax.random.key(0), first, deterministic=True)
     variables = {"params": variables["params"], "constants": {"bilm": frozen_tree(bilm)}}
     vectors = []
-    for layers in (files, None):  # read from the file, and computed
-        text = TextEncoder(setup, layers, embeds=layers is None)(SENTENCES, 3, 4)
+    for layers in (stored, functools.partial(embedded, bilm)):  # read from the file, and computed
+        text = TextEncoder(setup, layers)(SENTENCES, 3, 4)
         vectors.append(jax.jit(functools.partial(module.apply, deterministic=True))(variables, text)[0].vectors)
     difference = np.abs(vectors[0] - vectors[1])
     assert np.median(difference) < 1e-7  # a number that is rounded the other way is off by more

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.tasks.core import vocabulary
+from elmo_jax.tasks.core.batches import CPU, choose_shapes
 from elmo_jax.tasks.core.config import TaskOptimizerConfig, TaskTrainConfig, WordVectorsConfig
 from elmo_jax.tasks.core.data import TaskData, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
@@ -32,19 +33,21 @@ def test_a_new_task_is_short_and_learns(module: Any, text: str, tmp_path: Any) -
     assert len(inspect.getsource(module).splitlines()) < 120
     task: Any = module.TASK
     (tmp_path / "train").write_text(text)
-    training = TaskTrainConfig(batch_size=3, shapes=1, optimizer=TaskOptimizerConfig(ema=0.9))
+    training = TaskTrainConfig(batch_size=3, optimizer=TaskOptimizerConfig(ema=0.9))
     settings = {"word_vectors": WordVectorsConfig(dim=7), "train": training}
     config = task.config_class(**settings, model=dataclasses.replace(task.config_class().model, units=9))
     examples = task.read(str(tmp_path / "train"), config, "training")
     words, table = vocabulary.build(rows_of(task, examples), [], config.word_vectors, config.characters)
     setup = TaskSetup(task, config, task.labels(examples, config), words, table, None, make_mesh(jax.devices()[:1]))
-    program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples)
+    shapes = choose_shapes(list(map(task.size, examples)), 1, CPU)
+    program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples, shapes)
     (batch,) = data.epoch(None)
     arrays = program.place(data.arrays(batch))
     state = program.first_state(0, arrays)
     for _ in range(60):
         average = jax.device_get(state.average)
-        state = program.train_step(state, arrays, {}, jnp.float32(0.05), jnp.uint32(0))
+        state, loss = program.train_step(state, arrays, {}, jnp.float32(0.05), jnp.uint32(0))
+    assert loss < 0.1
     average = jax.tree.map(lambda a, p: 0.9 * a + 0.1 * p, average, state.params)
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-7), program.evaluated(state), average)
     predictions = predict(setup, program, [(state.params, {})], data)

@@ -19,8 +19,9 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_sealed_json
 from elmo_jax.runs.folder import covered_by_seal, open_workdir, read_config_file
 from elmo_jax.runs.result import Finished, read_result
+from elmo_jax.tasks.core import batches
 from elmo_jax.tasks.core.data import TaskData
-from elmo_jax.tasks.core.run import TaskRun, train_task, training_share
+from elmo_jax.tasks.core.run import train_task, training_share
 from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.tagging import curve, overrides, train, write_problem
@@ -73,23 +74,6 @@ def test_layers_are_cached_once(folder: Path, run: Path) -> None:
     np.testing.assert_allclose(curve(folder / "shared", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
 
 
-def test_nothing_is_compiled_after_the_first_epoch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    first = TaskRun.__init__
-
-    def remember(self: TaskRun, *arguments: Any) -> None:
-        first(self, *arguments)
-        made.append(self)
-
-    monkeypatch.setattr(TaskRun, "__init__", remember)
-    train(folder, folder / "counted", "train.epochs=4", "train.batch_size=3", "seeds=(0,1)")
-    data, program = made[0]._data, made[0]._program
-    shapes = data["train"].groups.shapes
-    assert len(shapes) == 2 and program.train_step._cache_size() == len(shapes)
-    evaluated = {shape for name in ("dev", "test") for shape in data[name].groups.shapes}
-    assert program.evaluate._cache_size() == len(evaluated)
-
-
 def test_a_second_launch_changes_nothing(folder: Path, run: Path, result: dict[str, Any]) -> None:
     again = train(folder, run, f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4)")
     assert again == result
@@ -98,6 +82,17 @@ def test_a_second_launch_changes_nothing(folder: Path, run: Path, result: dict[s
 def test_a_seed_added_later_leaves_the_others(folder: Path, run: Path, result: dict[str, Any]) -> None:
     more = train(folder, run, f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4,5)")
     assert more["seeds"][:2] == result["seeds"] and more["test"]["n"] == 3
+
+
+def test_a_run_keeps_the_shapes_of_its_first_launch(
+    folder: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is resumed on other devices, which have other shapes by default, would have other batches."""
+    settings = (f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}")
+    train(folder, tmp_path, *settings)
+    monkeypatch.setattr(batches, "CPU", batches.ACCELERATOR)
+    train(folder, tmp_path, *settings, "seeds=(0,4)")
+    assert curve(tmp_path, "train/loss", seed=4) == curve(run, "train/loss", seed=4)
 
 
 def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
@@ -109,30 +104,6 @@ def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
     (unknown,) = task.predict([["A", "sentence", "of", "words", "never", "seen"]])
     assert len(unknown["tags"]) == 6
     assert task.predict([]) == []
-
-
-def test_a_prediction_computes_the_examples_that_it_has(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the batches of the training, a short text would have been computed in the places of a long one."""
-    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
-    task = elmo_jax.load_task(run)
-    seen: list[tuple[int, ...]] = []
-    place = type(task._program).place
-
-    def remember(self: Any, batch: Any) -> Any:
-        seen.append(batch.texts[0]["mask"].shape)
-        assert "spelling" not in batch.texts[0]  # the layers come from `embed`, which reads long texts in windows
-        return place(self, batch)
-
-    monkeypatch.setattr(type(task._program), "place", remember)
-    monkeypatch.setattr("elmo_jax.tasks.core.data.MOST_WORDS", 2000)
-    short = ["Ada", "paints", "."]
-    (alone,) = task.predict([short])
-    words = seen[0][1]
-    assert seen == [(1, words)] and words < 20
-    seen.clear()
-    found = task.predict([short] * 3 + [short * 400])
-    assert found[:3] == [alone] * 3 and len(found[3]["tags"]) == 1200
-    assert seen == [(4, words), (1, 1200)]
 
 
 def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(

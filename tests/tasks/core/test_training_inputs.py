@@ -11,9 +11,10 @@ import elmo_jax
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core import trained_task
+from elmo_jax.tasks.core.batches import with_overflow
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
-from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData, Use
+from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData
 from elmo_jax.tasks.core.elmo_vectors import LayersFile, StoredLayers, make, stored_size
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels, report_case
@@ -145,7 +146,7 @@ def test_words_whose_pretrained_vectors_were_not_read_are_counted(
     together = task.predict([["the", "dog"], ["a"], ["dog", "sees", "the"]])
     assert capsys.readouterr().err == ""
     calls, real = [], trained_task.predict
-    monkeypatch.setattr(trained_task, "AT_ONCE", 2)
+    monkeypatch.setattr(trained_task, "_STREAMED", 2)
     monkeypatch.setattr(trained_task, "predict", lambda *given: (calls.append(given), real(*given))[1])
     stream = task.stream([["the", "dog"], ["a"], ["dog", "sees", "the"]])
     assert next(stream) == together[0] and len(calls) == 1  # printed before the others are made
@@ -188,24 +189,20 @@ def test_classes_that_the_training_lacks_are_refused(tmp_path: Path, capsys: pyt
     assert "different labels, though they differ only in case: 'neg' and 'Neg': 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("use", ["evaluation", "prediction"])
-def test_texts_longer_than_those_of_the_training_are_in_smaller_batches(use: Use) -> None:
-    """Attention compares all words of a text with each other, in every place of a batch."""
+def test_texts_longer_than_those_of_the_training_are_in_smaller_batches() -> None:
+    """Attention compares all words of a text with each other, in every slot of a batch."""
     config = task_of("sst").config_class(train=TaskTrainConfig(batch_size=32), word_vectors=WordVectorsConfig(dim=3))
     words = Vocabulary([], [], config.word_vectors)
     table = WordTable(np.zeros((2, 3), np.float32), np.zeros(2, bool), 0.0, None)
     setup = TaskSetup(task_of("sst"), config, {"classes": ["a"]}, words, table, None, make_mesh(jax.devices()[:1]))
     lengths = [10] * 31 + [3000] * 3 + [400] * 40
     examples = [ClassifiedTexts((["x"] * length,), "a") for length in lengths]
-    data = TaskData(setup, TextEncoder(setup), examples, (((1, 12),),), use)
+    shapes = with_overflow([((1, 12),), ((1, 400),)], [setup.task.size(example) for example in examples])
+    data = TaskData(setup, TextEncoder(setup), examples, shapes)
     batches = data.epoch(None)
     assert sorted(number for batch in batches for number in batch.examples) == list(range(len(examples)))
-    shapes = [data.arrays(batch).texts[0]["mask"].shape for batch in batches]
-    assert all(rows * words**2 <= MOST_PAIRS or rows == 1 for rows, words in shapes), shapes
-    assert (1, 3000) in shapes and (26 if use == "evaluation" else 16, 400) in shapes and (32, 12) in shapes
-    training = TaskData(setup, TextEncoder(setup), examples[-40:], use="training")
+    found = [data.arrays(batch).texts[0]["mask"].shape for batch in batches]
+    assert found == [(32, 12), (26, 400), (26, 400), (1, 4096), (1, 4096), (1, 4096)]
+    assert 26 * 400**2 <= MOST_PAIRS < 27 * 400**2
+    training = TaskData(setup, TextEncoder(setup), examples[-40:], shapes, trains=True)
     assert [len(batch.examples) for batch in training.epoch(None)] == [32, 8]
-    known = training.groups.shapes  # what fits into the memory of the training fits again
-    assert [
-        len(batch.examples) for batch in TaskData(setup, TextEncoder(setup), examples[-40:], known).epoch(None)
-    ] == [32, 8]

@@ -10,8 +10,9 @@ from numpy.testing import assert_array_equal
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict
+from elmo_jax.tasks.core.batches import CPU, choose_shapes
 from elmo_jax.tasks.core.config import TaskConfig, TaskTrainConfig
-from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.data import TaskData, size_of
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
@@ -78,13 +79,14 @@ def test_a_window_has_the_mentions_inside_it():
 
 def test_windows_of_training_documents_are_drawn_again_in_every_epoch():
     long = dataclasses.replace(DOCUMENT, sentences=SENTENCES * 4, speakers=SPEAKERS * 4)
-    config = TaskConfig(train=TaskTrainConfig(batch_size=1, max_sentences=3, shapes=1))
+    config = TaskConfig(train=TaskTrainConfig(batch_size=1, max_sentences=3))
     vocabulary = Vocabulary(sorted(sum(SENTENCES, [])), [], config.word_vectors)
     table = WordTable(np.zeros((vocabulary.word_rows, 2), np.float32), np.zeros(1, bool), 1.0, None)
     setup = TaskSetup(TASK, config, LABELS, vocabulary, table, None, make_mesh(jax.devices()[:1]))
-    data = TaskData(setup, TextEncoder(setup), [long], use="training")
+    shapes = choose_shapes([size_of(TASK, long, 3)], 1, CPU)
+    data = TaskData(setup, TextEncoder(setup), [long], shapes, trains=True)
     (batch,) = data.epoch(np.random.default_rng(0))
-    assert batch.shape == ((3, 8),)
+    assert batch.shape == ((3, 8), (1, 16))
 
     def words(draw):
         return data.arrays(batch, draw).texts[0]["words"].tolist()
@@ -92,26 +94,26 @@ def test_windows_of_training_documents_are_drawn_again_in_every_epoch():
     drawn = [words((0, epoch)) for epoch in range(8)]
     assert drawn == [words((0, epoch)) for epoch in range(8)] != [words((1, epoch)) for epoch in range(8)]
     assert len({str(window) for window in drawn}) == 3  # that the document repeats after three sentences
-    whole = TaskData(setup, TextEncoder(setup), [long])
+    whole = TaskData(setup, TextEncoder(setup), [long], choose_shapes([TASK.size(long)], 1, CPU))
     assert whole.arrays(whole.epoch(None)[0], (0, 0)).texts[0]["words"].shape == (12, 8)
 
 
 def test_arrays():
-    found = TASK.arrays([DOCUMENT], 1, ((3, 8),), LABELS)
+    found = TASK.arrays([DOCUMENT], 1, ((3, 8), (1, 32)), LABELS)
     assert found["clusters"].shape == (1, 32, 10) and found["genre"] == [3]
     table = np.argwhere(found["clusters"][0])
     assert table.tolist() == [[0, 0], [2, 0], [2, 2], [6, 0], [7, 0], [9, 0]]
     assert found["clusters"][0, 2, 2] == found["clusters"][0, 6, 0] == 2
     assert_array_equal(found["speakers"][0, :13], [0] * 6 + [1] * 3 + [0] * 4)
     (text,) = TASK.from_words([SENTENCES], LABELS)
-    unknown = TASK.arrays([text], 1, ((3, 8),), LABELS)
+    unknown = TASK.arrays([text], 1, ((3, 8), (1, 32)), LABELS)
     assert unknown["genre"] == [3]  # the most frequent one of the training documents
     assert not unknown["speakers"].any() and not unknown["clusters"].any()
 
 
 def test_spans_that_are_too_wide_are_not_gold():
     labels = {**LABELS, "widest": 2}
-    found = TASK.arrays([DOCUMENT], 1, ((3, 8),), labels)["clusters"]
+    found = TASK.arrays([DOCUMENT], 1, ((3, 8), (1, 32)), labels)["clusters"]
     assert found.shape[2] == 2 and found[0, 2].tolist() == [1, 0]
 
 
