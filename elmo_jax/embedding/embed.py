@@ -20,7 +20,6 @@ from elmo_jax.model.bilm import initial_carry
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
-
 T = TypeVar("T")
 
 

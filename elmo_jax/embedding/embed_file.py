@@ -3,9 +3,9 @@
 The file is processed in windows of at most 1,024 lines and 12,288 words. Each window is written as one NumPy file
 (`shards`), which appears completely or not at all, in the folder `OUT.parts`, while the devices run the next one. A
 command that was stopped resumes with the first file that is missing. When all are there, the folder gets the name of
-the output, or is converted to one HDF5 file and then deleted: an HDF5 file becomes unreadable if the process that writes
-it is killed, so the disk holds the vectors twice until it is complete. Memory is needed for a few windows only, however
-long the file is, which is read twice.
+the output, or is converted to one HDF5 file and then deleted: an HDF5 file becomes unreadable if the process that
+writes it is killed, so the disk holds the vectors twice until it is complete. Memory is needed for a few windows only,
+however long the file is, which is read twice.
 
 Several processes, which share the folder of the output, take turns at the windows; when all are written, process 0
 makes the output.
@@ -135,7 +135,7 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
     digest, lines, vectors, beginning = hashlib.sha256(), 0, 0, list[str]()
     with Progress("reading the sentences", show=is_first()):
-        for lines, line in read_lines(sentences):  # noqa: B007
+        for lines, line in read_lines(sentences):
             digest.update(f"{line}\n".encode())
             vectors += settings.vectors_of(len(split_words(line)))
             if lines <= LINES:
@@ -262,7 +262,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
         BackgroundWriter() as write,
     ):
 
-        def missing() -> Iterator[tuple[tuple[int, list[int]], list[list[str]]]]:
+        def missing() -> Iterator[tuple[tuple[int, list[list[str]]], list[list[str]]]]:
             for number, (first, window) in enumerate(_windows(sentences, text)):
                 of_window = [settings.vectors_of(len(sentence)) for sentence in window]
                 lengths.extend(of_window)
@@ -275,8 +275,10 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                 progress.skip(len(window))
 
         one_by_one = settings.state is CarryState.CARRY
-        embedded = _carried(bilm, missing(), parts, settings) if one_by_one else embed_texts(
-            bilm.engine, missing(), form, weights, settings.state
+        embedded = (
+            _carried(bilm, missing(), parts, settings)
+            if one_by_one
+            else embed_texts(bilm.engine, missing(), form, weights, settings.state)
         )
         for (first, window), vectors, finite in embedded:
             written = settings.written(vectors, list(map(len, window)), bilm.config)
@@ -313,7 +315,8 @@ def _carried(
     for (first, window), _ in windows:
         if first != expected:
             try:
-                carry = ravel_pytree(carry)[1](Shard(parts / f"{first:012}.carry")[0])
+                state: Any = Shard(parts / f"{first:012}.carry")[0]
+                carry = ravel_pytree(carry)[1](state)
             except UserError as error:
                 raise UserError(f"{error}; remove the folder {parts} and start again") from None
         results = []
@@ -324,4 +327,5 @@ def _carried(
         expected = first + len(window)
         state = np.asarray(ravel_pytree(carry)[0])
         write_shard(parts / f"{expected:012}.carry", state, [len(state)])
-        yield (first, window), *map(np.concatenate, zip(*results, strict=True))
+        vectors, finite = zip(*results, strict=True)
+        yield (first, window), np.concatenate(vectors), np.concatenate(finite)

@@ -1,12 +1,12 @@
 """Runs sentences through the LSTMs: the host makes numbers of words, and one program does everything else.
 
 Shapes: n sentences, T steps, R rows of a device, D devices, N words of a device's output, S sentences of a device whose
-states are kept, K rows of the table of word vectors, L LSTM layers, P projection, C cells; a leading 2 is the direction,
-forward then backward (1 without backward).
+states are kept, K rows of the table of word vectors, L LSTM layers, P projection, C cells; a leading 2 is the
+direction, forward then backward (1 without backward).
 
 Sentences stand one after the other in the rows, the longest first, each in the row that is shortest so far. The state
-is zero at the first position of a sentence, or that of the sentence's carry. The backward stream has the same sentences at the same positions, each of
-them reversed, so that both directions have one mask:
+is zero at the first position of a sentence, or that of the sentence's carry. The backward stream has the same sentences
+at the same positions, each of them reversed, so that both directions have one mask:
 
     row 0   <S> the  cat  sat  </S> <S>  yes  </S>          backward   </S> sat  cat  the  <S>  </S> yes  <S>
     row 1   <S> no   dogs </S> <S>  well </S>                          </S> dogs no   <S>  </S> well <S>
@@ -39,7 +39,7 @@ from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS
 from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.lstm import LSTMSettings, State, inference_step
-from elmo_jax.model.precision import Precision
+from elmo_jax.model.precision import Precision, usual_numerics
 from elmo_jax.types import Tree
 
 _BY_ROW = PartitionSpec(None, AXIS)  # of arrays [T, D * R], and of all others whose second axis is divided
@@ -94,6 +94,9 @@ class Output(NamedTuple):
 
     kind: Kind = Kind.LAYERS
     dtype: str = "float32"
+
+
+_FLOAT32 = Output()
 
 
 class _State(NamedTuple):
@@ -184,9 +187,10 @@ class _Program(NamedTuple):
         words = inputs.words[:, :, :rows]  # [2, T, R]
         used = state._replace(rows=jax.tree.map(lambda leaf: leaf[:, :rows], state.rows))
         run = partial(self._direction, table, inputs, rows)
+        layers: list[list[jax.Array]]
         if self.together:
-            layers, after = jax.vmap(run)(params, words, used)
-            layers = [[layer[d] for layer in layers] for d in range(len(words))]
+            of_both, after = jax.vmap(run)(params, words, used)
+            layers = [[layer[d] for layer in of_both] for d in range(len(words))]
         else:
             split = [jax.tree.map(lambda leaf, d=d: leaf[d], used) for d in range(len(words))]
             results = [run(*one) for one in zip(params, words, split, strict=True)]
@@ -196,13 +200,13 @@ class _Program(NamedTuple):
         after = after._replace(rows=jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), after.rows, unused))
         parts = self._output(table, words, layers, inputs.index, weights)
         largest = jnp.finfo(self.output.dtype).max  # numbers are compared before they are rounded, which is faster
-        finite = sum(jnp.abs(part).max(-1) <= largest for part in parts) == len(parts)
+        finite = jnp.stack([jnp.abs(part).max(-1) <= largest for part in parts]).all(0)
         return jnp.concatenate(parts, -1).astype(self.output.dtype), finite, after
 
     def _direction(
         self, table: jax.Array, inputs: _Inputs, rows: int, params: list[Tree], words: jax.Array, state: _State
     ) -> tuple[list[jax.Array], _State]:
-        """Runs the layers of one direction over words [T, R]; returns the outputs of the LSTMs [T, R, P], and states."""
+        """Runs the layers of one direction over words [T, R]; returns the outputs [T, R, P], and the states."""
         lstm, numbers = self.config.lstm, range(self.config.lstm.layers)
         settings = LSTMSettings.of(lstm, self.precision)
         turned: Callable[[Any], Any] = partial(jax.tree.map, (lambda x: x) if self.together else (lambda x: x.T))
@@ -245,7 +249,7 @@ class _Program(NamedTuple):
     def _output(
         self, table: jax.Array, words: jax.Array, layers: list[list[jax.Array]], index: jax.Array, weights: jax.Array
     ) -> list[jax.Array]:
-        """Reads the layers of each direction, [T, R, P], in the order of the text; returns parts of the output [N, P]."""
+        """Reads the layers of each direction, [T, R, P], in the order of the text, as parts of the output [N, P]."""
 
         def read(array: jax.Array, at: jax.Array) -> jax.Array:
             return array.reshape(-1, *array.shape[2:]).at[at].get(mode="fill", fill_value=0)
@@ -284,6 +288,48 @@ def _run(
     return mapped(params, table, inputs, state, weights)
 
 
+class _Layout(NamedTuple):
+    """The positions of a text, which is all sentences with their boundaries, in the rows."""
+
+    lengths: np.ndarray  # [n] the positions of each sentence
+    steps: np.ndarray  # [2, positions] the step of each position, in each direction
+    column: np.ndarray  # [positions] the row of each position, of all devices
+    is_boundary: np.ndarray  # [positions]
+    number: np.ndarray  # [n] the number of each sentence on its device
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, at: Positions, directions: int) -> "_Layout":
+        """Returns the layout of sentences at these positions."""
+        ends, positions = np.cumsum(lengths), np.arange(lengths.sum())
+        is_boundary = np.zeros(len(positions), bool)
+        is_boundary[ends - lengths] = is_boundary[ends - 1] = True
+        forward = positions + np.repeat(at.start - (ends - lengths), lengths)
+        backward = np.repeat(at.start + ends - 1, lengths) - positions
+        column = np.repeat(at.device * at.shape.rows[-1] + at.row, lengths)
+        number = np.arange(len(lengths)) - np.searchsorted(at.device, at.device)
+        return cls(lengths, np.stack([forward, backward][:directions]), column, is_boundary, number)
+
+    def arrays(self, words: np.ndarray, steps: int, columns: int) -> tuple[np.ndarray, ...]:
+        """Returns `words`, `begins`, `ends` and `mask` of `_Inputs` for a number of steps and of rows of all devices.
+
+        Args:
+          words: the rows of `<S>`, `</S>` and all words in the table.
+          steps: the number of steps.
+          columns: the number of rows.
+        """
+        ends = np.cumsum(self.lengths)
+        text = np.empty(len(self.column), np.int32)
+        text[ends - self.lengths], text[ends - 1], text[~self.is_boundary] = words[0], words[1], words[2:]
+        numbers, mask = np.zeros((len(self.steps), steps, columns), np.int32), np.zeros((steps, columns), bool)
+        for of_direction, step in zip(numbers, self.steps, strict=True):
+            of_direction[step, self.column] = text
+        mask[self.steps[0], self.column] = True
+        at_begin, at_end = np.full((2, steps, columns), -1, np.int32)
+        for array, position in (at_begin, ends - self.lengths), (at_end, ends - 1):
+            array[self.steps[0][position], self.column[position]] = self.number
+        return numbers, at_begin, at_end, mask
+
+
 class _Call(NamedTuple):
     """A started call of the program."""
 
@@ -300,23 +346,25 @@ class Running:
         """Keeps what `Engine.start` has started; `sentences` [n] are their numbers in the state."""
         self._words, self._calls, self._state, self._sentences = words, calls, state, sentences
 
+    @usual_numerics()
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
-        parts = [(call.words, _joined(call.vectors, call.counts), _joined(call.finite, call.counts)) for call in self._calls]
-        if len(parts) == 1:
-            return parts[0][1:]
-        vectors = np.zeros((self._words, *parts[0][1].shape[1:]), parts[0][1].dtype)
+        results = [(_joined(call.vectors, call.counts), _joined(call.finite, call.counts)) for call in self._calls]
+        if len(results) == 1:
+            return results[0]
+        vectors = np.zeros((self._words, results[0][0].shape[1]), results[0][0].dtype)
         finite = np.ones(self._words, bool)
-        for words, found, are_finite in parts:
-            vectors[words] += found
-            finite[words] &= are_finite
+        for call, (part, are_finite) in zip(self._calls, results, strict=True):
+            vectors[call.words] += part
+            finite[call.words] &= are_finite
         return vectors, finite
 
+    @usual_numerics()
     def carry(self) -> Tree:
         """Waits for the states at the ends of the sentences, NumPy arrays [2, n, …]."""
         states = self._state.sentences or []
         return {
-            f"layer_{j}": State(*(np.asarray(leaf)[:, self._sentences] for leaf in state))
+            f"layer_{j}": jax.tree.map(lambda leaf: np.asarray(leaf)[:, self._sentences], state)
             for j, state in enumerate(states)
         }
 
@@ -347,8 +395,8 @@ class Engine:
     def _prepared(self, params: Tree) -> Any:
         """Returns the parameters of the LSTMs as the program reads them: of each direction, those of each layer."""
 
-        def prepared(path: Any, leaf: Any) -> np.ndarray:
-            array = np.asarray(leaf)
+        def prepared(path: Any, leaf: Any) -> Any:
+            array: Any = np.asarray(leaf)
             if not self._platform.together:
                 array = np.ascontiguousarray(array.T) if array.ndim == 2 else array[:, None]
             return array if path[-1].key == "bias" else self._model.precision.operand(array)
@@ -380,10 +428,11 @@ class Engine:
                 most = largest.sentences if carried else max(len(part), 1)
                 yield from (part[first : first + most] for first in range(0, len(part), most))
 
+    @usual_numerics()
     def start(
         self,
         sentences: Sequence[Sequence[str]],
-        output: Output = Output(),
+        output: Output = _FLOAT32,
         weights: np.ndarray | None = None,
         *,
         marks: bool = False,
@@ -404,51 +453,38 @@ class Engine:
         """
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences)) + 2
         at = arrange(lengths, self._platform, self._mesh.size, carry is not None)
-        # The text is all sentences with their boundaries, and each of its positions has a step in each direction.
-        ends, columns = np.cumsum(lengths), at.device * at.shape.rows[-1] + at.row
-        boundary = np.zeros(ends[-1], bool)
-        boundary[ends - lengths] = boundary[ends - 1] = True
-        text, column = np.arange(len(boundary)), np.repeat(columns, lengths)
-        forward = text + np.repeat(at.start - (ends - lengths), lengths)
-        backward = np.repeat(at.start + ends - 1, lengths) - text
-        steps = np.stack([forward, backward][: len(self.config.directions)])  # [2, positions of the text]
+        text = _Layout.of(lengths, at, len(self.config.directions))
         # Of a group that takes several calls, each has half as many steps, since each word may be in two of them.
         per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
         firsts = range(0, at.steps, per_call)
-        shape = (firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
-        begins, ends_at = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
-        mask, words = np.zeros(shape, bool), np.zeros((len(steps), *shape), np.int32)
-        number = np.arange(len(lengths)) - np.searchsorted(at.device, at.device)  # of each sentence on its device
-        begins[at.start, columns], ends_at[at.start + lengths - 1, columns] = number, number
-        mask[forward, column] = True
-        kept = np.ones_like(boundary) if marks else ~boundary
+        kept = np.ones_like(text.is_boundary) if marks else ~text.is_boundary
+        weights = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
+        program = _Program(self.config, self._model.precision, self._mesh, self._platform.together, at.shape, output)
+        calls = []
         with self.words.lock:
-            rows = np.empty(len(boundary), np.int32)
-            found = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
-            rows[ends - lengths], rows[ends - 1], rows[~boundary] = found[0], found[1], found[2:]
-            for d, step in enumerate(steps):
-                words[d, step, column] = rows
-            kept_states = at.device * at.shape.sentences + number
-            state = self._state(at.shape, kept_states, carry)
-            weights = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
-            program = _Program(
-                self.config, self._model.precision, self._mesh, self._platform.together, at.shape, output
-            )
-            steps, column = steps[:, kept], column[kept]
-            calls = []
+            words = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
+            arrays = text.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
+            numbers = at.device * at.shape.sentences + text.number
+            state = self._state(at.shape, numbers, carry)
             for first in firsts:
-                chosen, counts, index = _index(steps - first, column, at, per_call, self._mesh.size)
                 here = slice(first, first + at.shape.steps)
-                used, number = at.shape.rows.index(at.rows), min(per_call, at.steps - first)
-                inputs = self._put(
-                    _Inputs(words[:, here], begins[here], ends_at[here], mask[here], index, np.int32(number), np.int32(used)), _INPUTS
+                chosen, counts, index = _index(
+                    text.steps[:, kept] - first, text.column[kept], at, per_call, self._mesh.size
                 )
+                steps, rows = min(per_call, at.steps - first), at.shape.rows.index(at.rows)
+                words, begins, ends, mask = (array[..., here, :] for array in arrays)
+                inputs = _Inputs(words, begins, ends, mask, index, np.int32(steps), np.int32(rows))
                 vectors, finite, state = _run(
-                    program, self._params, self.words.vectors, inputs, state, weights.astype(np.float32)
+                    program,
+                    self._params,
+                    self.words.vectors,
+                    self._put(inputs, _INPUTS),
+                    state,
+                    weights.astype(np.float32),
                 )
                 jax.copy_to_host_async((vectors, finite))
                 calls.append(_Call(chosen, counts, vectors, finite))
-        return Running(len(column), calls, state, kept_states)
+        return Running(int(kept.sum()), calls, state, numbers)
 
     def _state(self, shape: Shape, sentences: np.ndarray, carry: Tree | None) -> _State:
         """Returns the states in which the rows, and with a carry the sentences, begin, on the devices."""

@@ -43,12 +43,12 @@ def write_shard(path: Path, vectors: np.ndarray, lengths: Sequence[int], keys: S
     if keys:
         index["key"] = np.frombuffer(b"".join(keys), "V16")
     vectors = np.ascontiguousarray(vectors)
-    index["crc"] = list(map(zlib.crc32, np.split(vectors, np.cumsum(lengths))[:-1]))
+    index["crc"] = [zlib.crc32(part.data) for part in np.split(vectors, np.cumsum(lengths))[:-1]]
     with atomic_file(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(vectors))
         for part in vectors, index:  # not by `np.save`, which does not report that the disk was full at the end
-            file.write(part.tobytes() if not part.size else part.data)  # type: ignore[arg-type]
-        file.write(_FOOTER.pack(zlib.crc32(index), len(index)))
+            file.write(part.data if part.size else b"")
+        file.write(_FOOTER.pack(zlib.crc32(index.tobytes()), len(index)))
 
 
 class Shard(Sequence[np.ndarray]):
@@ -77,7 +77,7 @@ class Shard(Sequence[np.ndarray]):
             mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
             if len(mapped) != index["words"].sum() or mapped.offset + mapped.nbytes + rest != path.stat().st_size:
                 raise ValueError("its size is not that of its index")
-        except (OSError, ValueError, struct.error) as error:
+        except Exception as error:  # of many kinds, from NumPy's parser of the header
             raise UserError(f"{path}: missing or damaged ({error})") from None
         self.vectors = mapped.view(np.ndarray)
         self.keys: list[bytes] = index["key"].tolist()
@@ -167,7 +167,7 @@ class VectorShards(Sequence[np.ndarray]):
         return np.moveaxis(vectors, 1, 0) if vectors.ndim == 3 else vectors
 
     def check(self, vectors: bool = True) -> None:
-        """Raises `UserError` if a file is missing, or if its index or, with `vectors`, one of its vectors is damaged."""
+        """Raises `UserError` if a file is missing, or its index or, with `vectors`, one of its vectors damaged."""
         first_lines = sorted({0, *self._firsts.tolist()}) if len(self) else []
         for line in range(len(self)) if vectors else first_lines:
             self[line]
@@ -189,5 +189,7 @@ class VectorShards(Sequence[np.ndarray]):
         shard = Shard(self.path / f"{first:012}.npy")
         expected = self.lengths[first : self._ends[number] if number >= 0 else None]
         if not np.array_equal(shard.lengths, expected):
-            raise UserError(f"{shard.path}: has {len(shard):,} lines, expected {len(expected):,}; or the file after it is missing")
+            raise UserError(
+                f"{shard.path}: has {len(shard):,} lines, expected {len(expected):,}; or the file after it is missing"
+            )
         return shard

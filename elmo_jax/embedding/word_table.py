@@ -127,7 +127,7 @@ class WordTable:
         is_new = rows < 0
         if is_new.any():
             self._last_call[rows[~is_new]] = self._calls
-            self._add(list(dict.fromkeys(words[i] for i in np.flatnonzero(is_new))))
+            self._add(list(dict.fromkeys(words[i] for i in np.flatnonzero(is_new).tolist())))
             rows = self._known(words)
         self._last_call[rows] = self._calls
         return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax import EmbeddingBiLM, UserError
 from elmo_jax.analysis import vectors as module
 from elmo_jax.analysis.vectors import all_layers, embed, one_layer, side_by_side, top_addition
+from elmo_jax.embedding.shards import Shard
 from elmo_jax.tasks.core import elmo_vectors
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
 from tests.analysis.texts import CONFIG, tiny_bilm
@@ -82,21 +84,20 @@ def test_what_is_on_disk_is_not_embedded_again(tmp_path: Path, bilm: EmbeddingBi
 def test_a_process_that_was_killed_continues(
     tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[int] = []
-    plainly = EmbeddingBiLM.embed
+    plainly = elmo_vectors.write_shard
 
-    def until_the_third(self: EmbeddingBiLM, sentences: list, *rest: object) -> tuple:
-        calls.append(sum(map(len, sentences)))
-        if len(calls) == 3:
+    def until_the_third(path: Path, *rest: Any) -> None:
+        if len(list(tmp_path.glob("*.layers"))) == 2:
             raise KeyboardInterrupt
-        return plainly(self, sentences, *rest)
+        plainly(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EmbeddingBiLM, "embed", until_the_third)
+        patch.setattr(elmo_vectors, "write_shard", until_the_third)
         with pytest.raises(KeyboardInterrupt):
             embed(tmp_path, bilm, SENTENCES)
+    written = sum(sum(Shard(path).lengths) for path in tmp_path.glob("*.layers"))
     found = embed(tmp_path, bilm, SENTENCES)
-    assert found.speed.words == sum(map(len, set(SENTENCES))) - sum(calls[:2])
+    assert 0 < written and found.speed.words == sum(map(len, set(SENTENCES))) - written
     assert_array_equal(found.rows(SENTENCES, one_layer(1))[:, 0], plain(bilm)[:, 1].astype(np.float16))
 
 
@@ -112,13 +113,13 @@ def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, b
     stored = StoredLayers(more.files)
     for words in [("so", "it", "is"), *SENTENCES]:
         layers = bilm.embed([words])[0][0]
-        assert_allclose(stored[words], elmo_vectors.packed(layers, bilm.config), atol=1e-6)
+        assert_allclose(elmo_vectors.unpacked(stored[words][None], bilm.config)[0], layers, atol=1e-6)
     assert make(tmp_path, bilm, SENTENCES, "float16").words == first.words
     split = make(tmp_path, bilm, [("so it", "is")], "float32")  # other words, though the text is the same
     assert split.words == 2
 
 
-@pytest.mark.parametrize("place", ["header", "words", "checksum", "numbers", "length"])
+@pytest.mark.parametrize("place", ["header", "numbers", "key", "words", "checksum", "number", "length"])
 def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str) -> None:
     make(tmp_path, bilm, [("a", "boat")], "float16")
     (path,) = tmp_path.glob("*.layers")
@@ -126,10 +127,11 @@ def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str
     if place == "length":
         content = content[:-7]
     else:
-        index = len(content) - 2 * 2 * elmo_vectors.stored_size(CONFIG)  # two words in float16
-        content[{"header": 1, "words": index - 12, "checksum": index - 1, "numbers": index + 1}[place]] ^= 0x10
+        index = len(content) - 12 - 28  # the entry of the sentence, and the checksum and number of entries
+        positions = {"header": 1, "numbers": index - 1, "key": index, "words": index + 16, "checksum": index + 24}
+        content[positions.get(place, len(content) - 8)] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{path}: damaged, since it has not what was written; delete the file"):
+    with pytest.raises(UserError, match=f"{path}: .*damaged .*; delete the file, which is then made again"):
         StoredLayers(make(tmp_path, bilm, [("a", "boat")], "float16").files)[("a", "boat")]
     path.write_bytes(b"")
     with pytest.raises(UserError, match="damaged"):

@@ -208,7 +208,7 @@ def test_more_sentences_than_one_group(bilm, monkeypatch, state):
 
 def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
     random, bilm = np.random.default_rng(3), dataclasses.replace(bilm)
-    bilm.engine  # puts the parameters on the device
+    assert bilm.engine.config == bilm.config  # the parameters are on the device
     jax.clear_caches()
     with jax.log_compiles():
         for number in (1, 2, 3, 20, 300, *random.integers(0, 20, 30)):

@@ -1,6 +1,5 @@
 """The projected LSTM against the plain form: a step as the paper writes it, and autodiff through the scan."""
 
-import dataclasses
 import functools
 
 import jax

@@ -16,14 +16,15 @@ import numpy as np
 from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import character_ids
+from elmo_jax.embedding.embed import character_ids, embed_texts
+from elmo_jax.embedding.engine import Output
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, Layers
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.elmo_vectors import packed, stored_size, unpacked
+from elmo_jax.tasks.core.elmo_vectors import stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Arrays, Embedded
 from elmo_jax.tasks.layers.char_cnn import CharCNN
@@ -82,9 +83,9 @@ class TextEncoder:
 
 
 def embedded(bilm: EmbeddingBiLM, rows: Rows) -> list[np.ndarray]:
-    """Returns the layers of some rows by `bilm.embed`, which reads long texts in windows."""
-    layers = bilm.embed(rows)[0]  # [R, L+1, T, 2P]
-    return [packed(layers[row, :, : len(words)], bilm.config) for row, words in enumerate(rows)]
+    """Returns the layers of some rows in the form of stored ones, each [T, S]."""
+    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], Output())
+    return np.split(vectors, np.cumsum([len(words) for words in rows])[:-1])
 
 
 class Inputs(nn.Module):

@@ -31,7 +31,7 @@ SENTENCES = [("the", "old", "boat"), ("fish",), ("a", "boat", "sinks")]
 
 def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """The second begins while the first has an empty file; `flock` keeps descriptors apart, also in one process."""
-    bilm, write, writes = tiny_bilm(), elmo_vectors._write, []
+    bilm, write, writes = tiny_bilm(), elmo_vectors.write_shard, []
     second_began = threading.Event()
 
     def slow_write(*arguments: Any) -> None:
@@ -39,7 +39,7 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
         second_began.wait(60)
         write(*arguments)
 
-    monkeypatch.setattr(elmo_vectors, "_write", slow_write)
+    monkeypatch.setattr(elmo_vectors, "write_shard", slow_write)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
         second = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
@@ -53,7 +53,7 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     for sentence in SENTENCES:
         assert_array_equal(stored[0][sentence], stored[1][sentence])
         layers = bilm.embed([sentence])[0][0]
-        assert_allclose(stored[0][sentence], elmo_vectors.packed(layers, bilm.config), atol=1e-6)
+        assert_allclose(elmo_vectors.unpacked(stored[0][sentence][None], bilm.config)[0], layers, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

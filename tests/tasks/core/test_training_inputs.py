@@ -9,19 +9,20 @@ import pytest
 
 import elmo_jax
 from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.embedding.shards import Shard
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core import trained_task
+from elmo_jax.tasks.core import elmo_vectors, trained_task
 from elmo_jax.tasks.core.batches import with_overflow
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
 from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData
-from elmo_jax.tasks.core.elmo_vectors import LayersFile, StoredLayers, make, stored_size
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels, report_case
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.registry import task_of
-from tests.tasks.tagging import BILM, curve, train, write_problem
+from tests.tasks.tagging import curve, train, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +66,13 @@ def test_the_layer_of_the_bilm_must_exist(folder: Path, tmp_path: Path) -> None:
 def test_a_disk_without_room_for_the_layers_is_told(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before they are written, since a write to a memory map would kill the process."""
 
-    def full(*_: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("os.posix_fallocate", full)
+    monkeypatch.setattr(elmo_vectors, "write_shard", full)
     elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
-    with pytest.raises(UserError, match=r"\.layers: cannot be written \(No space left on device\)"):
+    with pytest.raises(UserError, match=r"layers: cannot be written \(No space left on device\)"):
         train(folder, tmp_path / "run", *elmo)
     assert not list((tmp_path / "layers").glob("[!.]*"))
 
@@ -85,7 +85,7 @@ def distinct_sentences(path: Path) -> set[tuple[str, ...]]:
 def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(folder: Path, tmp_path: Path) -> None:
     elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
     train(folder, tmp_path / "run", *elmo, "train.max_length=3", "train.epochs=1")
-    (stored,) = [LayersFile(path, stored_size(BILM), "float16") for path in (tmp_path / "layers").glob("*.layers")]
+    (stored,) = [Shard(path) for path in (tmp_path / "layers").glob("*.layers")]
     sentences = {name: distinct_sentences(folder / f"{name}.conllu") for name in ("train", "dev", "test")}
     short = {sentence for sentence in sentences["train"] if len(sentence) <= 3}
     assert 0 < len(short) < len(sentences["train"])
@@ -106,7 +106,7 @@ def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Pat
             for sentence, layer in zip(sentences, layers, strict=True):
                 np.testing.assert_allclose(found[sentence], layer, atol=2e-2)
         except UserError as error:
-            assert f"{path}: damaged" in str(error)
+            assert str(path) in str(error) and "damaged" in str(error)
             refused += 1
         for other in set(tmp_path.glob("*.layers")) - {path}:
             other.unlink()
