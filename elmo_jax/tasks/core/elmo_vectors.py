@@ -114,15 +114,14 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     files, missing = opened()
     if not missing:
         return Made(files, 0, 0.0)
-    began = time.perf_counter()
+    began, number = time.perf_counter(), sum(map(len, missing))
+    size = number * stored_size(bilm.config) * np.dtype(dtype).itemsize
+    check_room(folder, size, f"vectors of {number:,} words")
     with writing(folder):
         make_folder_of(folder / _LOCK)
         with one_at_a_time(folder / _LOCK):
             files, missing = opened()  # another process may have written files in the meantime
             number = sum(map(len, missing))
-            check_room(
-                folder, number * stored_size(bilm.config) * np.dtype(dtype).itemsize, f"vectors of {number:,} words"
-            )
             with Progress("embedding", "words", number) as progress, BackgroundWriter() as write:
                 for part, vectors, finite in embed_texts(bilm.engine, _parts(missing), Output(dtype=dtype)):
                     lengths, keys = list(map(len, part)), list(map(_key, part))
