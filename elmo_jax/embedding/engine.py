@@ -66,19 +66,23 @@ class Platform(NamedTuple):
     """The programs for the devices of a platform."""
 
     shapes: tuple[Shape, ...]  # ascending
-    overhead: int  # the time of a step that does not depend on R, as the number of rows that take as long
+    # The time of a step that does not depend on R, in rows that take as long: with one row, and with more.
+    overhead: tuple[float, float]
     # Whether one loop runs both directions and all layers, which makes few large operations; or one loop after the
     # other, with a smaller working set, and with weights multiplied from the left, as is fastest on CPUs.
     together: bool
 
     @classmethod
-    def of(cls, mesh: Mesh) -> "Platform":
+    def of(cls, mesh: Mesh, precision: Precision) -> "Platform":
         """Returns the platform of a mesh's devices."""
-        return ON_CPU if mesh.devices.flat[0].platform == "cpu" else ON_ACCELERATOR
+        if mesh.devices.flat[0].platform != "cpu":
+            return ON_ACCELERATOR
+        return ON_CPU if precision is Precision.FLOAT32 else ON_CPU._replace(overhead=_OVERHEAD_IN_BFLOAT16)
 
 
-ON_CPU = Platform((Shape((1, 4), 64), Shape((8, 16, 32), 64), Shape((64,), 256)), overhead=4, together=False)
-ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), overhead=128, together=True)
+ON_CPU = Platform((Shape((1, 4, 8), 64), Shape((16, 32), 64), Shape((64,), 256)), (2.6, 4), together=False)
+_OVERHEAD_IN_BFLOAT16 = (6.5, 24)  # measured at the small published size, like that of float32
+ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), (128, 128), together=True)
 FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
 
 
@@ -147,7 +151,7 @@ def arrange(lengths: np.ndarray, platform: Platform, devices: int, carried: bool
         shape, rows = choice
         steps = max(longest, -(-total // (rows * devices)))
         several_calls = 1.25 if steps > shape.steps else 1.0
-        return steps * (rows + platform.overhead) * several_calls
+        return steps * (rows + platform.overhead[rows > 1]) * several_calls
 
     shapes = [shape for shape in platform.shapes if not carried or len(lengths) <= shape.sentences]
     shape, rows = min(((shape, rows) for shape in shapes for rows in shape.rows), key=time)
@@ -386,7 +390,12 @@ class Engine:
 
     def __init__(self, model: BiLM, params: Tree, mesh: Mesh) -> None:
         """Puts the parameters on the devices; those of a softmax are not needed."""
-        self.config, self._model, self._mesh, self._platform = model.config, model, mesh, Platform.of(mesh)
+        self.config, self._model, self._mesh, self._platform = (
+            model.config,
+            model,
+            mesh,
+            Platform.of(mesh, model.precision),
+        )
         self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
         self._params = self._put(self._prepared(params), REPLICATED)
         self.most_words = min(int(FILL * self._platform.shapes[-1].words * mesh.size), self.words.capacity)

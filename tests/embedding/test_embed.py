@@ -179,7 +179,7 @@ def test_a_carry_of_a_call_that_kept_none_is_refused(bilm):
 
 def platforms():
     """The programs of accelerators, and small ones that need several calls for most sentences and groups."""
-    small = engine.Platform((engine.Shape((1, 2), 8), engine.Shape((3,), 16)), overhead=1, together=False)
+    small = engine.Platform((engine.Shape((1, 2), 8), engine.Shape((3,), 16)), (1, 1), together=False)
     return [engine.ON_ACCELERATOR, small, small._replace(together=True)]
 
 
@@ -199,7 +199,7 @@ def test_vectors_do_not_depend_on_the_programs(bilm, monkeypatch, platform, stat
 def test_more_sentences_than_one_group(bilm, monkeypatch, state):
     sentences = lines(*range(1, 40))
     layers, _, carry = bilm.embed(sentences, state=state)
-    small = engine.Platform((engine.Shape((2,), 32),), overhead=1, together=False)
+    small = engine.Platform((engine.Shape((2,), 32),), (1, 1), together=False)
     monkeypatch.setattr(engine, "ON_CPU", small)
     other, _, other_carry = dataclasses.replace(bilm).embed(sentences, state=state)
     assert_allclose(layers, other, atol=2e-6)
