@@ -104,7 +104,7 @@ def test_inference_keeps_its_programs(tmp_path):
     (tmp_path / "text.txt").write_text("Peace has come .\n")
     embed = ("embed", "english", tmp_path / "text.txt")
     status, programs = launched(tmp_path, *embed, tmp_path / "first.hdf5")
-    assert status == 0 and any(name.startswith("jit__window-") for name in programs)
+    assert status == 0 and any(name.startswith("jit__run-") for name in programs)
     (tmp_path / "unwritable" / "home").mkdir(parents=True)
     (tmp_path / "unwritable" / "home" / "elmo_jax").touch()  # no folder can be made here
     assert launched(tmp_path / "unwritable", *embed, tmp_path / "second.hdf5") == (0, [])
