@@ -211,7 +211,7 @@ def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
     assert bilm.engine.config == bilm.config  # the parameters are on the device
     jax.clear_caches()
     with jax.log_compiles():
-        for number in (1, 2, 3, 20, 300, *random.integers(0, 20, 30)):
+        for number in (1, 2, 3, 20, 40, 64, 300, *random.integers(0, 20, 30)):
             bilm.embed(lines(*random.integers(0, 90, number)))
     compiled = Counter(re.findall(r"^Compiling jit\((\w+)\)", "\n".join(caplog.messages), re.MULTILINE))
     assert compiled == {"_run": 3, "_encode": 1}
