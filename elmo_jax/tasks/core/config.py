@@ -50,9 +50,8 @@ class ElmoConfig:
     )
     layer_norm: Literal["none", "tokens", "without_marks"] = setting(
         "none",
-        "The normalization of the layers: none; tokens, each vector by its own mean and variance; or without_marks, each"
-        " layer over the batch before the layers are mixed, as in bilm-tf, where a prediction depends on the other texts"
-        " of its batch too.",
+        "The normalization of the layers: none; tokens, each vector by its own mean and variance; or without_marks, as"
+        " bilm-tf's, each layer over the batch before they are mixed, so that a prediction depends on the batch.",
     )
     train_gamma: bool = setting(True, "Whether the scale of each mix is trained; otherwise it stays 1.")
     dropout: float = fraction(0.5, "The fraction of the units of each mix dropped in training.")
