@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 FOLDER = Path(__file__).parents[1] / "docs" / "plots"
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 132, 44, 24, 22, 8
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 112, 42, 18, 20, 4
 COLORS = {"layer": "#3949ab", "elmo": "#bf360c", "data": "#546e7a"}
 LINES = "#8a8a8a"
 
@@ -82,25 +82,25 @@ def bilm() -> None:
     """Draws the biLM with the paper's sizes."""
     drawing = Drawing("The biLM: characters, token encoder, two LSTM layers per direction, and the softmax")
     encoder = ("characters|50 × 16", "filters, max|2,048", "2 highways|2,048", "projection|512")
-    for column, text in enumerate(encoder):
-        drawing.box((column, 1), text, "layer" if column else "data")
-        if column:
-            drawing.arrow((column - 1, 1), (column, 1))
-    drawing.label((1.5, 0.3), "Θx: the token encoder, shared by both directions")
-    drawing.box((6.3, 1), "softmax Θs,|shared")
-    for row, direction, word in ((0, "forward", "next word"), (2, "backward", "previous word")):
-        drawing.box((4, row), f"LSTM 1, {direction}|4,096 → 512")
-        drawing.box((5, row), f"LSTM 2, {direction}|4,096 → 512")
-        drawing.arrow((3, 1), (4, row))
-        drawing.arrow((4, row), (5, row))
-        drawing.arrow((5, row), (6.3, 1))
-        drawing.bypass((4, row), (6.3, row), up=row > 1)
-        drawing.label((5, 0.72 if row == 0 else 1.28), "residual")
-        drawing.box((7.3, 0.5 + row / 2), word, "data")
-        drawing.arrow((6.3, 1), (7.3, 0.5 + row / 2))
-    for column, text in ((3, "h0 = [x; x]"), (4, "h1 = [→; ←]"), (5, "h2 = [→; ←]")):
-        drawing.box((column, 3), text, "elmo")
-    drawing.label((1.1, 3), "the 2L + 1 = 5 vectors of a word, as three layers:")
+    for row, text in enumerate(encoder):
+        drawing.box((0, row), text, "layer" if row else "data")
+        if row:
+            drawing.arrow((0, row - 1), (0, row))
+    drawing.label((1.6, 1), "Θx, the token encoder: shared")
+    drawing.box((3.5, 3), "softmax Θs,|shared")
+    for row, direction, word in ((2, "→", "next word"), (4, "←", "previous word")):
+        drawing.box((1.2, row), f"LSTM 1 {direction}|4,096 → 512")
+        drawing.box((2.2, row), f"LSTM 2 {direction}|4,096 → 512")
+        drawing.arrow((0, 3), (1.2, row))
+        drawing.arrow((1.2, row), (2.2, row))
+        drawing.arrow((2.2, row), (3.5, 3))
+        drawing.bypass((1.2, row), (3.5, row), up=row > 3)
+        drawing.label((2.2, 3 + (row - 3) * 0.28), "residual")
+        drawing.box((4.5, 2.5 + (row - 2) / 2), word, "data")
+        drawing.arrow((3.5, 3), (4.5, 2.5 + (row - 2) / 2))
+    for column, text in ((0, "h0 = [x; x]"), (1.2, "h1 = [→; ←]"), (2.2, "h2 = [→; ←]")):
+        drawing.box((column, 5), text, "elmo")
+    drawing.label((3.9, 5), "the L + 1 layers of a word")
     drawing.write("bilm")
 
 
@@ -159,7 +159,7 @@ def tasks() -> None:
     chain(
         "task_srl",
         "Interleaved highway LSTMs",
-        ("words and the|predicate's flag", "8 highway LSTMs|→ ← → ← …", "join", "softmax", "Viterbi|(BIO)"),
+        ("words and the|predicate's flag", "highway LSTMs|→ ← → ← …", "join", "softmax", "Viterbi|(BIO)"),
         {1: first, 2: second},
         "roles",
     )
