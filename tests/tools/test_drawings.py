@@ -28,6 +28,6 @@ def test_a_drawing_has_a_title_and_is_shown_on_a_page(path: Path) -> None:
     assert sum(f"](plots/{path.name})" in page for page in pages) == 1
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
-        half = 3.7 * len(text.text or "")  # of a sans-serif font of 13 px
+        half = 3.45 * len(text.text or "")  # of a sans-serif font of 13 px
         assert half < float(text.attrib["x"]) < width - half and 0 < float(text.attrib["y"]) < height
         assert text.attrib["fill"] != "#ffffff" or half <= drawings.WIDTH / 2
