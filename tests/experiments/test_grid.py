@@ -91,6 +91,8 @@ def test_rows_of_which_one_alone_is_normalized_are_not_compared() -> None:
     assert verdict("snli", [top, tokens], [tokens]) == "seen"
     assert verdict("snli", [top], ["elmo.layer_norm=none"]) == "seen"
     assert verdict("srl", [top], [tokens]) == "open"
+    practice = {"ELMo": row(50, 51), "ELMo, layer norm": row(52, 53.1) | {"settings": [tokens]}}
+    assert [claim.verdict for claim in claims("practice", "srl", practice)] == ["open", "open", "seen", "open"]
 
 
 def test_a_table_has_the_earlier_rows_until_all_are_trained_with_the_change() -> None:
