@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from elmo_jax.embedding.tokens import tokenize
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
-    from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix
+    from elmo_jax.model.scalar_mix import LayerNorm, Layers, MixWeights, ScalarMix, mix_weights
     from elmo_jax.tasks.core.trained_task import TrainedTask, load_task
 
 _MODULES = {
@@ -34,7 +34,7 @@ _MODULES = {
     "embedding.flax": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
     "errors": ("UserError",),
     "model.elmo": ("ELMo", "ELMoOutput"),
-    "model.scalar_mix": ("LayerNorm", "Layers", "ScalarMix"),
+    "model.scalar_mix": ("LayerNorm", "Layers", "MixWeights", "ScalarMix", "mix_weights"),
     "tasks.core.trained_task": ("TrainedTask", "load_task"),
 }
 
@@ -60,6 +60,7 @@ __all__ = [
     "FrozenBiLM",
     "LayerNorm",
     "Layers",
+    "MixWeights",
     "PretrainedBiLM",
     "ScalarMix",
     "TrainedTask",
@@ -71,6 +72,7 @@ __all__ = [
     "export_bilm",
     "load_bilm",
     "load_task",
+    "mix_weights",
     "tokenize",
     "with_bilm",
 ]

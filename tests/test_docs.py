@@ -67,9 +67,7 @@ def test_links_between_markdown_files_lead_somewhere() -> None:
         page.links = re.findall(r"\]\(([^)\s]+)\)", path.read_text())
         titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
         page.anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-    names = ("task.Task", "tagging.TaggingTask", "classification.ClassificationTask")
-    generated = {f"tasks.md: api.md#elmo_jax.tasks.core.{name}" for name in names}
-    assert set(broken(pages)) <= generated
+    assert [link for link in broken(pages) if "#elmo_jax." not in link] == []  # those that mkdocstrings makes
 
 
 @pytest.mark.quick

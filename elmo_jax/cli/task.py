@@ -83,8 +83,8 @@ def _add_predict(commands: Commands) -> None:
         description="Prints predictions for text from the command line or a file. A task with two texts per example"
         " (premise and hypothesis, question and paragraph) takes both after --text, or a file whose lines have both"
         " separated by a tab. Words without a pretrained vector in the run are unknown to it, as in task evaluate. For"
-        " a task that was trained with elmo.layer_norm, a prediction also depends on the other texts that are given"
-        " with it.",
+        " a task that was trained with elmo.layer_norm=without_marks, a prediction also depends on the other texts that"
+        " are given with it.",
     )
     _add_model(parser)
     source = parser.add_mutually_exclusive_group(required=True)

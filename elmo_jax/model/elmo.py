@@ -22,7 +22,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.precision import Precision, usual_promotion
-from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array
+from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array, chosen_layers
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
@@ -37,7 +37,7 @@ class ELMoOutput(NamedTuple):
     """The output of `ELMo`, the input of a task model.
 
     Attributes:
-      mixes: `num_mixes` arrays [B, T, 2P], zero beyond the ends of the sentences.
+      mixes: `num_mixes` arrays [B, T, 2P], or [B, T, P] of the token layer, zero beyond the ends of the sentences.
       mask: [B, T] true for words.
       penalty: [] lambda times the sum of the squares of all raw mix weights, to be added to the task's loss.
     """
@@ -57,9 +57,11 @@ class ELMo(nn.Module):
       config: the architecture of the biLM.
       fingerprint: the fingerprint of the biLM, 64 hexadecimal digits; "" to omit the check.
       num_mixes: the number of mixes, at least 1; 2 for the input and the output of the task's RNN (section 3.3).
-      layers: whether all layers are mixed, or only the top one is used; a member of `Layers` or its name.
-      layer_norm: the normalization of each layer before the mix; a member of `LayerNorm` or its name. The two original
-        programs differ in whether the sentence marks count.
+      layers: the layers that are used: all, which are mixed, or one; a member of `Layers` or its name, or the number
+        of an LSTM layer, 1 to L. The token layer is the token vector once, and has no scale.
+      layer_norm: the normalization of each layer before the mix; a member of `LayerNorm` or its name. With TOKENS, a
+        vector does not depend on the other sentences; the two original programs, which have one norm of the batch,
+        differ in whether the sentence marks count.
       dropout: the dropout rate on the mixes unless deterministic (needs a `dropout` key); the biLM has no dropout.
       regularization: lambda of the `penalty`, at least 0; 0 for none.
       precision: the precision of the biLM's matrix products; a member of `Precision` or its name.
@@ -69,12 +71,13 @@ class ELMo(nn.Module):
         and False, the default, for none. The biLM is then in `params`, under `bilm`, and in every checkpoint, and
         `with_bilm` is not needed.
       initial: with `trainable`, returns the biLM's parameters for `init`; `EmbeddingBiLM.elmo` sets it.
+      train_gamma: whether the scales of the mixes are trained; otherwise they stay 1.
     """
 
     config: ModelConfig
     fingerprint: str = ""
     num_mixes: int = 1
-    layers: Layers = Layers.ALL
+    layers: Layers | int = Layers.ALL
     layer_norm: LayerNorm = LayerNorm.NONE
     dropout: float = 0.5
     regularization: float = 0.0
@@ -83,10 +86,11 @@ class ELMo(nn.Module):
     axis_name: str | None = None
     trainable: Trainable | bool = False
     initial: Callable[[], Tree] | None = None
+    train_gamma: bool = True
 
     def __post_init__(self) -> None:
         """Accepts names; raises `UserError` for a name that is none and for a number out of range."""
-        self.layers = choice(Layers, self.layers, "layers")
+        self.layers = chosen_layers(self.layers, self.config.lstm.layers)
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         self.precision = choice(Precision, self.precision, "precision")
         whole: dict[Any, str] = {True: "all", False: "none"} if isinstance(self.trainable, bool) else {}
@@ -105,7 +109,8 @@ class ELMo(nn.Module):
     def setup(self) -> None:
         """Makes the mixes, and the trained biLM or the variable with a frozen one's fingerprint for the checkpoint."""
         self.mixes = [
-            ScalarMix(self.layers, self.layer_norm, self.axis_name, name=f"mix_{i}") for i in range(self.num_mixes)
+            ScalarMix(self.layers, self.layer_norm, self.axis_name, self.train_gamma, name=f"mix_{i}")
+            for i in range(self.num_mixes)
         ]
         self.drop = Dropout(self.dropout)
         if self.initial is not None and self.trainable is not Trainable.NONE:
@@ -219,6 +224,8 @@ class ELMo(nn.Module):
             mixed, squares = mix(vectors, counted)
             if counted is not mask:
                 mixed = jnp.where(mask[..., None], mixed[:, 1:-1], 0.0)
+            if self.layers is Layers.TOKEN:
+                mixed = mixed[..., : self.config.lstm.projection]  # the other half is the same
             mixes.append(self.drop(mixed, deterministic=deterministic))  # [B, T, 2P]
             penalty += self.regularization * squares
         return ELMoOutput(tuple(mixes), mask, penalty)

@@ -1,7 +1,8 @@
 """The numbers and claims of the paper's Tables 1, 2, 3 and 7, Figures 1 and 2 and section 5.1, and what was seen.
 
 A difference is paired by seed and has the 95% interval of Student's t. The verdict is `seen` if the whole interval is
-on the paper's side of zero, `not seen` if it is not, and `open` if a row is missing or has one seed.
+on the paper's side of zero, `not seen` if it is not, and `open` if a row is missing or has one seed, or if the two
+differ in more than what is compared.
 """
 
 from __future__ import annotations
@@ -25,21 +26,27 @@ class Table(NamedTuple):
     tasks: tuple[str, ...]
     rows: dict[str, tuple[Any, ...]]  # by the paper's name: the row of `gains.py`, and the paper's number of each task
     places: Mapping[str, str] = {}  # where ELMo enters in the rows `all`, by task, if not where the experiment says
-    file: str = "gains_{task}.json"  # our numbers
 
-    def of(self, task: str) -> dict[str, str]:
-        """Returns the row of `gains.py` by the paper's name of it."""
-        return {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
+    def of(self, task: str, changed: bool = True) -> dict[str, str]:
+        """Returns the row of `gains.py` by the paper's name of it, with what `CHANGES` says unless not `changed`."""
+        rows = {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
+        change, with_elmo = CHANGES.get(task, ("", False)) if changed else ("", False)
+        return {name: row + change * (row.split("+")[0] != "none" or not with_elmo) for name, row in rows.items()}
 
     def paper(self, task: str) -> dict[str, float]:
-        """Returns the paper's numbers by its name of the row; of the figures, there are none."""
+        """Returns the paper's numbers by its name of the row; of what it does not show, there are none."""
         column = 1 + self.tasks.index(task)
         return {name: row[column] for name, row in self.rows.items() if column < len(row)}
 
 
+# A change of all rows of a task, or of those with ELMo alone (True). A table shows the rows without it until each of
+# them is trained with it too.
+CHANGES = {"snli": ("+tokens", True), "ner": ("+two", False)}
+BATCH_NORM = ("snli",)  # the tasks whose experiment normalizes the mix of all layers over the batch, and nothing else
 SYSTEMS = {"baseline": "none", "ELMo": "all"}
 TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
 SHARES = {"100%": "", "10%": "+tenth", "1%": "+hundredth", "0.1%": "+thousandth"}
+NORMED = "ELMo, layer norm"  # the row that is compared with one without a layer norm
 TABLES = {
     "table1": Table(
         "Table 1: baseline and ELMo",
@@ -55,7 +62,6 @@ TABLES = {
         "test",
         ("ner",),
         {"TagLM": ("taglm", 91.93), "ELMo": ("all", 92.22)},
-        file="gains_{task}_taglm.json",  # the experiment has one biLSTM
     ),
     "table2": Table(
         "Table 2: the last layer and all layers",
@@ -72,7 +78,7 @@ TABLES = {
     "table3": Table(
         "Table 3: where ELMo enters (with the baselines of Table 2)",
         "dev",
-        TASKS[:3],
+        TASKS[:4],  # the paper does not show coreference
         {
             "baseline": ("none", 80.8, 88.1, 81.6),
             "input only": ("input", 85.1, 88.9, 84.7),
@@ -86,7 +92,7 @@ TABLES = {
         TASKS[:3],
         {
             "GloVe": ("none", 80.8, 88.1, 81.6),
-            "ELMo type layer": ("token+bare", 81.4, 88.5, 81.7),
+            "ELMo type layer": ("type+bare", 81.4, 88.5, 81.7),
             "ELMo": ("all+bare", 85.3, 89.1, 84.5),
             "ELMo + GloVe": ("all", 85.6, 89.5, 84.7),
         },
@@ -103,15 +109,61 @@ TABLES = {
         "dev",
         ("snli",),
         {
+            "baseline": ("none", 88.1),
             "CoVe, last layer only": ("cove+last", 88.2),
             "CoVe, all layers, λ = 1": ("cove+strong", 88.7),
+            "ELMo, last layer only": ("all+last", 89.1),
             "ELMo, all layers, λ = 1": ("all+strong", 89.3),
         },
     ),
+    "lambda": Table(
+        "Section 5.1: λ in named entities (not shown in the paper)",
+        "dev",
+        ("ner",),
+        {"λ = 0": ("all+zero",), "λ = 0.001": ("all+weak",), "λ = 0.1": ("all",), "λ = 1": ("all+strong",)},
+    ),
+    "practice": Table(
+        "Sections 3.2 and 3.3, and A.2: γ, the layer norm and dropout",
+        "dev",
+        ("srl",),
+        {
+            "baseline": ("none",),
+            "ELMo": ("all",),
+            "ELMo, γ = 1": ("all+unscaled",),
+            "last layer only": ("all+last",),
+            "last layer only, γ = 1": ("all+last+unscaled",),
+            NORMED: ("all+tokens",),
+            "ELMo, no dropout": ("all+undropped",),
+        },
+    ),
 }
-ENSEMBLES = {"squad": 87.4, "snli": 89.3}  # of eleven and of five models (section 4 of the paper)
+# What the paper says of pairs of rows without a number: the text, and the sign as for `judged`.
+SAID = {
+    ("table3", "coref"): (
+        ("input & output", "input only", "below 0 (not shown)", -1),
+        ("output only", "input only", "below 0 (not shown)", -1),
+    ),
+    ("lambda", "ner"): tuple((row, "λ = 0", "about 0 (not shown)", None) for row in ("λ = 0.001", "λ = 0.1", "λ = 1")),
+    ("practice", "srl"): (
+        ("ELMo", "ELMo, γ = 1", '"of practical importance"', 1),
+        ("last layer only, γ = 1", "baseline", "its training failed", -1),
+        (NORMED, "ELMo", "above 0 in some cases", 1),
+        ("ELMo", "ELMo, no dropout", '"beneficial"', 1),
+    ),
+    ("cove", "snli"): (
+        ("CoVe, last layer only", "baseline", "+0.1", 1),
+        ("CoVe, all layers, λ = 1", "baseline", "+0.6", 1),
+        ("CoVe, all layers, λ = 1", "CoVe, last layer only", "+0.5", 1),
+        ("ELMo, last layer only", "CoVe, last layer only", "+0.9, a smaller increase with CoVe", 1),
+        ("ELMo, all layers, λ = 1", "CoVe, all layers, λ = 1", "+0.6, a smaller increase with CoVe", 1),
+    ),
+}
+ENSEMBLES = {"squad": (87.4, 11), "snli": (89.3, 5)}  # the paper's score and number of models (section 4)
+PRINTED = {"ner": "+2.06 (21%)"}  # an increase in Table 1 that is not the difference of its rounded numbers
 GAINS = {"snli": "+1.4", "srl": "+3.3"}  # of Figure 1, with all examples
 EVEN = 0.05  # the largest distance from 1/3 of weights that count as equal (Table 2, λ = 1)
+FAVORED = ("coref", "squad")  # the tasks that favor the first LSTM layer at the input strongly (section 5.2)
+STRONGLY = 1 / 2  # the least weight of a layer that counts as that, since it is more than those of the others together
 
 Numbers = Mapping[str, Any]  # of a row in `gains.json`
 
@@ -132,12 +184,15 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def judged(text: str, paper: str, values: Sequence[float], sign: int) -> Claim:
-    """Returns the claim that the mean of one value per seed is above zero (sign 1), below (-1), or not below (0)."""
+def judged(text: str, paper: str, values: Sequence[float], sign: int | None) -> Claim:
+    """Returns the claim that the mean of a value per seed is above zero (sign 1), below (-1), not below (0), or zero.
+
+    That it is zero (sign None) is seen if the interval contains zero.
+    """
     if len(values) < 2:
         return Claim(text, paper, *(f"{value:+.2f} (n = 1)" for value in values))
     mean, low, high = interval(values)
-    seen = {1: low > 0, -1: high < 0, 0: high >= 0}[sign]
+    seen = {1: low > 0, -1: high < 0, 0: high >= 0, None: low <= 0 <= high}[sign]
     return Claim(text, paper, f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]", "seen" if seen else "not seen")
 
 
@@ -157,21 +212,50 @@ def part_of(table: Table, found: Mapping[str, Numbers]) -> str:
     return table.part if all(table.part in row for row in found.values()) else "dev"
 
 
-def claims(name: str, task: str, found: Mapping[str, Numbers]) -> list[Claim]:
-    """Returns the paper's claims on a task in a table or figure; `found` has the rows that are trained."""
+def is_normalized(task: str, row: Numbers) -> bool:
+    """Returns whether the layers are normalized in a row with ELMo."""
+    settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
+    norm = settings.get("elmo.layer_norm", "without_marks" if task in BATCH_NORM else "none")
+    return norm == "tokens" or (norm == "without_marks" and settings.get("elmo.layers", "all") == "all")
+
+
+def compared(task: str, found: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
+    """Returns the claim on the difference of two rows.
+
+    It is open if the layers of one of them alone are normalized, unless that is what is compared.
+    """
+    upper, lower, paper, sign = pair
+    norms = {is_normalized(task, found[row]) for row in (upper, lower) if found.get(row, {}).get("bilm")}
+    if len(norms) > 1 and NORMED not in (upper, lower):
+        return Claim(f"{upper} - {lower}", paper, "the layers of one of them alone are normalized")
+    return judged(f"{upper} - {lower}", paper, paired(found, part, [upper], [lower]), sign)
+
+
+def claims(name: str, task: str, found: Mapping[str, Numbers], every: Mapping[str, Any] | None = None) -> list[Claim]:
+    """Returns the paper's claims on a task in a table or figure.
+
+    Args:
+      name: the table.
+      task: the task.
+      found: the rows that are trained.
+      every: those of all tasks.
+    """
     if name == "figure1":
         return _on_shares(task, found)
     if name == "figure2":
-        return _on_weights(found)
+        return _on_weights(task, found, every or {task: found})
     table, part = TABLES[name], part_of(TABLES[name], found)
+    if (name, task) in SAID:
+        return [compared(task, found, part, pair) for pair in SAID[name, task]]
     paper = table.paper(task)
     first, *others = table.rows
     result = []
     for upper, lower in [*((row, first) for row in others), *zip(others[1:], others, strict=False)]:
-        values, gain = paired(found, part, [upper], [lower]), paper[upper] - paper[lower]
-        claim = judged(f"{upper} - {lower}", f"{round(gain, 2):+}", values, 1 if gain > 0 else -1)
+        gain = paper[upper] - paper[lower]
+        claim = compared(task, found, part, (upper, lower, f"{round(gain, 2):+}", 1 if gain > 0 else -1))
         if name == "table1":  # with the relative increase, which is the share of the errors that are gone
-            claim = claim._replace(paper=f"{claim.paper} ({gain / (100 - paper[lower]):.1%})")
+            claim = claim._replace(paper=PRINTED.get(task, f"{claim.paper} ({gain / (100 - paper[lower]):.1%})"))
+            values = paired(found, part, [upper], [lower])
             errors = 100 - found[lower][part]["mean"] if values else 0.0
             if errors:
                 claim = claim._replace(ours=f"{claim.ours} ({statistics.fmean(values) / errors:.1%})")
@@ -212,13 +296,22 @@ def weights_of(found: Mapping[str, Numbers], place: str) -> list[list[float]]:
     return [seed["elmo"][place]["weights"] for seed in found.get(place, {"seeds": []})["seeds"]]
 
 
-def _on_weights(found: Mapping[str, Numbers]) -> list[Claim]:
+def _on_weights(task: str, found: Mapping[str, Numbers], every: Mapping[str, Any]) -> list[Claim]:
     """Returns the claims of Figure 2 on the weights of the layers at the input and at the output."""
     inputs, outputs = (weights_of(found, place) for place in ("input", "output"))
     first = [weights[1] - max(weights[0], *weights[2:]) for weights in inputs]
     lower = [statistics.fmean(weights[:-1]) - weights[-1] for weights in outputs]
+    if task in FAVORED:
+        values = [weights[1] - STRONGLY for weights in inputs]
+        peak = judged(f"input: weight of the first LSTM layer - {STRONGLY}", "strongly favored", values, 1)
+    else:
+        favored = [weights_of(every.get(other, {}), "input") for other in FAVORED]
+        least = min((statistics.fmean(map(max, mixes)) for mixes in favored if mixes), default=0.0)
+        values = [max(weights) - least for weights in inputs] if all(favored) else []
+        peak = judged(f"input: largest weight - that of {' or '.join(FAVORED)}", "below 0 (less peaked)", values, -1)
     return [
         judged("input: first LSTM layer - largest other weight", "above 0", first, 1),
+        peak,
         judged("output: mean of the lower layers - top layer", "above 0", lower, 1),
     ]
 
@@ -226,7 +319,7 @@ def _on_weights(found: Mapping[str, Numbers]) -> list[Claim]:
 def _on_steps(task: str, baseline: Numbers, elmo: Numbers) -> Claim:
     """Returns the claim that ELMo passes the baseline's best dev score after fewer steps."""
     text = "steps with ELMo until the baseline's best score is passed, of the baseline's steps"
-    claim = Claim(text, "10 of 486 epochs" if task == "srl" else "")
+    claim = Claim(text, "10 of 486 epochs (98% fewer)" if task == "srl" else "")
     curves = {seed["seed"]: seed["curve"] for seed in elmo["seeds"]}
     pairs = []
     for seed in (seed for seed in baseline["seeds"] if seed["seed"] in curves):
@@ -236,7 +329,8 @@ def _on_steps(task: str, baseline: Numbers, elmo: Numbers) -> Claim:
     if len(passed) < len(pairs):
         ours = f"not passed with {len(pairs) - len(passed)} of {len(pairs)} seeds"
     else:
-        ours = " of ".join(f"{statistics.fmean(steps):,.0f}" for steps in zip(*passed, strict=True))
+        steps, best_steps = (statistics.fmean(counts) for counts in zip(*passed, strict=True))
+        ours = f"{steps:,.0f} of {best_steps:,.0f} ({1 - steps / best_steps:.0%} fewer)"
     seen = len(passed) == len(pairs) and all(step < best for step, best in passed)
     return claim._replace(ours=ours, verdict=("seen" if seen else "not seen") if len(pairs) > 1 else claim.verdict)
 
@@ -252,6 +346,12 @@ def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
-    """Returns the numbers of the rows of a table that are trained, by the paper's names of them."""
-    rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task).items())
-    return {name: numbers[row] for name, row in rows if row in numbers}
+    """Returns the numbers of the rows of a table that are trained, by the paper's names of them.
+
+    They are those with the change of `CHANGES`, if all rows that are trained without it are trained with it too.
+    """
+    found = []
+    for changed in (True, False):
+        rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, changed).items())
+        found.append({name: numbers[row] for name, row in rows if row in numbers})
+    return found[0] if found[0].keys() >= found[1].keys() else found[1]

@@ -4,14 +4,17 @@ r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py`
     python experiments/paper/gains.py --config experiments/task_snli.py --bilm english --workdir runs/snli_gains \
         --rows none,input,output,both
 
-The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix; `all`,
-all layers mixed; all layers mixed at the `input`, at the `output`, or at `both`; `taglm` (named entities), the top
-layer alone after the first biLSTM, as in TagLM (Peters et al. 2017), whose two biLSTMs `paper/task_ner.py` has;
+The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix, where the
+experiment has ELMo; `type`, the same at the input, as the paper's ELMo type layer; `all`, all layers mixed; all layers
+mixed at the `input`, at the `output`, or at `both`; `taglm` (named entities), the top layer alone after the first
+biLSTM, as in TagLM (Peters et al. 2017), which needs the two of `paper/task_ner.py` or of a row with `+two`;
 `trained`, all layers mixed and the biLM's LSTMs trained together with the task; `tuned`, all layers mixed of the biLM
 of --tuned, which `supplement.py` fine-tunes on the task's text; and `cove`, all layers mixed of the model of --cove,
 which `cove/train.py` trains. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
-layer alone; `strong` or `weak`, the weights regularized with λ = 1 or 0.001; `bare`, without word vectors; `tenth`,
-`hundredth` or `thousandth`, this share of the training examples. The shares are the first examples of one random order,
+layer alone; `strong`, `weak` or `zero`, the weights regularized with λ = 1, 0.001 or 0; `bare`, without word vectors;
+`tokens` or `plain`, each vector normalized by itself, or none; `unscaled`, with γ = 1; `undropped`, without dropout on
+ELMo; `two`, with two biLSTMs (named entities), as the paper; `tenth`, `hundredth` or `thousandth`, this share of the
+training examples. The shares are the first examples of one random order,
 which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
 square root of the share, since an epoch has fewer steps. There are about as many evaluations as on all examples, and
 `train.patience` is 0, since the first of them may all score zero. Everything else is as in the experiment's file,
@@ -57,6 +60,7 @@ ROWS = {
     "none": ["bilm="],
     "top": ["elmo.layers=top"],
     "token": ["elmo.layers=token"],
+    "type": ["elmo.layers=token", "elmo.where=input"],
     "all": ["elmo.layers=all"],
     "input": ["elmo.layers=all", "elmo.where=input"],
     "output": ["elmo.layers=all", "elmo.where=output"],
@@ -74,7 +78,13 @@ CHANGES = {
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
+    "zero": ["elmo.regularization=0.0"],
     "bare": ["word_vectors.path=", "word_vectors.dim=0"],
+    "tokens": ["elmo.layer_norm=tokens"],
+    "plain": ["elmo.layer_norm=none"],
+    "unscaled": ["elmo.train_gamma=False"],
+    "undropped": ["elmo.dropout=0.0"],
+    "two": ["model.layers=(100,50)"],  # of half the paper's sizes
 }
 SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
 # What `gains.json` has of the results of a row and of its seeds, in addition to the settings and to the `curve`, the

@@ -51,7 +51,7 @@ ANALYSES = {
     "table6": {"--ewt": "UD_English-EWT"},
 }
 DRAWN = {"figure1": draw_shares, "figure2": draw_weights}
-NAMES = ("table1", "taglm", "table2", "table3", "table4", "table5", "table6", "table7", "figure1", "figure2", "cove")
+NAMES = (*(f"table{number}" for number in range(1, 8)), "taglm", "figure1", "figure2", "lambda", "practice", "cove")
 
 
 def sources(runs: Runs) -> list[str]:

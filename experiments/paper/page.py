@@ -42,6 +42,12 @@ FINE_TUNED = {
     "ner": (103.2, 46.3, ""),
     "sst": (131.5, 78.6, "about 0"),
 }
+TUNED = Table(
+    "Section A.1: the biLM fine-tuned on the text of the task",
+    "dev",
+    tuple(FINE_TUNED),
+    {"frozen": ("all",), "fine-tuned": ("tuned",), "trained": ("trained",)},
+)
 STYLES: dict[str, dict[str, Any]] = {
     "baseline": {"color": "0.45", "ls": "--", "marker": "s"},
     "ELMo": {"color": "black", "ls": "-", "marker": "o"},
@@ -60,8 +66,8 @@ def measured(table: Table) -> Found:
     """Returns the numbers of the rows of a table in the files of this folder; a task without any is left out."""
     found = {}
     for task in table.tasks:
-        numbers = read(table.file.format(task=task))
-        runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER)
+        numbers = read(f"gains_{task}.json")
+        runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER, (), "cove", "tuned")
         found[task] = trained(table, task, numbers, runs)
     return {task: rows for task, rows in found.items() if rows}
 
@@ -90,8 +96,13 @@ def rows_of(name: str, found: Found) -> str:
             cells.append([f"{label}, models together"])
             for task, rows in found.items():
                 row = rows.get(label, {})
-                together = f"{row['ensemble']['test'][row['metric']]:.2f}" if "ensemble" in row else "–"
-                cells[-1] += [str(ENSEMBLES.get(task, "–")) if label == "ELMo" else "–", together]
+                together = (
+                    f"{row['ensemble']['test'][row['metric']]:.2f} ({len(row['seeds'])})" if "ensemble" in row else "–"
+                )
+                cells[-1] += [
+                    "{} ({})".format(*ENSEMBLES[task]) if label == "ELMo" and task in ENSEMBLES else "–",
+                    together,
+                ]
     columns = [list(column) for column in zip(*cells, strict=True)]
     return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{lines(columns)}"
 
@@ -119,18 +130,18 @@ def weights(found: Found) -> str:
 
 def fine_tuned() -> str:
     """Returns the table of the biLM that is fine-tuned on the text of each task."""
-    cells = [["", "perplexity, paper", "here", "ELMo", "ELMo, biLM fine-tuned", "difference, paper", "here"]]
-    for task, (before, after, gain) in FINE_TUNED.items():
-        found, rows = read(f"supplement_{task}.json"), read(f"gains_{task}.json")
+    heads = ["perplexity, paper", "here", "biLM frozen", "fine-tuned", "difference, paper", "here"]
+    cells = [["", *heads, "its LSTMs trained with the task"]]
+    for task, rows in measured(TUNED).items():
+        (before, after, gain), found = FINE_TUNED[task], read(f"supplement_{task}.json")
         here = f"{found['before']:.1f} → {found['after'][found['best']]:.1f}" if found else "open"
-        values = paired(rows, "dev", ["tuned"], ["all"])
+        values = paired(rows, "dev", ["fine-tuned"], ["frozen"])
         difference = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*interval(values)) if values else "open"
-        scores = [value(rows.get(row), "dev") for row in ("all", "tuned")]
+        scores = [value(rows.get(row), "dev") for row in TUNED.rows]
         if found and found["after"][found["best"]] >= found["before"]:
             scores[1], difference = "no better biLM", "–"
-        cells.append([task, f"{before} → {after}", here, *scores, gain, difference])
-    title = "Section A.1: the biLM fine-tuned on the text of the task"
-    return f"**{title}** (perplexity, F1 and accuracy on dev)\n\n{lines(cells)}"
+        cells.append([task, f"{before} → {after}", here, *scores[:2], gain, difference, scores[2]])
+    return f"**{TUNED.title}** (perplexity, F1 and accuracy on dev)\n\n{lines(cells)}"
 
 
 def verdicts(name: str, found: Found) -> list[list[str]]:
@@ -140,7 +151,7 @@ def verdicts(name: str, found: Found) -> list[list[str]]:
         trainings = {id(row): row for row in rows.values()}.values()  # a row may have two names in a table
         minutes = sum(seed["seconds"] for row in trainings for seed in row["seeds"]) / 60
         command = f"`grid.py {name} --tasks {task}`"
-        for claim in claims(name, task, rows):
+        for claim in claims(name, task, rows, found):
             text = f"{TABLES[name].title.split(':')[0]}, {task}: {claim.text}"
             cells.append([cell.replace(" - ", " − ") for cell in (text, *claim[1:], command, f"{minutes:.0f}")])
     return cells

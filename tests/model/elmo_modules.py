@@ -36,7 +36,8 @@ def made(bilm, characters, **settings):
     module = bilm.elmo(**settings)
     variables = jax.jit(module.init)(jax.random.key(0), characters)
     random = np.random.default_rng(1)
-    variables["params"] = jax.tree.map(lambda x: x + random.normal(size=x.shape).astype("f4"), variables["params"])
+    params = variables.get("params", {})  # the token layer has none
+    variables["params"] = jax.tree.map(lambda x: x + random.normal(size=x.shape).astype("f4"), params)
     return module, with_bilm(variables, bilm)
 
 

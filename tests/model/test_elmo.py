@@ -137,7 +137,7 @@ def test_layers_of_half_precision_are_summed_in_float32(bilm, characters, dtype)
 
 
 def test_settings_are_given_by_name_too(bilm, characters):
-    for chosen in (*Layers, *LayerNorm):
+    for chosen in (Layers.ALL, Layers.TOP, *LayerNorm):
         key = "layers" if isinstance(chosen, Layers) else "layer_norm"
         module, variables = made(bilm, characters, **{key: chosen})
         named = bilm.elmo(**{key: chosen.value})

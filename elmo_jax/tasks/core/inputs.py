@@ -4,7 +4,6 @@ Shapes: R rows, T words of the longest row, W characters, V words with a vector,
 numbers of the layers per word, L LSTM layers and P projection of the biLM.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,9 +18,8 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import character_ids, embed_texts
 from elmo_jax.embedding.engine import Output
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
-from elmo_jax.model.scalar_mix import LayerNorm, Layers
+from elmo_jax.model.scalar_mix import LayerNorm, chosen_layers, mix_weights
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import stored_size, unpacked
@@ -113,25 +111,15 @@ class Inputs(nn.Module):
         if elmo.trainable != "none":  # `TaskProgram.first_state` gives the values
             shapes = unflatten(parameter_shapes(self.bilm))
             self.tree = self.param("bilm", lambda key: jax.tree.map(jnp.zeros, shapes, is_leaf=_is_shape))
-        if elmo.layers == "token":
-            self.drop = Dropout(elmo.dropout)
-            return
-        lstm = dataclasses.replace(self.bilm.lstm, layers=self._used_layers - 1)
         self.elmo = ELMo(
-            dataclasses.replace(self.bilm, lstm=lstm),
+            self.bilm,
             num_mixes=len(elmo.places),
-            layers=Layers.ALL if elmo.layers == "all" else Layers.TOP,
-            layer_norm=LayerNorm.WITHOUT_MARKS if elmo.layer_norm else LayerNorm.NONE,
+            layers=chosen_layers(int(elmo.layers) if elmo.layers.isdecimal() else elmo.layers),
+            layer_norm=LayerNorm(elmo.layer_norm),
             dropout=elmo.dropout,
             regularization=elmo.regularization,
+            train_gamma=elmo.train_gamma,
         )
-
-    @property
-    def _used_layers(self) -> int:
-        """The number of layers that the mixes read: those up to the one that is used, or all."""
-        assert self.bilm is not None
-        choice = self.config.elmo.layers
-        return 1 + (int(choice) if choice.isdecimal() else self.bilm.lstm.layers)
 
     def __call__(self, text: Mapping[str, jax.Array], *, deterministic: bool) -> tuple[Embedded, jax.Array]:
         """Returns the vectors of a text, and the penalty [] of the mixes: their squares times `regularization`."""
@@ -140,26 +128,16 @@ class Inputs(nn.Module):
         if self.word_dim:
             words.append(self.table[text["words"]] * mask[..., None])  # [R, T, D]
         if self.config.characters.filters:
-            found = self.char_cnn(text["characters"], deterministic=deterministic)
-            words.append(found * mask[..., None])
+            words.append(self.char_cnn(text["characters"], deterministic=deterministic) * mask[..., None])
         mixes: dict[str, jax.Array] = {}
         penalty = jnp.zeros(())
         if self.bilm is not None:
-            mixes, penalty = self._mixes(self._layers(text, self.bilm), mask, deterministic)
+            found = self.elmo.mix(self._layers(text, self.bilm), mask, deterministic=deterministic)
+            mixes, penalty = dict(zip(self.config.elmo.places, found.mixes, strict=True)), found.penalty
         vectors = [*words, mixes["input"]] if "input" in mixes else words
         joined = jnp.concatenate(words, axis=-1) if words else None
         others = (mixes.get("output"), joined, mixes.get("after_first"))
         return Embedded(jnp.concatenate(vectors, axis=-1), mask, *others), penalty
-
-    def _mixes(self, layers: jax.Array, mask: jax.Array, deterministic: bool) -> tuple[dict[str, jax.Array], jax.Array]:
-        """Maps layers [R, L+1, T, 2P] to the mix of each place, [R, T, 2P] or, of the token layer, [R, T, P]."""
-        places = self.config.elmo.places
-        if self.config.elmo.layers == "token":
-            assert self.bilm is not None
-            token = layers[:, 0, :, : self.bilm.lstm.projection] * mask[..., None]
-            return {place: self.drop(token, deterministic=deterministic) for place in places}, jnp.zeros(())
-        found = self.elmo.mix(layers[:, : self._used_layers], mask, deterministic=deterministic)
-        return dict(zip(places, found.mixes, strict=True)), found.penalty
 
     def _layers(self, text: Mapping[str, jax.Array], bilm: ModelConfig) -> jax.Array:
         """Returns the layers [R, L+1, T, 2P], through which gradients flow only into the part that is trained."""
@@ -179,11 +157,9 @@ def _is_shape(value: Any) -> bool:
 
 
 def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
-    """Returns the softmaxed `weights` and the `scale` of the mixes by their places."""
-    found = {}
-    for number, place in enumerate(config.elmo.places):
-        mix = params.get("inputs", {}).get("elmo", {}).get(f"mix_{number}")
-        if mix is not None:
-            weights = np.exp(np.asarray(mix.get("weights", ()), np.float64))
-            found[place] = {"weights": (weights / weights.sum()).tolist(), "scale": float(mix["gamma"])}
-    return found
+    """Returns the softmaxed `weights` and the `scale` of the mixes by their places; nothing for the token layer."""
+    mixes = mix_weights(params.get("inputs", {}).get("elmo", {})).values()
+    return {
+        place: {"weights": mix.weights.tolist(), "scale": mix.gamma}
+        for place, mix in zip(config.elmo.places, mixes, strict=False)
+    }

@@ -123,8 +123,8 @@ class TrainedTask:
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
 
-        With `elmo.layer_norm`, a prediction also depends on the other inputs, as in bilm-tf: the layers are
-        normalized over a batch. Give one input at a time for predictions that do not.
+        With `elmo.layer_norm=without_marks`, a prediction also depends on the other inputs, as in bilm-tf: the layers
+        are normalized over a batch. Give one input at a time for predictions that do not.
 
         Args:
           inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of
@@ -184,8 +184,8 @@ class TrainedTask:
         words = [] if examples is inputs else self._task.overlooked(inputs, self._setup.labels)
         shown = f"{', '.join(words[:20])}{', …' if len(words) > 20 else ''}"
         report("the text", {f"words that the training text lacks, not taken as predicates: {shown}": len(words)})
-        # With a layer norm, predictions depend on all examples.
-        size = max(1, len(examples)) if self.config.elmo.layer_norm else _STREAMED
+        # With a norm of the batch, predictions depend on all examples.
+        size = max(1, len(examples)) if self.config.elmo.layer_norm == "without_marks" else _STREAMED
         with Progress("predicting", "examples", len(examples)) as progress:
             for start in range(0, len(examples), size):
                 part = examples[start : start + size]

@@ -123,8 +123,8 @@ def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
         return iterate(self, batches, draw, progress)
 
     monkeypatch.setattr(TaskData, "iterate", remember)
-    settings = (f"bilm={tmp_path / 'bilm'}", *WITH_ELMO, "elmo.layer_norm=True", "train.batch_size=3", "train.epochs=1")
-    result = train(tmp_path, tmp_path / "run", *settings)
+    settings = (f"bilm={tmp_path / 'bilm'}", *WITH_ELMO, "elmo.layer_norm=without_marks", "train.epochs=1")
+    result = train(tmp_path, tmp_path / "run", *settings, "train.batch_size=3")
     of_training = list(seen)
     seen.clear()
     found = elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
