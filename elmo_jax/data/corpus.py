@@ -18,10 +18,11 @@ import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
+from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
 from elmo_jax.files import local, read_sealed_json
 
-REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
+REPORT, BLOCKS = "corpus.json", "blocks"
 _REMEDY = "restore it, or delete the folder and prepare the text again"
 
 

@@ -87,7 +87,7 @@ class Chunk:
     pieces: tuple[Piece, ...]
     format: Format
     errors: Errors = Errors.STRICT
-    source: int = 0  # the index of the source that the pieces come from
+    key: tuple[int, int, int] = (0, 0, 0)  # the indices of the source, of its part, and of the chunk in the part
     language: str = "en"  # the ISO 639 code of the language of running text
 
     @property

@@ -1,0 +1,143 @@
+"""The file of a chunk that was tokenized, and the summary of it from which the text is divided.
+
+A file appears completely or not at all, and begins with a checksum and with what it was made of, so that a command that
+was stopped continues with the files that it has finished, and a worker that repeats another's work does no harm.
+"""
+
+import dataclasses
+import io
+import json
+import secrets
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from elmo_jax.data.lexicon import LONG_WORD
+from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, tokenize, unspaced_error
+from elmo_jax.data.prepare.units import Boundaries, boundaries
+from elmo_jax.errors import UserError
+from elmo_jax.files import in_bucket
+
+PIECE, IDS = ".piece", ".ids"  # the suffixes of the files of a chunk
+_CHECKSUM_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The counts of a chunk."""
+
+    key: tuple[int, int, int]  # the source, its part, and the chunk of the part, in the order of the text
+    text_bytes: int
+    words: int
+    boundaries: Boundaries
+    empty_lines: int  # as in `Tokenized`, like the next two
+    marks_dropped: int
+    replaced_lines: int
+    long_sentences: int  # of more than `LONG_SENTENCE` words
+    long_sentence_words: int
+    longest_sentence: int  # in words
+    long_word_uses: int  # of words of more than `LONG_WORD` bytes
+    unspaced_documents: int  # that were left out, since their words are not separated by spaces
+    unspaced_bytes: int
+    unspaced: str  # the message about the first of these pieces; empty if there are none
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> "Summary":
+        """Returns the summary whose `dataclasses.asdict` was written as JSON."""
+        return cls(**{**value, "key": tuple(value["key"]), "boundaries": Boundaries(*value["boundaries"])})
+
+
+class ChunkText(NamedTuple):
+    """The words of a chunk."""
+
+    types: list[str]  # the distinct words, in the order of their first use
+    ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
+    lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence
+    starts: np.ndarray  # int32 `[documents]`, the sentences that begin documents, each once
+
+
+def chunk_path(folder: epath.Path, key: tuple[int, int, int], suffix: str = PIECE) -> epath.Path:
+    """Returns the path of a file of a chunk."""
+    return folder / f"{'-'.join(f'{number:06}' for number in key)}{suffix}"
+
+
+def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
+    """Tokenizes a chunk into its file, unless that is there and whole; returns its summary, and whether it was.
+
+    Raises:
+      UserError: as `tokenize`.
+    """
+    path = chunk_path(folder, chunk.key)
+    try:
+        return Summary.of_json(json.loads(_read(path)[0].tobytes())), True
+    except (FileNotFoundError, UserError):
+        pass
+    found = tokenize(chunk)
+    before = np.concatenate([[0], np.cumsum(found.pieces)])  # the sentences before each piece
+    starts = np.unique(before[np.flatnonzero([piece.starts_document for piece in chunk.pieces])]).astype(np.int32)
+    long = found.lengths[found.lengths > LONG_SENTENCE]
+    is_long_word = np.fromiter((len(word.encode()) > LONG_WORD for word in found.types), bool, len(found.types))
+    unspaced = [chunk.pieces[index] for index in found.unspaced]
+    summary = Summary(
+        key=chunk.key,
+        text_bytes=sum(len(piece.data) for piece in chunk.pieces),
+        words=len(found.ids),
+        boundaries=boundaries(starts, len(found.lengths)),
+        empty_lines=found.empty_lines,
+        marks_dropped=found.marks_dropped,
+        replaced_lines=found.replaced_lines,
+        long_sentences=len(long),
+        long_sentence_words=int(long.sum()),
+        longest_sentence=int(found.lengths.max(initial=0)),
+        long_word_uses=int(np.count_nonzero(is_long_word[found.ids])),
+        unspaced_documents=sum(piece.starts_document for piece in unspaced),
+        unspaced_bytes=sum(len(piece.data) for piece in unspaced),
+        unspaced=str(unspaced_error(unspaced[0])) if unspaced else "",
+    )
+    described = np.frombuffer(json.dumps(dataclasses.asdict(summary)).encode(), np.uint8)
+    text = np.frombuffer("\n".join(found.types).encode(), np.uint8)
+    _write(path, described, text, found.ids, found.lengths, starts)
+    return summary, False
+
+
+def read_chunk(folder: epath.Path, key: tuple[int, int, int]) -> ChunkText:
+    """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
+    _, text, ids, lengths, starts = _read(chunk_path(folder, key))
+    return ChunkText(text.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
+
+
+def write_ids(folder: epath.Path, key: tuple[int, int, int], ids: np.ndarray) -> None:
+    """Writes the ids in the lexicon of the distinct words of a chunk: int32 `[types]`."""
+    _write(chunk_path(folder, key, IDS), ids)
+
+
+def read_ids(folder: epath.Path, key: tuple[int, int, int]) -> np.ndarray:
+    """Returns what `write_ids` wrote."""
+    return _read(chunk_path(folder, key, IDS))[0]
+
+
+def _write(path: epath.Path, *arrays: np.ndarray) -> None:
+    content = io.BytesIO()
+    for array in arrays:
+        np.save(content, array)
+    data = content.getvalue()
+    data = zlib.crc32(data).to_bytes(_CHECKSUM_BYTES) + data
+    if in_bucket(path):
+        path.write_bytes(data)  # appears whole
+        return
+    temporary = path.with_suffix(f".{secrets.token_hex(4)}")  # others may write the same file
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def _read(path: epath.Path) -> list[np.ndarray]:
+    content = path.read_bytes()
+    data = content[_CHECKSUM_BYTES:]
+    if zlib.crc32(data).to_bytes(_CHECKSUM_BYTES) != content[:_CHECKSUM_BYTES]:
+        raise UserError(f"{path}: damaged; run the command again")
+    stream, arrays = io.BytesIO(data), []
+    while stream.tell() < len(data):
+        arrays.append(np.load(stream, allow_pickle=False))
+    return arrays
