@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.data.lexicon import LONG_WORD
-from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, tokenize, unspaced_error
+from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Key, tokenize, unspaced_error
 from elmo_jax.data.prepare.units import Boundaries, boundaries
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
@@ -28,7 +28,7 @@ _CHECKSUM_BYTES = 4
 class Summary:
     """The counts of a chunk."""
 
-    key: tuple[int, int, int]  # the source, its part, and the chunk of the part, in the order of the text
+    key: Key
     text_bytes: int
     words: int
     boundaries: Boundaries
@@ -58,7 +58,7 @@ class ChunkText(NamedTuple):
     starts: np.ndarray  # int32 `[documents]`, the sentences that begin documents, each once
 
 
-def chunk_path(folder: epath.Path, key: tuple[int, int, int], suffix: str = PIECE) -> epath.Path:
+def chunk_path(folder: epath.Path, key: Key, suffix: str = PIECE) -> epath.Path:
     """Returns the path of a file of a chunk."""
     return folder / f"{'-'.join(f'{number:06}' for number in key)}{suffix}"
 
@@ -102,18 +102,18 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
     return summary, False
 
 
-def read_chunk(folder: epath.Path, key: tuple[int, int, int]) -> ChunkText:
+def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
     """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
     _, text, ids, lengths, starts = _read(chunk_path(folder, key))
     return ChunkText(text.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
 
 
-def write_ids(folder: epath.Path, key: tuple[int, int, int], ids: np.ndarray) -> None:
+def write_ids(folder: epath.Path, key: Key, ids: np.ndarray) -> None:
     """Writes the ids in the lexicon of the distinct words of a chunk: int32 `[types]`."""
     _write(chunk_path(folder, key, IDS), ids)
 
 
-def read_ids(folder: epath.Path, key: tuple[int, int, int]) -> np.ndarray:
+def read_ids(folder: epath.Path, key: Key) -> np.ndarray:
     """Returns what `write_ids` wrote."""
     return _read(chunk_path(folder, key, IDS))[0]
 

@@ -13,7 +13,6 @@ import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from elmo_jax.data.prepare.sources import (
     open_sources,
     say_formats,
 )
+from elmo_jax.data.prepare.workers import RunnerFailed
 from elmo_jax.data.prepare.write import Runner, Text, Vocabularies, write_corpus
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
@@ -93,8 +93,8 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
             both = Text([*text, *heldout_text], len(heldout_text), names)
             report = write_corpus(epath.Path(folder), epath.Path(spool), both, words, options, runner)
             _write_report(folder, request, report, options.progress)
-    except BrokenProcessPool:
-        raise UserError(f"a worker process died, perhaps for lack of memory; try --workers 1{kept()}") from None
+    except RunnerFailed as error:
+        raise UserError(f"{error}{kept()}") from error
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}){kept()}") from error
     return Corpus.open(out)
@@ -107,6 +107,12 @@ def _spool(out: Path) -> Path:
 
 
 def _runner(out: Path, options: PrepareOptions) -> Runner:
+    if options.beam is not None:
+        try:
+            from elmo_jax.data.prepare.beam import BeamRunner
+        except ImportError as error:
+            raise UserError(f"--beam: needs Apache Beam ({error}); run: pip install 'elmo_jax[beam]'") from None
+        return BeamRunner(epath.Path(_spool(out)), options.beam)
     return LocalRunner(epath.Path(_spool(out)), options.workers or available_cores(), options.progress)
 
 
@@ -135,7 +141,7 @@ def _first_reading(folder: Path, request: dict[str, Any], show: bool) -> Iterato
     keep(folder)
     try:
         yield folder
-    except (KeyboardInterrupt, BrokenProcessPool, OSError):
+    except (KeyboardInterrupt, RunnerFailed, OSError):
         raise
     except BaseException:
         shutil.rmtree(folder)

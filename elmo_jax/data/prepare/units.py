@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_jax.data.prepare.text import Format
+from elmo_jax.data.prepare.text import Format, Key
 
 SENTENCES_PER_UNIT = 100
 _ALL = 1 << 62  # sentences; more than any source has
@@ -71,9 +71,9 @@ class Rule(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A chunk, by its key (`text.Chunk.key`), and what is held out of it."""
+    """A chunk, and what is held out of it."""
 
-    key: tuple[int, int, int]
+    key: Key
     rule: Rule
 
     @classmethod

@@ -14,13 +14,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
 
 Job = TypeVar("Job")
+
+
+class RunnerFailed(UserError):
+    """The text could not be worked on, through no mistake in it; what was done is kept."""
 
 
 def in_processes(function: Callable[[Job], Any], jobs: Iterable[Job], workers: int) -> Iterator[tuple[Job, Any]]:
@@ -33,6 +39,9 @@ def in_processes(function: Callable[[Job], Any], jobs: Iterable[Job], workers: i
 
     Yields:
       Each job in order, with its result.
+
+    Raises:
+      RunnerFailed: a worker died.
     """
     first = list(islice(jobs := iter(jobs), 2))
     if workers == 1 or len(first) < 2:  # starting processes would take longer than a small text
@@ -63,6 +72,8 @@ def in_processes(function: Callable[[Job], Any], jobs: Iterable[Job], workers: i
                     yield next_result()
             while waiting:
                 yield next_result()
+        except BrokenProcessPool:
+            raise RunnerFailed("a worker process died, perhaps for lack of memory; try --workers 1") from None
         finally:
             pool.shutdown(cancel_futures=True)
 
