@@ -8,6 +8,7 @@ open the folder (`tfds.builder_from_directory(FOLDER).as_data_source()`) without
 import contextlib
 import hashlib
 import logging
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
@@ -17,7 +18,7 @@ from etils import epath
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.errors import UserError
-from elmo_jax.files import temporary_folder, write_bytes
+from elmo_jax.files import in_bucket, temporary_folder, write_bytes
 
 BLOCK_TOKENS = 1600
 SHARD_TOKENS = 16384 * BLOCK_TOKENS  # about 50 MB; fixed, so that the files depend on the text alone
@@ -82,7 +83,9 @@ class Shard(NamedTuple):
     sha256: str  # hexadecimal, of the numbers in the blocks
 
 
-def write_shard(folder: epath.Path, split: str, number: int, blocks: Iterable[np.ndarray]) -> Shard:
+def write_shard(
+    folder: epath.Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary: epath.Path
+) -> Shard:
     """Writes a shard of a split, completely or not at all.
 
     Args:
@@ -90,6 +93,7 @@ def write_shard(folder: epath.Path, split: str, number: int, blocks: Iterable[np
       split: the name of the split.
       number: the number of the shard in the split, from 0.
       blocks: the blocks, at least one.
+      temporary: a folder of the same disk or bucket for the incomplete file.
 
     Raises:
       OSError: the disk is full, or the folder cannot be written.
@@ -101,9 +105,11 @@ def write_shard(folder: epath.Path, split: str, number: int, blocks: Iterable[np
     serializer, digest = ExampleSerializer(features.get_serialized_info()), hashlib.sha256()
     count = size = 0
     name = f"{_DATASET}-{split}.array_record-{number:05}"
-    with temporary_folder() as temporary:
+    # ArrayRecord does not write to buckets.
+    with temporary_folder() if in_bucket(folder) else contextlib.nullcontext(temporary) as where:
+        partial = where / f"{name}.{secrets.token_hex(4)}"
         try:
-            writer = ArrayRecordWriter(str(temporary / name), "group_size:1")
+            writer = ArrayRecordWriter(str(partial), "group_size:1")
             for count, block in enumerate(blocks, 1):  # noqa: B007
                 digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
                 record = serializer.serialize_example(features.encode_example({_FEATURE: block}))
@@ -112,7 +118,10 @@ def write_shard(folder: epath.Path, split: str, number: int, blocks: Iterable[np
             writer.close()
         except RuntimeError as error:  # ArrayRecord reports a full disk in this way
             raise OSError(str(error).partition("\n")[0]) from error
-        write_bytes(folder / name, (temporary / name).read_bytes())
+        if in_bucket(folder):
+            write_bytes(folder / name, partial.read_bytes())
+        else:
+            partial.replace(folder / name)
     return Shard(count, size, digest.hexdigest())
 
 

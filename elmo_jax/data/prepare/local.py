@@ -7,6 +7,7 @@ text is.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,14 +35,14 @@ class LocalRunner:
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
         """Yields the results of a function, in order."""
-        return (result for _, result in in_processes(function, items, workers or self._workers))
+        return (result for _, result in in_processes(function, items, workers or self._workers, Path(self._folder)))
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
         """Tokenizes all chunks, and yields their summaries in order; `size` bytes are read from files."""
         chunks = (chunk for part in parts for chunk in part.chunks())
         part, on_disk = (0, 0), 0
         with Progress("reading the text", "words", size, self._show) as bar:
-            jobs = in_processes(functools.partial(_tokenized, self._folder), chunks, self._workers)
+            jobs = in_processes(functools.partial(_tokenized, self._folder), chunks, self._workers, Path(self._folder))
             for chunk, (found, was_there) in jobs:
                 summary = Summary.of_json(found)
                 if chunk.key[:2] != part:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elmo_jax.errors import UserError
-from elmo_jax.files import temporary_folder
 
 Job = TypeVar("Job")
 
@@ -29,13 +28,16 @@ class RunnerFailed(UserError):
     """The text could not be worked on, through no mistake in it; what was done is kept."""
 
 
-def in_processes(function: Callable[[Job], Any], jobs: Iterable[Job], workers: int) -> Iterator[tuple[Job, Any]]:
+def in_processes(
+    function: Callable[[Job], Any], jobs: Iterable[Job], workers: int, folder: Path
+) -> Iterator[tuple[Job, Any]]:
     """Calls a function for each job in `workers` processes.
 
     Args:
       function: the function, whose results can be written as JSON.
       jobs: the jobs.
       workers: the number of processes.
+      folder: the folder for the files of the results, which are deleted.
 
     Yields:
       Each job in order, with its result.
@@ -62,20 +64,19 @@ def in_processes(function: Callable[[Job], Any], jobs: Iterable[Job], workers: i
         path.unlink()
         return job, result
 
-    with temporary_folder() as folder:
-        try:
-            multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
-            for number, job in enumerate(chain(first, jobs)):
-                path = folder / str(number)
-                waiting.append((job, path, _submitted(pool, function, job, path)))
-                if len(waiting) > 2 * workers:  # bounds the memory for jobs
-                    yield next_result()
-            while waiting:
+    try:
+        multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
+        for number, job in enumerate(chain(first, jobs)):
+            path = folder / f"{number}.result"
+            waiting.append((job, path, _submitted(pool, function, job, path)))
+            if len(waiting) > 2 * workers:  # bounds the memory for jobs
                 yield next_result()
-        except BrokenProcessPool:
-            raise RunnerFailed("a worker process died, perhaps for lack of memory; try --workers 1") from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while waiting:
+            yield next_result()
+    except BrokenProcessPool:
+        raise RunnerFailed("a worker process died, perhaps for lack of memory; try --workers 1") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _call(function: Callable[[Job], Any], job: Job, path: Path) -> None:

@@ -122,7 +122,8 @@ def write_corpus(
     total = sum(source["words"] for split in SPLITS for source in of_sources[split])
     written = []
     with Progress("writing the blocks", "words", total, options.progress) as bar:
-        for found in runner.map(write, shards):
+        workers = 1 if len(shards) <= len(SPLITS) else None  # starting processes would take longer
+        for found in runner.map(write, shards, workers):
             written.append((found["split"], Shard(*found["shard"]), found["names"]))
             bar.add(sum(tokens - sentences for sentences, tokens, *_ in found["names"].values()))
     shards_of = {split: [shard for name, shard, _ in written if name == split] for split in SPLITS}
@@ -232,7 +233,7 @@ def _write_shard(spool: epath.Path, folder: epath.Path, vocabulary_size: int, sh
                 counts[name] = [a + b for a, b in zip(counts[name], (sentences, len(block), unknown, 1), strict=True)]
                 yield block
 
-    written = write_shard(folder, shard["split"], shard["number"], cut())
+    written = write_shard(folder, shard["split"], shard["number"], cut(), spool)
     return {"split": shard["split"], "shard": written, "names": counts}
 
 
