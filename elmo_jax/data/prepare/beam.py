@@ -96,10 +96,10 @@ class BeamRunner:
     def entries(self) -> Iterator[Entry]:
         """Yields all words with their counts, in the order of the lexicon, and gives them their ids."""
         key = order_of(self._given)
-        given = [(word, 0, -1) for word in self._given]  # the words of the text come before themselves here
+        given = [(word, 0, -1) for word in self._given]  # after those of the buckets, which have the counts of the text
         streams = [self._entries_of(bucket) for bucket in range(len(self._numbers))]
         number, last = 0, None
-        for word, count, bucket in heapq.merge(given, *streams, key=lambda entry: key(entry[:2])):
+        for word, count, bucket in heapq.merge(*streams, given, key=lambda entry: key(entry[:2])):
             if word == last:
                 continue
             if bucket >= 0:
