@@ -9,7 +9,6 @@ share, or in a bucket.
 """
 
 import array
-import dataclasses
 import functools
 import heapq
 import json
@@ -25,12 +24,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Summary, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.data.prepare.text import Chunk, Key
 from elmo_jax.data.prepare.units import Planned
 from elmo_jax.data.prepare.workers import RunnerFailed
-from elmo_jax.data.prepare.write import Sizes, count_words
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_bytes
 
@@ -39,8 +38,8 @@ _CHUNKS_A_BUCKET, _MOST_BUCKETS = 8, 256
 _FAILED = 1 << 30  # the number of the chunk that stands for a mistake in the text after the last one
 
 
-class BeamRunner:
-    """Implements `write.Runner` for Apache Beam."""
+class BeamRunner(LocalRunner):
+    """Runs the steps on Apache Beam."""
 
     def __init__(self, folder: epath.Path, options: str) -> None:
         """Makes a runner.
@@ -49,19 +48,20 @@ class BeamRunner:
           folder: the folder for the files of the chunks and of the steps.
           options: Beam's pipeline options, as on a command line.
         """
-        self._folder, self._options = folder, shlex.split(options)
+        super().__init__(folder, 1, False)
+        self._options = shlex.split(options)
         self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
         self._given: Sequence[str] = ()
         self._numbers: list[array.array[int]] = []  # the ids of the words of each bucket
 
-    def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterable[Any]:
-        """Returns the results of a function, in order."""
+    def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
+        """Yields the results of a function, in order."""
         numbered = list(enumerate(items))
         found = self._run(lambda pipeline: self._spread(pipeline, numbered) | beam.Map(_called, function))
-        return [result for _, result in found]
+        return (result for _, result in found)
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
-        """Writes the files of all chunks, and yields their summaries in order; `size` is not used."""
+        """Tokenizes all chunks, and yields their summaries in order."""
         of_text = list(parts)
         found = self._run(
             lambda pipeline: (
@@ -78,7 +78,7 @@ class BeamRunner:
             yield Summary.of_json(summary)
 
     def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
-        """Counts the words of the training text into one file per bucket, and returns the sizes of the chunks."""
+        """Counts the words of the training text into a file per bucket, and returns the sizes."""
         self._given = given
         self._numbers = [array.array("i") for _ in range(min(1 + len(chunks) // _CHUNKS_A_BUCKET, _MOST_BUCKETS))]
         first = self._file("given")
@@ -94,7 +94,7 @@ class BeamRunner:
         return [sizes for _, sizes in self._run(build)]
 
     def entries(self) -> Iterator[Entry]:
-        """Yields all words with their counts, in the order of the lexicon, and gives them their ids."""
+        """Yields all words with their counts, in the order of the lexicon, and numbers them."""
         key = order_of(self._given)
         given = [(word, 0, -1) for word in self._given]  # after those of the buckets, which have the counts of the text
         streams = [self._entries_of(bucket) for bucket in range(len(self._numbers))]
@@ -170,13 +170,13 @@ def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
         yield (*part.key, _FAILED), str(error)
 
 
-def _tokenized(chunk: Chunk | tuple[Key, str], folder: str) -> tuple[Key, dict[str, Any], str]:
+def _tokenized(chunk: Chunk | tuple[Key, str], folder: str) -> tuple[Key, Summary | None, str]:
     if not isinstance(chunk, Chunk):
-        return chunk[0], {}, chunk[1]
+        return chunk[0], None, chunk[1]
     try:
-        return chunk.key, dataclasses.asdict(write_chunk(chunk, epath.Path(folder))[0]), ""
+        return chunk.key, write_chunk(chunk, epath.Path(folder))[0], ""
     except UserError as error:
-        return chunk.key, {}, str(error)
+        return chunk.key, None, str(error)
 
 
 def _by_bucket(words: Sequence[str], buckets: int) -> Iterator[tuple[int, np.ndarray, str]]:

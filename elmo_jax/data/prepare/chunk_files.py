@@ -4,7 +4,6 @@ A file appears completely or not at all, and begins with a checksum and with wha
 was stopped continues with the files that it has finished, and a worker that repeats another's work does no harm.
 """
 
-import dataclasses
 import io
 import json
 import secrets
@@ -16,37 +15,32 @@ from etils import epath
 
 from elmo_jax.data.lexicon import LONG_WORD
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Key, tokenize, unspaced_error
-from elmo_jax.data.prepare.units import Boundaries, boundaries
+from elmo_jax.data.prepare.units import Boundaries, Planned, boundaries
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
 
+Sizes = tuple[tuple[int, int], tuple[int, int]]  # sentences and words of a chunk, to train on and held out
 PIECE, IDS = ".piece", ".ids"  # the suffixes of the files of a chunk
 _CHECKSUM_BYTES = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """The counts of a chunk."""
 
     key: Key
     text_bytes: int
     words: int
     boundaries: Boundaries
-    empty_lines: int  # as in `Tokenized`, like the next two
-    marks_dropped: int
-    replaced_lines: int
-    long_sentences: int  # of more than `LONG_SENTENCE` words
-    long_sentence_words: int
+    counts: dict[str, int]  # those of the report
     longest_sentence: int  # in words
-    long_word_uses: int  # of words of more than `LONG_WORD` bytes
-    unspaced_documents: int  # that were left out, since their words are not separated by spaces
-    unspaced_bytes: int
-    unspaced: str  # the message about the first of these pieces; empty if there are none
+    unspaced_bytes: int  # of the pieces that were left out, since their words are not separated by spaces
+    unspaced: str  # the message about the first of them; empty if there are none
 
     @classmethod
-    def of_json(cls, value: dict[str, Any]) -> "Summary":
-        """Returns the summary whose `dataclasses.asdict` was written as JSON."""
-        return cls(**{**value, "key": tuple(value["key"]), "boundaries": Boundaries(*value["boundaries"])})
+    def of_json(cls, value: Any) -> "Summary":
+        """Returns the summary that was written as JSON."""
+        key, text_bytes, words, bounds, *others = value
+        return cls(tuple(key), text_bytes, words, Boundaries(*bounds), *others)
 
 
 class ChunkText(NamedTuple):
@@ -80,23 +74,20 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
     long = found.lengths[found.lengths > LONG_SENTENCE]
     is_long_word = np.fromiter((len(word.encode()) > LONG_WORD for word in found.types), bool, len(found.types))
     unspaced = [chunk.pieces[index] for index in found.unspaced]
-    summary = Summary(
-        key=chunk.key,
-        text_bytes=sum(len(piece.data) for piece in chunk.pieces),
-        words=len(found.ids),
-        boundaries=boundaries(starts, len(found.lengths)),
-        empty_lines=found.empty_lines,
-        marks_dropped=found.marks_dropped,
-        replaced_lines=found.replaced_lines,
-        long_sentences=len(long),
-        long_sentence_words=int(long.sum()),
-        longest_sentence=int(found.lengths.max(initial=0)),
-        long_word_uses=int(np.count_nonzero(is_long_word[found.ids])),
-        unspaced_documents=sum(piece.starts_document for piece in unspaced),
-        unspaced_bytes=sum(len(piece.data) for piece in unspaced),
-        unspaced=str(unspaced_error(unspaced[0])) if unspaced else "",
-    )
-    described = np.frombuffer(json.dumps(dataclasses.asdict(summary)).encode(), np.uint8)
+    counts = {
+        "empty_lines": found.empty_lines,
+        "marks_dropped": found.marks_dropped,
+        "replaced_lines": found.replaced_lines,
+        "unspaced_documents": sum(piece.starts_document for piece in unspaced),
+        "long_sentences": len(long),
+        "long_sentence_words": int(long.sum()),
+        "long_word_uses": int(np.count_nonzero(is_long_word[found.ids])),
+    }
+    size, left_out = (sum(len(piece.data) for piece in pieces) for pieces in (chunk.pieces, unspaced))
+    message = str(unspaced_error(unspaced[0])) if unspaced else ""
+    bounds, longest = boundaries(starts, len(found.lengths)), int(found.lengths.max(initial=0))
+    summary = Summary(chunk.key, size, len(found.ids), bounds, counts, longest, left_out, message)
+    described = np.frombuffer(json.dumps(summary).encode(), np.uint8)
     text = np.frombuffer("\n".join(found.types).encode(), np.uint8)
     _write(path, described, text, found.ids, found.lengths, starts)
     return summary, False
@@ -106,6 +97,15 @@ def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
     """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
     _, text, ids, lengths, starts = _read(chunk_path(folder, key))
     return ChunkText(text.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
+
+
+def count_words(folder: epath.Path, chunk: Planned) -> tuple[list[str], np.ndarray, Sizes]:
+    """Returns the distinct words of a chunk, their counts in the training text, int64 `[types]`, and its sizes."""
+    text = read_chunk(folder, chunk.key)
+    is_held = chunk.rule.heldout(text.starts, len(text.lengths))
+    counts = np.bincount(text.ids[np.repeat(~is_held, text.lengths)], minlength=len(text.types))
+    held = int(np.count_nonzero(is_held)), int(text.lengths[is_held].sum())
+    return text.types, counts, ((len(text.lengths) - held[0], len(text.ids) - held[1]), held)
 
 
 def write_ids(folder: epath.Path, key: Key, ids: np.ndarray) -> None:

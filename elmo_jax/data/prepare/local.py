@@ -4,7 +4,6 @@ Memory holds the distinct words with their counts and ids, and a summary per chu
 text is.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,19 +13,18 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Summary, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.data.prepare.text import Chunk
 from elmo_jax.data.prepare.units import Planned
 from elmo_jax.data.prepare.workers import in_processes
-from elmo_jax.data.prepare.write import Sizes, count_words
 from elmo_jax.runs.progress import Progress
 
 Item = TypeVar("Item")
 
 
 class LocalRunner:
-    """Implements `write.Runner` for this machine."""
+    """Runs the steps on this machine; the results of no runner depend on processes and their order."""
 
     def __init__(self, folder: epath.Path, workers: int, show: bool) -> None:
         """Makes a runner with `workers` processes; `folder` is for the files of the chunks."""
@@ -34,7 +32,7 @@ class LocalRunner:
         self._counts: dict[str, int] = {}
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
-        """Yields the results of a function, in order."""
+        """Yields the results of a function, values of JSON, in order; `workers` are the most processes."""
         return (result for _, result in in_processes(function, items, workers or self._workers, Path(self._folder)))
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
@@ -63,7 +61,7 @@ class LocalRunner:
                 bar.add(1)
         return all_sizes
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> Iterable[Entry]:
         """Returns all words with their counts, in the order of the lexicon."""
         return sorted(self._counts.items(), key=self._order)
 
@@ -75,6 +73,5 @@ class LocalRunner:
             write_ids(self._folder, chunk.key, np.array([ids[word] for word in words], np.int32))
 
 
-def _tokenized(folder: epath.Path, chunk: Chunk) -> tuple[dict[str, Any], bool]:
-    summary, was_there = write_chunk(chunk, folder)
-    return dataclasses.asdict(summary), was_there
+def _tokenized(folder: epath.Path, chunk: Chunk) -> tuple[Summary, bool]:
+    return write_chunk(chunk, folder)

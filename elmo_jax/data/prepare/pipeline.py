@@ -35,7 +35,7 @@ from elmo_jax.data.prepare.sources import (
     say_formats,
 )
 from elmo_jax.data.prepare.workers import RunnerFailed
-from elmo_jax.data.prepare.write import Runner, Text, Vocabularies, write_corpus
+from elmo_jax.data.prepare.write import Text, Vocabularies, write_corpus
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder, digest_of, local, named, write_sealed_json, write_text
@@ -106,7 +106,7 @@ def _spool(out: Path) -> Path:
     return out.with_name(f".{out.name}.partial.text")
 
 
-def _runner(out: Path, options: PrepareOptions) -> Runner:
+def _runner(out: Path, options: PrepareOptions) -> LocalRunner:
     if options.beam is not None:
         try:
             from elmo_jax.data.prepare.beam import BeamRunner
@@ -201,7 +201,7 @@ def _digest(words: list[str] | None) -> str | None:
     return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
 
 
-def _identities(sources: Sequence[Source], names: Sequence[str], runner: Runner) -> list[dict[str, Any]]:
+def _identities(sources: Sequence[Source], names: Sequence[str], runner: LocalRunner) -> list[dict[str, Any]]:
     paths = [str(path) for source in sources if isinstance(source, Files) for path in source.paths]
     digests = iter(runner.map(file_digest, paths, workers=1))
     identities: list[dict[str, Any]] = [

@@ -2,15 +2,15 @@
 
 The final ids depend on the counts, and the counts on which documents are held out; both are known only when the whole
 text was read. So its words are written to files first, one per chunk (`chunk_files`). What is done with a chunk or a
-shard of blocks depends on no other one, so that a `Runner` may do it in any process and any order.
+shard of blocks depends on no other one, so that a runner (`local`, `beam`) may do it in any process and any order.
 """
 
 import collections
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -19,37 +19,16 @@ from elmo_jax.characters import MARKS
 from elmo_jax.data import blocks
 from elmo_jax.data.blocks import SPLITS, Shard, cut_blocks, write_description, write_shard
 from elmo_jax.data.corpus import BLOCKS, checksums
-from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LEXICON, UNKNOWN_ID, Entry, write_lexicon
-from elmo_jax.data.prepare.chunk_files import Summary, read_chunk, read_ids
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LEXICON, UNKNOWN_ID, write_lexicon
+from elmo_jax.data.prepare.chunk_files import Sizes, Summary, read_chunk, read_ids
+from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.options import PrepareOptions
-from elmo_jax.data.prepare.pieces import Part, Source, parts
+from elmo_jax.data.prepare.pieces import Source, parts
 from elmo_jax.data.prepare.sources import size_of
 from elmo_jax.data.prepare.text import Errors
 from elmo_jax.data.prepare.units import Division, Planned, Units, divide, units_of
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
-
-Item = TypeVar("Item")
-Sizes = tuple[tuple[int, int], tuple[int, int]]  # sentences and words of a chunk, in each of `SPLITS`
-
-
-class Runner(Protocol):
-    """Runs the steps of `prepare`; its results may not depend on processes and their order."""
-
-    def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterable[Any]:
-        """Returns the results of a function for some items, in order; all are values of JSON."""
-
-    def tokenize(self, parts: Iterable[Part], size: int) -> Iterable[Summary]:
-        """Writes the files of all chunks, and returns their summaries in order; `size` bytes are read from files."""
-
-    def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
-        """Counts the words of the training text, of which those of `given` come first, and returns the sizes."""
-
-    def entries(self) -> Iterable[Entry]:
-        """Returns all words with their counts, in the order of the lexicon."""
-
-    def number(self, chunks: Sequence[Planned]) -> None:
-        """Writes the ids of the words of every chunk."""
 
 
 class Vocabularies(NamedTuple):
@@ -73,7 +52,7 @@ class Text(NamedTuple):
 
 
 def write_corpus(
-    folder: epath.Path, spool: epath.Path, text: Text, given: Vocabularies, options: PrepareOptions, runner: Runner
+    folder: epath.Path, spool: epath.Path, text: Text, given: Vocabularies, options: PrepareOptions, runner: LocalRunner
 ) -> dict[str, Any]:
     """Writes the lexicon, the vocabulary and the blocks.
 
@@ -128,7 +107,7 @@ def write_corpus(
             bar.add(sum(tokens - sentences for sentences, tokens, *_ in found["names"].values()))
     shards_of = {split: [shard for name, shard, _ in written if name == split] for split in SPLITS}
     write_description(folder / BLOCKS, shards_of)
-    return _report(folder, text, lexicon._asdict(), of_sources, written) | _text_counts(summaries, lexicon)
+    return _report(folder, text, lexicon._asdict(), of_sources, written) | _text_counts(summaries, lexicon._asdict())
 
 
 def _kinds(text: Text) -> list[Units]:
@@ -140,7 +119,7 @@ def _kinds(text: Text) -> list[Units]:
     ]
 
 
-def _read(text: Text, kinds: Sequence[Units], options: PrepareOptions, runner: Runner) -> list[list[Summary]]:
+def _read(text: Text, kinds: Sequence[Units], options: PrepareOptions, runner: LocalRunner) -> list[list[Summary]]:
     """Tokenizes the text, and returns the summaries of the chunks of each source."""
     summaries: list[list[Summary]] = [[] for _ in kinds]
     found = parts(text.sources, Errors(options.text.errors), options.text.language or "en")
@@ -171,15 +150,6 @@ def _divided(
             " in one unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
         )
     return divisions
-
-
-def count_words(folder: epath.Path, chunk: Planned) -> tuple[list[str], np.ndarray, Sizes]:
-    """Returns the distinct words of a chunk, their counts in the training text, int64 `[types]`, and its sizes."""
-    text = read_chunk(folder, chunk.key)
-    is_held = chunk.rule.heldout(text.starts, len(text.lengths))
-    counts = np.bincount(text.ids[np.repeat(~is_held, text.lengths)], minlength=len(text.types))
-    held = int(np.count_nonzero(is_held)), int(text.lengths[is_held].sum())
-    return text.types, counts, ((len(text.lengths) - held[0], len(text.ids) - held[1]), held)
 
 
 def _sizes_of_sources(
@@ -287,18 +257,11 @@ def _report(
     }
 
 
-def _text_counts(summaries: Sequence[Sequence[Summary]], lexicon: Any) -> dict[str, Any]:
+def _text_counts(summaries: Sequence[Sequence[Summary]], lexicon: dict[str, int]) -> dict[str, Any]:
     every = list(itertools.chain.from_iterable(summaries))
-    totals = (
-        "empty_lines",
-        "marks_dropped",
-        "replaced_lines",
-        "unspaced_documents",
-        "long_sentences",
-        "long_sentence_words",
-    )
-    text = {name: sum(getattr(summary, name) for summary in every) for name in totals}
+    text = {name: sum(summary.counts[name] for summary in every) for name in every[0].counts}
+    longest = max(summary.longest_sentence for summary in every)
     return {
-        "lexicon": {**lexicon._asdict(), "long_word_uses": sum(summary.long_word_uses for summary in every)},
-        "text": {**text, "longest_sentence": max(summary.longest_sentence for summary in every)},
+        "lexicon": {**lexicon, "long_word_uses": text.pop("long_word_uses")},
+        "text": {**text, "longest_sentence": longest},
     }
