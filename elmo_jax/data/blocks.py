@@ -18,7 +18,6 @@ from etils import epath
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, temporary_folder, write_bytes
 
 BLOCK_TOKENS = 1600
 SHARD_TOKENS = 16384 * BLOCK_TOKENS  # about 50 MB; fixed, so that the files depend on the text alone
@@ -83,9 +82,7 @@ class Shard(NamedTuple):
     sha256: str  # hexadecimal, of the numbers in the blocks
 
 
-def write_shard(
-    folder: epath.Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary: epath.Path
-) -> Shard:
+def write_shard(folder: Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary: Path) -> Shard:
     """Writes a shard of a split, completely or not at all.
 
     Args:
@@ -93,7 +90,7 @@ def write_shard(
       split: the name of the split.
       number: the number of the shard in the split, from 0.
       blocks: the blocks, at least one.
-      temporary: a folder of the same disk or bucket for the incomplete file.
+      temporary: a folder of the same disk for the incomplete file.
 
     Raises:
       OSError: the disk is full, or the folder cannot be written.
@@ -105,63 +102,47 @@ def write_shard(
     serializer, digest = ExampleSerializer(features.get_serialized_info()), hashlib.sha256()
     count = size = 0
     name = f"{_DATASET}-{split}.array_record-{number:05}"
-    # ArrayRecord does not write to buckets.
-    with temporary_folder() if in_bucket(folder) else contextlib.nullcontext(temporary) as where:
-        partial = where / f"{name}.{secrets.token_hex(4)}"
-        try:
-            writer = ArrayRecordWriter(str(partial), "group_size:1")
-            for count, block in enumerate(blocks, 1):  # noqa: B007
-                digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
-                record = serializer.serialize_example(features.encode_example({_FEATURE: block}))
-                writer.write(record)
-                size += len(record)
-            writer.close()
-        except RuntimeError as error:  # ArrayRecord reports a full disk in this way
-            raise OSError(str(error).partition("\n")[0]) from error
-        if in_bucket(folder):
-            write_bytes(folder / name, partial.read_bytes())
-        else:
-            partial.replace(folder / name)
+    partial = temporary / f"{name}.{secrets.token_hex(4)}"
+    try:
+        writer = ArrayRecordWriter(str(partial), "group_size:1")
+        for count, block in enumerate(blocks, 1):  # noqa: B007
+            digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
+            record = serializer.serialize_example(features.encode_example({_FEATURE: block}))
+            writer.write(record)
+            size += len(record)
+        writer.close()
+    except RuntimeError as error:  # ArrayRecord reports a full disk in this way
+        raise OSError(str(error).partition("\n")[0]) from error
+    partial.replace(folder / name)
     return Shard(count, size, digest.hexdigest())
 
 
-def write_description(folder: epath.Path, splits: dict[str, list[Shard]]) -> None:
+def write_description(folder: Path, splits: dict[str, list[Shard]]) -> None:
     """Writes the files that make a folder of shards a TFDS dataset; a split without shards is left out."""
     import tensorflow_datasets as tfds
 
-    with quiet_tfds(), temporary_folder() as temporary:
-        identity = tfds.core.DatasetIdentity(
-            name=_DATASET, version=tfds.core.Version("1.0.0"), data_dir=str(temporary), module_name=__name__
-        )
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=epath.Path(folder),
+        dataset_name=_DATASET,
+        filetype_suffix="array_record",
+        template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
+    )
+    described = []
+    for split, shards in splits.items():
+        if shards:
+            lengths, size = [shard.blocks for shard in shards], sum(shard.bytes for shard in shards)
+            described.append(tfds.core.SplitInfo(split, lengths, size, template.replace(split=split)))
+    with quiet_tfds():
         info = tfds.core.DatasetInfo(
-            builder=identity,
+            builder=tfds.core.DatasetIdentity(
+                name=_DATASET, version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=__name__
+            ),
             description="Sentences as word ids, each after a 0; see the elmo-jax corpus this folder is in.",
             features=_features(),
         )
         info.set_file_format(tfds.core.FileFormat.ARRAY_RECORD)
-        template = tfds.core.ShardedFileTemplate(
-            data_dir=temporary,
-            dataset_name=_DATASET,
-            filetype_suffix="array_record",
-            template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
-        )
-        info.set_splits(
-            tfds.core.splits.SplitDict(
-                [
-                    tfds.core.SplitInfo(
-                        name=split,
-                        shard_lengths=[shard.blocks for shard in shards],
-                        num_bytes=sum(shard.bytes for shard in shards),
-                        filename_template=template.replace(split=split),
-                    )
-                    for split, shards in splits.items()
-                    if shards
-                ]
-            )
-        )
-        info.write_to_directory(temporary)
-        for path in sorted(temporary.iterdir()):
-            write_bytes(folder / path.name, path.read_bytes())
+        info.set_splits(tfds.core.splits.SplitDict(described))
+        info.write_to_directory(folder)
 
 
 def _features() -> Any:

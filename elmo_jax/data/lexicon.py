@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from etils import epath
-
 from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
@@ -49,7 +47,7 @@ def order_of(given: Sequence[str]) -> Callable[[Entry], tuple[int, int, str]]:
 
 
 def write_lexicon(
-    folder: epath.Path,
+    folder: Path,
     entries: Iterable[Entry],
     given: int,
     vocabulary_size: int | None = None,

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from etils import epath
 
 from elmo_jax.data.lexicon import order_of, read_vocabulary, write_lexicon
 from elmo_jax.errors import UserError
@@ -27,7 +26,7 @@ COUNTS = {
 def lexicon(folder: Path, given: list[str], size: int | None, count: int | None) -> tuple[list[str], list[str]]:
     """Writes the words of `COUNTS`, and returns the lines of the lexicon and of the vocabulary."""
     entries = sorted((dict.fromkeys(given, 0) | COUNTS).items(), key=order_of(given))
-    report = write_lexicon(epath.Path(folder), entries, len(given), size, count)
+    report = write_lexicon(folder, entries, len(given), size, count)
     lines, words = ((folder / name).read_bytes().decode().split("\n") for name in ("lexicon.tsv", "vocabulary.txt"))
     assert lines.pop() == words.pop() == ""
     assert (report.types, report.vocabulary_size, report.long_words) == (len(lines), len(words), 0)
@@ -65,7 +64,7 @@ def test_given_vocabulary_keeps_its_order(tmp_path: Path) -> None:
 
 
 def test_long_words_are_counted(tmp_path: Path) -> None:
-    assert write_lexicon(epath.Path(tmp_path), [("é" * 24, 2), ("é" * 24 + "a", 1)], 0, None, 2) == (2, 1, 1)
+    assert write_lexicon(tmp_path, [("é" * 24, 2), ("é" * 24 + "a", 1)], 0, None, 2) == (2, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ numbered in buckets, so that no process holds all of them: a bucket has the word
 number of buckets. This process merges the sorted buckets, and holds four bytes per distinct word.
 
 All files are in the folder of the first reading, which the workers have to reach: on this machine, on a disk that all
-share, or in a bucket.
+share.
 """
 
 import array
+import contextlib
 import functools
 import heapq
 import json
@@ -16,12 +17,12 @@ import secrets
 import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
-from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
 from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
@@ -41,7 +42,7 @@ _FAILED = 1 << 30  # the number of the chunk that stands for a mistake in the te
 class BeamRunner(LocalRunner):
     """Runs the steps on Apache Beam."""
 
-    def __init__(self, folder: epath.Path, options: str) -> None:
+    def __init__(self, folder: Path, options: str) -> None:
         """Makes a runner.
 
         Args:
@@ -69,7 +70,7 @@ class BeamRunner(LocalRunner):
                 | beam.Create(of_text, reshuffle=True)
                 | "chunks" >> beam.FlatMap(_chunks)
                 | beam.Reshuffle()
-                | "tokenize" >> beam.Map(_tokenized, str(self._folder))
+                | "tokenize" >> beam.Map(_tokenized, self._folder)
             )
         )
         for _, summary, mistake in found:
@@ -86,7 +87,7 @@ class BeamRunner(LocalRunner):
 
         def build(pipeline: Any) -> Any:
             counted = self._spread(pipeline, chunks) | beam.FlatMap(
-                _counted, str(self._folder), len(self._numbers)
+                _counted, self._folder, len(self._numbers)
             ).with_outputs("sizes", main="words")
             _ = counted.words | beam.GroupByKey() | "sort" >> beam.Map(_write_bucket, str(self._file("")), str(first))
             return counted.sizes
@@ -120,34 +121,39 @@ class BeamRunner(LocalRunner):
         self._run(
             lambda pipeline: (
                 self._spread(pipeline, chunks)
-                | "words" >> beam.FlatMap(_words, str(self._folder), len(self._numbers))
+                | "words" >> beam.FlatMap(_words, self._folder, len(self._numbers))
                 | "by bucket" >> beam.GroupByKey()
                 | "number" >> beam.FlatMap(_numbered, str(self._file("")))
                 | "by chunk" >> beam.GroupByKey()
-                | "write" >> beam.Map(_write_numbers, str(self._folder))
+                | "write" >> beam.Map(_write_numbers, self._folder)
             )
         )
 
-    def _file(self, name: str) -> epath.Path:
+    def _file(self, name: str) -> Path:
         return self._folder / f"{self._prefix}.{name}"
 
     def _spread(self, pipeline: Any, items: Iterable[Any]) -> Any:
         """Returns a collection of values of JSON, from a file, since a pipeline may not have millions of them."""
-        path = self._file(f"{secrets.token_hex(4)}.json")
+        path = self._file("items.json")
         write_bytes(path, json.dumps(list(items)).encode())
         return pipeline | beam.Create([str(path)]) | "read" >> beam.FlatMap(_read_json) | "spread" >> beam.Reshuffle()
 
     def _run(self, build: Callable[[Any], Any]) -> list[Any]:
         """Runs the pipeline that `build` makes, and returns the values of JSON of its collection, sorted."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        results = self._file(f"{secrets.token_hex(4)}.results")
+        results = self._file("results.json")
         try:
             with beam.Pipeline(options=PipelineOptions(self._options)) as pipeline:
                 _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, str(results))
+            return sorted(_read_json(str(results)), key=lambda value: value[0])
         except (Exception, SystemExit) as error:  # of any runner; and argparse ends the process
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise RunnerFailed(f"--beam {shlex.join(self._options)}: the pipeline failed: {lines[-1]}") from error
-        return sorted(_read_json(str(results)), key=lambda value: value[0])
+        finally:
+            for path in self._folder.glob(f"{self._prefix}.*.json"):
+                path.unlink()
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()  # empty as long as only the checksums of the text are known
 
 
 def _called(item: tuple[int, Item], function: Callable[[Item], Any]) -> tuple[int, Any]:
@@ -155,11 +161,11 @@ def _called(item: tuple[int, Item], function: Callable[[Item], Any]) -> tuple[in
 
 
 def _read_json(path: str) -> list[Any]:
-    return json.loads(epath.Path(path).read_bytes())
+    return json.loads(Path(path).read_bytes())
 
 
 def _write_json(value: Any, path: str) -> None:
-    write_bytes(epath.Path(path), json.dumps(value).encode())
+    write_bytes(Path(path), json.dumps(value).encode())
 
 
 def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
@@ -170,11 +176,11 @@ def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
         yield (*part.key, _FAILED), str(error)
 
 
-def _tokenized(chunk: Chunk | tuple[Key, str], folder: str) -> tuple[Key, Summary | None, str]:
+def _tokenized(chunk: Chunk | tuple[Key, str], folder: Path) -> tuple[Key, Summary | None, str]:
     if not isinstance(chunk, Chunk):
         return chunk[0], None, chunk[1]
     try:
-        return chunk.key, write_chunk(chunk, epath.Path(folder))[0], ""
+        return chunk.key, write_chunk(chunk, folder)[0], ""
     except UserError as error:
         return chunk.key, None, str(error)
 
@@ -187,16 +193,16 @@ def _by_bucket(words: Sequence[str], buckets: int) -> Iterator[tuple[int, np.nda
         yield bucket, indices, "\n".join([words[index] for index in indices.tolist()])
 
 
-def _counted(item: Any, folder: str, buckets: int) -> Iterator[Any]:
+def _counted(item: Any, folder: Path, buckets: int) -> Iterator[Any]:
     chunk = Planned.of_json(item)
-    words, counts, sizes = count_words(epath.Path(folder), chunk)
+    words, counts, sizes = count_words(folder, chunk)
     yield beam.pvalue.TaggedOutput("sizes", (chunk.key, sizes))
     for bucket, indices, text in _by_bucket(words, buckets):
         yield bucket, (text, counts[indices])
 
 
-def _bucket_path(prefix: str, bucket: int) -> epath.Path:
-    return epath.Path(f"{prefix}{bucket}.words")
+def _bucket_path(prefix: str, bucket: int) -> Path:
+    return Path(f"{prefix}{bucket}.words")
 
 
 def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: str) -> None:
@@ -213,32 +219,32 @@ def _order(given: str) -> Callable[[Entry], Any]:
     return order_of(_read_json(given))
 
 
-def _read_bucket(path: epath.Path) -> Iterator[Entry]:
+def _read_bucket(path: Path) -> Iterator[Entry]:
     with path.open("rb") as file:
         for line in file:
             word, _, count = line.partition(b"\t")
             yield word.decode(), int(count)
 
 
-def _words(item: Any, folder: str, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
+def _words(item: Any, folder: Path, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
     key = Planned.of_json(item).key
-    for bucket, indices, text in _by_bucket(read_chunk(epath.Path(folder), key).types, buckets):
+    for bucket, indices, text in _by_bucket(read_chunk(folder, key).types, buckets):
         yield bucket, (key, indices, text)
 
 
 def _numbered(
     bucket: tuple[int, Iterable[tuple[Key, np.ndarray, str]]], prefix: str
 ) -> Iterator[tuple[Key, tuple[np.ndarray, np.ndarray]]]:
-    numbers = array.array("i", epath.Path(f"{prefix}{bucket[0]}.numbers").read_bytes())
+    numbers = array.array("i", Path(f"{prefix}{bucket[0]}.numbers").read_bytes())
     ids = dict(zip((word for word, _ in _read_bucket(_bucket_path(prefix, bucket[0]))), numbers, strict=True))
     for key, indices, text in bucket[1]:
         yield key, (indices, np.array([ids[word] for word in text.split("\n")], np.int32))
 
 
-def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], folder: str) -> tuple[Key]:
+def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], folder: Path) -> tuple[Key]:
     found = list(chunk[1])
     ids = np.empty(sum(len(indices) for indices, _ in found), np.int32)
     for indices, numbers in found:
         ids[indices] = numbers
-    write_ids(epath.Path(folder), chunk[0], ids)
+    write_ids(folder, chunk[0], ids)
     return (chunk[0],)

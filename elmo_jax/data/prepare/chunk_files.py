@@ -8,16 +8,15 @@ import io
 import json
 import secrets
 import zlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from etils import epath
 
 from elmo_jax.data.lexicon import LONG_WORD
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Key, tokenize, unspaced_error
 from elmo_jax.data.prepare.units import Boundaries, Planned, boundaries
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket
 
 Sizes = tuple[tuple[int, int], tuple[int, int]]  # sentences and words of a chunk, to train on and held out
 PIECE, IDS = ".piece", ".ids"  # the suffixes of the files of a chunk
@@ -52,12 +51,12 @@ class ChunkText(NamedTuple):
     starts: np.ndarray  # int32 `[documents]`, the sentences that begin documents, each once
 
 
-def chunk_path(folder: epath.Path, key: Key, suffix: str = PIECE) -> epath.Path:
+def chunk_path(folder: Path, key: Key, suffix: str = PIECE) -> Path:
     """Returns the path of a file of a chunk."""
     return folder / f"{'-'.join(f'{number:06}' for number in key)}{suffix}"
 
 
-def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
+def write_chunk(chunk: Chunk, folder: Path) -> tuple[Summary, bool]:
     """Tokenizes a chunk into its file, unless that is there and whole; returns its summary, and whether it was.
 
     Raises:
@@ -93,13 +92,13 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
     return summary, False
 
 
-def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
+def read_chunk(folder: Path, key: Key) -> ChunkText:
     """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
     _, text, ids, lengths, starts = _read(chunk_path(folder, key))
     return ChunkText(text.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
 
 
-def count_words(folder: epath.Path, chunk: Planned) -> tuple[list[str], np.ndarray, Sizes]:
+def count_words(folder: Path, chunk: Planned) -> tuple[list[str], np.ndarray, Sizes]:
     """Returns the distinct words of a chunk, their counts in the training text, int64 `[types]`, and its sizes."""
     text = read_chunk(folder, chunk.key)
     is_held = chunk.rule.heldout(text.starts, len(text.lengths))
@@ -108,31 +107,28 @@ def count_words(folder: epath.Path, chunk: Planned) -> tuple[list[str], np.ndarr
     return text.types, counts, ((len(text.lengths) - held[0], len(text.ids) - held[1]), held)
 
 
-def write_ids(folder: epath.Path, key: Key, ids: np.ndarray) -> None:
+def write_ids(folder: Path, key: Key, ids: np.ndarray) -> None:
     """Writes the ids in the lexicon of the distinct words of a chunk: int32 `[types]`."""
     _write(chunk_path(folder, key, IDS), ids)
 
 
-def read_ids(folder: epath.Path, key: Key) -> np.ndarray:
+def read_ids(folder: Path, key: Key) -> np.ndarray:
     """Returns what `write_ids` wrote."""
     return _read(chunk_path(folder, key, IDS))[0]
 
 
-def _write(path: epath.Path, *arrays: np.ndarray) -> None:
+def _write(path: Path, *arrays: np.ndarray) -> None:
     content = io.BytesIO()
     for array in arrays:
         np.save(content, array)
     data = content.getvalue()
     data = zlib.crc32(data).to_bytes(_CHECKSUM_BYTES) + data
-    if in_bucket(path):
-        path.write_bytes(data)  # appears whole
-        return
     temporary = path.with_suffix(f".{secrets.token_hex(4)}")  # others may write the same file
     temporary.write_bytes(data)
     temporary.replace(path)
 
 
-def _read(path: epath.Path) -> list[np.ndarray]:
+def _read(path: Path) -> list[np.ndarray]:
     content = path.read_bytes()
     data = content[_CHECKSUM_BYTES:]
     if zlib.crc32(data).to_bytes(_CHECKSUM_BYTES) != content[:_CHECKSUM_BYTES]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
 from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
@@ -26,21 +25,21 @@ Item = TypeVar("Item")
 class LocalRunner:
     """Runs the steps on this machine; the results of no runner depend on processes and their order."""
 
-    def __init__(self, folder: epath.Path, workers: int, show: bool) -> None:
+    def __init__(self, folder: Path, workers: int, show: bool) -> None:
         """Makes a runner with `workers` processes; `folder` is for the files of the chunks."""
         self._folder, self._workers, self._show = folder, workers, show
         self._counts: dict[str, int] = {}
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
         """Yields the results of a function, values of JSON, in order; `workers` are the most processes."""
-        return (result for _, result in in_processes(function, items, workers or self._workers, Path(self._folder)))
+        return (result for _, result in in_processes(function, items, workers or self._workers, self._folder))
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
         """Tokenizes all chunks, and yields their summaries in order; `size` bytes are read from files."""
         chunks = (chunk for part in parts for chunk in part.chunks())
         part, on_disk = (0, 0), 0
         with Progress("reading the text", "words", size, self._show) as bar:
-            jobs = in_processes(functools.partial(_tokenized, self._folder), chunks, self._workers, Path(self._folder))
+            jobs = in_processes(functools.partial(_tokenized, self._folder), chunks, self._workers, self._folder)
             for chunk, (found, was_there) in jobs:
                 summary = Summary.of_json(found)
                 if chunk.key[:2] != part:
@@ -73,5 +72,5 @@ class LocalRunner:
             write_ids(self._folder, chunk.key, np.array([ids[word] for word in words], np.int32))
 
 
-def _tokenized(folder: epath.Path, chunk: Chunk) -> tuple[Summary, bool]:
+def _tokenized(folder: Path, chunk: Chunk) -> tuple[Summary, bool]:
     return write_chunk(chunk, folder)

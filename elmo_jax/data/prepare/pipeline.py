@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from etils import epath
-
 from elmo_jax.data.corpus import REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import read_vocabulary
 from elmo_jax.data.prepare import pieces
@@ -91,7 +89,7 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     try:
         with atomic_folder(out) as folder, _first_reading(_spool(out), request, options.progress) as spool:
             both = Text([*text, *heldout_text], len(heldout_text), names)
-            report = write_corpus(epath.Path(folder), epath.Path(spool), both, words, options, runner)
+            report = write_corpus(folder, spool, both, words, options, runner)
             _write_report(folder, request, report, options.progress)
     except RunnerFailed as error:
         raise UserError(f"{error}{kept()}") from error
@@ -112,8 +110,8 @@ def _runner(out: Path, options: PrepareOptions) -> LocalRunner:
             from elmo_jax.data.prepare.beam import BeamRunner
         except ImportError as error:
             raise UserError(f"--beam: needs Apache Beam ({error}); run: pip install 'elmo_jax[beam]'") from None
-        return BeamRunner(epath.Path(_spool(out)), options.beam)
-    return LocalRunner(epath.Path(_spool(out)), options.workers or available_cores(), options.progress)
+        return BeamRunner(_spool(out), options.beam)
+    return LocalRunner(_spool(out), options.workers or available_cores(), options.progress)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ TensorFlow itself (that of lm1b does to prepare the dataset, but not to read it)
 """
 
 import dataclasses
-import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from elmo_jax.errors import UserError
 
 Features = TypeVar("Features")
 
-_EXAMPLES_AT_ONCE, _EXAMPLES_A_PART = 1024, 1 << 16
+_EXAMPLES_AT_ONCE = 1024
 # Both the version of a dataset and the split follow a colon: tfds:wiki40b/en:1.3.0:train[:10%].
 _NAME = re.compile(r"(?i:tfds):(?P<dataset>[^:]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
@@ -36,8 +35,6 @@ class TfdsText:
     # The parts of the split: a name, the first example, and the one after the last.
     ranges: tuple[tuple[str, int, int], ...]
     reason: str = ""
-    first: int = 0  # the first example of this part of the split
-    last: int | None = None  # the one after the last; None for the end of the split
     has_documents = True  # each example is one
 
     def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
@@ -53,31 +50,20 @@ class TfdsText:
         return any(_overlap(one, two) for one, two in itertools.combinations(self.ranges, 2))
 
     def parts(self) -> Iterator["TfdsText"]:
-        """Yields consecutive parts of `_EXAMPLES_A_PART` examples."""
-        for first in range(0, len(self.examples), _EXAMPLES_A_PART):
-            yield dataclasses.replace(self, first=first, last=min(first + _EXAMPLES_A_PART, len(self.examples)))
+        """Yields this source."""
+        yield self
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the examples in the order of the dataset's files."""
-        end = len(self.examples) if self.last is None else self.last
-        for start in range(self.first, end, _EXAMPLES_AT_ONCE):
-            numbers = range(start, min(start + _EXAMPLES_AT_ONCE, end))
+        for start in range(0, len(self.examples), _EXAMPLES_AT_ONCE):
+            numbers = range(start, min(start + _EXAMPLES_AT_ONCE, len(self.examples)))
             for number, example in zip(numbers, self.examples.__getitems__(list(numbers)), strict=True):
                 text = example[self.feature]
                 data = text.encode() if isinstance(text, str) else bytes(text)
                 yield Piece(data, f"{self.name}, example {number}", 1, starts_document=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened_part, (self.name, self.format, self.first, self.last)
-
-
-@functools.cache
-def _opened(name: str, format: Format) -> TfdsText:
-    return open_tfds(name, format)
-
-
-def _opened_part(name: str, format: Format, first: int, last: int | None) -> TfdsText:
-    return dataclasses.replace(_opened(name, format), first=first, last=last)
+        return open_tfds, (self.name, self.format)  # the examples are opened again
 
 
 def _overlap(one: tuple[str, int, int], two: tuple[str, int, int]) -> bool:

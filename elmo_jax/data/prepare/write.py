@@ -10,10 +10,10 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from etils import epath
 
 from elmo_jax.characters import MARKS
 from elmo_jax.data import blocks
@@ -52,7 +52,7 @@ class Text(NamedTuple):
 
 
 def write_corpus(
-    folder: epath.Path, spool: epath.Path, text: Text, given: Vocabularies, options: PrepareOptions, runner: LocalRunner
+    folder: Path, spool: Path, text: Text, given: Vocabularies, options: PrepareOptions, runner: LocalRunner
 ) -> dict[str, Any]:
     """Writes the lexicon, the vocabulary and the blocks.
 
@@ -188,7 +188,7 @@ def _shards(
         yield {"split": SPLITS[split], "number": number, "from": number * blocks.SHARD_TOKENS, "chunks": inputs}
 
 
-def _write_shard(spool: epath.Path, folder: epath.Path, vocabulary_size: int, shard: dict[str, Any]) -> dict[str, Any]:
+def _write_shard(spool: Path, folder: Path, vocabulary_size: int, shard: dict[str, Any]) -> dict[str, Any]:
     """Writes the sentences that begin in `SHARD_TOKENS` tokens of a split; no block has text of two names."""
     counts: dict[str, list[int]] = {}
 
@@ -207,7 +207,7 @@ def _write_shard(spool: epath.Path, folder: epath.Path, vocabulary_size: int, sh
     return {"split": shard["split"], "shard": written, "names": counts}
 
 
-def _encoded(spool: epath.Path, chunk: Planned, start: int, shard: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _encoded(spool: Path, chunk: Planned, start: int, shard: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids and lengths of the sentences of a chunk that begin in a shard; the chunk begins at `start`."""
     text = read_chunk(spool, chunk.key)
     keep = chunk.rule.heldout(text.starts, len(text.lengths)) == (shard["split"] == SPLITS[1])
@@ -218,7 +218,7 @@ def _encoded(spool: epath.Path, chunk: Planned, start: int, shard: dict[str, Any
 
 
 def _report(
-    folder: epath.Path,
+    folder: Path,
     text: Text,
     lexicon: dict[str, int],
     of_sources: dict[str, list[dict[str, Any]]],
