@@ -58,13 +58,13 @@ class BeamRunner(LocalRunner):
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
         """Yields the results of a function, in order."""
         numbered = list(enumerate(items))
-        found = self._run(lambda pipeline: self._spread(pipeline, numbered) | beam.Map(_called, function))
-        return (result for _, result in found)
+        values = self._run(lambda pipeline: self._spread(pipeline, numbered) | beam.Map(_called, function))
+        return (result for _, result in values)
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
         """Tokenizes all chunks, and yields their summaries in order."""
         of_text = list(parts)
-        found = self._run(
+        values = self._run(
             lambda pipeline: (
                 pipeline
                 | beam.Create(of_text, reshuffle=True)
@@ -73,7 +73,7 @@ class BeamRunner(LocalRunner):
                 | "tokenize" >> beam.Map(_tokenized, self._folder)
             )
         )
-        for _, summary, mistake in found:
+        for _, summary, mistake in values:
             if mistake:
                 raise UserError(mistake)
             yield Summary.of_json(summary)
@@ -242,9 +242,9 @@ def _numbered(
 
 
 def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], folder: Path) -> tuple[Key]:
-    found = list(chunk[1])
-    ids = np.empty(sum(len(indices) for indices, _ in found), np.int32)
-    for indices, numbers in found:
+    values = list(chunk[1])
+    ids = np.empty(sum(len(indices) for indices, _ in values), np.int32)
+    for indices, numbers in values:
         ids[indices] = numbers
     write_ids(folder, chunk[0], ids)
     return (chunk[0],)

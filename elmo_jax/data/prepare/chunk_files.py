@@ -67,28 +67,28 @@ def write_chunk(chunk: Chunk, folder: Path) -> tuple[Summary, bool]:
         return Summary.of_json(json.loads(_read(path)[0].tobytes())), True
     except (FileNotFoundError, UserError):
         pass
-    found = tokenize(chunk)
-    before = np.concatenate([[0], np.cumsum(found.pieces)])  # the sentences before each piece
+    tokenized = tokenize(chunk)
+    before = np.concatenate([[0], np.cumsum(tokenized.pieces)])  # the sentences before each piece
     starts = np.unique(before[np.flatnonzero([piece.starts_document for piece in chunk.pieces])]).astype(np.int32)
-    long = found.lengths[found.lengths > LONG_SENTENCE]
-    is_long_word = np.fromiter((len(word.encode()) > LONG_WORD for word in found.types), bool, len(found.types))
-    unspaced = [chunk.pieces[index] for index in found.unspaced]
+    long = tokenized.lengths[tokenized.lengths > LONG_SENTENCE]
+    is_long_word = np.fromiter((len(word.encode()) > LONG_WORD for word in tokenized.types), bool, len(tokenized.types))
+    unspaced = [chunk.pieces[index] for index in tokenized.unspaced]
     counts = {
-        "empty_lines": found.empty_lines,
-        "marks_dropped": found.marks_dropped,
-        "replaced_lines": found.replaced_lines,
+        "empty_lines": tokenized.empty_lines,
+        "marks_dropped": tokenized.marks_dropped,
+        "replaced_lines": tokenized.replaced_lines,
         "unspaced_documents": sum(piece.starts_document for piece in unspaced),
         "long_sentences": len(long),
         "long_sentence_words": int(long.sum()),
-        "long_word_uses": int(np.count_nonzero(is_long_word[found.ids])),
+        "long_word_uses": int(np.count_nonzero(is_long_word[tokenized.ids])),
     }
     size, left_out = (sum(len(piece.data) for piece in pieces) for pieces in (chunk.pieces, unspaced))
     message = str(unspaced_error(unspaced[0])) if unspaced else ""
-    bounds, longest = boundaries(starts, len(found.lengths)), int(found.lengths.max(initial=0))
-    summary = Summary(chunk.key, size, len(found.ids), bounds, counts, longest, left_out, message)
+    bounds, longest = boundaries(starts, len(tokenized.lengths)), int(tokenized.lengths.max(initial=0))
+    summary = Summary(chunk.key, size, len(tokenized.ids), bounds, counts, longest, left_out, message)
     described = np.frombuffer(json.dumps(summary).encode(), np.uint8)
-    text = np.frombuffer("\n".join(found.types).encode(), np.uint8)
-    _write(path, described, text, found.ids, found.lengths, starts)
+    text = np.frombuffer("\n".join(tokenized.types).encode(), np.uint8)
+    _write(path, described, text, tokenized.ids, tokenized.lengths, starts)
     return summary, False
 
 

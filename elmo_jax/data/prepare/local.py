@@ -40,8 +40,8 @@ class LocalRunner:
         part, on_disk = (0, 0), 0
         with Progress("reading the text", "words", size, self._show) as bar:
             jobs = in_processes(functools.partial(_tokenized, self._folder), chunks, self._workers, self._folder)
-            for chunk, (found, was_there) in jobs:
-                summary = Summary.of_json(found)
+            for chunk, (result, was_there) in jobs:
+                summary = Summary.of_json(result)
                 if chunk.key[:2] != part:
                     part, on_disk = chunk.key[:2], 0
                 (bar.skip if was_there else bar.add)(summary.words, chunk.read - on_disk)

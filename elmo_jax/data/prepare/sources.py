@@ -56,10 +56,10 @@ class Files:
 
     def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
         """Returns the number, the bytes and the digest of the files as they are on disk, without names and dates."""
-        found = list(itertools.islice(digests, len(self.paths)))
-        digest = hashlib.sha256(b"".join(bytes.fromhex(one) for one, _ in found)).hexdigest()
+        own = list(itertools.islice(digests, len(self.paths)))
+        digest = hashlib.sha256(b"".join(bytes.fromhex(one) for one, _ in own)).hexdigest()
         field = {"field": self.field} if self.format in RECORDS else {}
-        return {"files": len(self.paths), "bytes": sum(size for _, size in found), "sha256": digest, **field}
+        return {"files": len(self.paths), "bytes": sum(size for _, size in own), "sha256": digest, **field}
 
     def parts(self) -> Iterator["Files"]:
         """Yields consecutive files of `_PART_BYTES` or, where a file is longer, single files."""

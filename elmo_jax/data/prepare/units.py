@@ -127,19 +127,19 @@ def divide(
     """
     divisions, documents_of = [], collections.Counter[tuple[str, float]]()
     is_document = [
-        kind is Units.WHOLE and any(chunk.sentences for chunk in found)
-        for kind, found in zip(kinds, chunks, strict=True)
+        kind is Units.WHOLE and any(chunk.sentences for chunk in summaries)
+        for kind, summaries in zip(kinds, chunks, strict=True)
     ]
     groups = list(zip(names, fractions, strict=True))
     total = collections.Counter(group for group, counts in zip(groups, is_document, strict=True) if counts)
-    for found, kind, group, counts in zip(chunks, kinds, groups, is_document, strict=True):
+    for summaries, kind, group, counts in zip(chunks, kinds, groups, is_document, strict=True):
         if kind is not Units.WHOLE:
-            divisions.append(_divide(found, kind, group[1]))
+            divisions.append(_divide(summaries, kind, group[1]))
             continue
         rule = Rule(documents_of[group], 0, _ALL, total[group], group[1])
         held = int(counts and rule.heldout(np.zeros(0), 1)[0])
         documents_of[group] += counts
-        divisions.append(Division([rule] * len(found), held, (counts - held, held)))
+        divisions.append(Division([rule] * len(summaries), held, (counts - held, held)))
     return divisions
 
 

@@ -76,8 +76,8 @@ def write_corpus(
     divisions = _divided(summaries, kinds, text, options)
     chunks = [
         Planned(summary.key, rule)
-        for found, division in zip(summaries, divisions, strict=True)
-        for summary, rule in zip(found, division.rules, strict=True)
+        for of_source, division in zip(summaries, divisions, strict=True)
+        for summary, rule in zip(of_source, division.rules, strict=True)
     ]
     first = given.whole or given.base or MARKS
     sizes = runner.count(chunks, first)
@@ -102,9 +102,9 @@ def write_corpus(
     written = []
     with Progress("writing the blocks", "words", total, options.progress) as bar:
         workers = 1 if len(shards) <= len(SPLITS) else None  # starting processes would take longer
-        for found in runner.map(write, shards, workers):
-            written.append((found["split"], Shard(*found["shard"]), found["names"]))
-            bar.add(sum(tokens - sentences for sentences, tokens, *_ in found["names"].values()))
+        for shard in runner.map(write, shards, workers):
+            written.append((shard["split"], Shard(*shard["shard"]), shard["names"]))
+            bar.add(sum(tokens - sentences for sentences, tokens, *_ in shard["names"].values()))
     shards_of = {split: [shard for name, shard, _ in written if name == split] for split in SPLITS}
     write_description(folder / BLOCKS, shards_of)
     return _report(folder, text, lexicon._asdict(), of_sources, written) | _text_counts(summaries, lexicon._asdict())
@@ -122,9 +122,9 @@ def _kinds(text: Text) -> list[Units]:
 def _read(text: Text, kinds: Sequence[Units], options: PrepareOptions, runner: LocalRunner) -> list[list[Summary]]:
     """Tokenizes the text, and returns the summaries of the chunks of each source."""
     summaries: list[list[Summary]] = [[] for _ in kinds]
-    found = parts(text.sources, Errors(options.text.errors), options.text.language or "en")
+    all_parts = parts(text.sources, Errors(options.text.errors), options.text.language or "en")
     unspaced = ""
-    for summary in runner.tokenize(found, size_of(text.sources)):
+    for summary in runner.tokenize(all_parts, size_of(text.sources)):
         summaries[summary.key[0]].append(summary)
         unspaced = unspaced or summary.unspaced
         if summary.unspaced and kinds[summary.key[0]] is not Units.DOCUMENTS:
@@ -141,10 +141,10 @@ def _divided(
     summaries: Sequence[Sequence[Summary]], kinds: Sequence[Units], text: Text, options: PrepareOptions
 ) -> list[Division]:
     fractions = [options.fraction] * (len(kinds) - text.heldout) + [1.0] * text.heldout
-    boundaries = [[summary.boundaries for summary in found] for found in summaries]
+    boundaries = [[summary.boundaries for summary in of_source] for of_source in summaries]
     divisions = divide(boundaries, kinds, text.name_of, fractions)
     if options.fraction and not any(division.heldout for division in divisions):
-        sentences = sum(chunk.sentences for found in boundaries for chunk in found)
+        sentences = sum(chunk.sentences for of_source in boundaries for chunk in of_source)
         raise UserError(
             f"--heldout-fraction {options.fraction:g}: nothing can be held out of a text of {sentences} sentences"
             " in one unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
@@ -159,33 +159,33 @@ def _sizes_of_sources(
 
     The number of documents is None if the source does not mark them.
     """
-    found = {}
+    of_splits = {}
     for split, name in enumerate(SPLITS):
         counts = np.zeros((len(divisions), 2), np.int64)
         for chunk, size in zip(chunks, sizes, strict=True):
             counts[chunk.key[0]] += size[split]
         documents = [division.documents and division.documents[split] for division in divisions]
-        found[name] = [
+        of_splits[name] = [
             {"documents": number, "sentences": sentences, "words": words}
             for number, (sentences, words) in zip(documents, counts.tolist(), strict=True)
         ]
-    return found
+    return of_splits
 
 
 def _shards(
     chunks: Sequence[Planned], sizes: Sequence[Sizes], names: Sequence[str], split: int
 ) -> Iterator[dict[str, Any]]:
     """Yields what `_write_shard` writes: the text of a split, ordered by names, is cut every `SHARD_TOKENS` tokens."""
-    found: dict[int, list[Any]] = collections.defaultdict(list)
+    inputs: dict[int, list[Any]] = collections.defaultdict(list)
     rank = {name: number for number, name in enumerate(dict.fromkeys(names))}
     start = 0
     for index in sorted(range(len(chunks)), key=lambda index: rank[names[chunks[index].key[0]]]):
         if tokens := sum(sizes[index][split]):
             for number in range(start // blocks.SHARD_TOKENS, (start + tokens - 1) // blocks.SHARD_TOKENS + 1):
-                found[number].append((chunks[index], start, names[chunks[index].key[0]]))
+                inputs[number].append((chunks[index], start, names[chunks[index].key[0]]))
         start += tokens
-    for number, inputs in found.items():
-        yield {"split": SPLITS[split], "number": number, "from": number * blocks.SHARD_TOKENS, "chunks": inputs}
+    for number, of_shard in inputs.items():
+        yield {"split": SPLITS[split], "number": number, "from": number * blocks.SHARD_TOKENS, "chunks": of_shard}
 
 
 def _write_shard(spool: Path, folder: Path, vocabulary_size: int, shard: dict[str, Any]) -> dict[str, Any]:
@@ -231,8 +231,8 @@ def _report(
         for name, shard, counts in written:
             if name == split:
                 content += f" {split} {shard.sha256}"
-                for source, found in counts.items():
-                    named[source] += found
+                for source, of_source in counts.items():
+                    named[source] += of_source
         sentences, tokens, unknown, number = sum(named.values(), np.zeros(4, np.int64)).tolist()
         documents = [source["documents"] for source in of_sources[split] if source["sentences"]]
         report[split] = {
@@ -247,7 +247,7 @@ def _report(
             report[split]["sources"] = [
                 {"name": name, "sentences": counts[0], "tokens": counts[1], "blocks": counts[3]}
                 | {"unknown_targets": counts[2] / counts[1] if counts[1] else 0.0}
-                for name, counts in ((name, found.tolist()) for name, found in named.items() if tokens)
+                for name, counts in ((name, total.tolist()) for name, total in named.items() if tokens)
             ]
             content += "".join(f" {source['name']} {source['blocks']}" for source in report[split]["sources"])
     return {
