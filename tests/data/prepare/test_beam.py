@@ -80,6 +80,7 @@ def test_small_chunks_buckets_and_shards(tmp_path: Path, monkeypatch: pytest.Mon
     beam = make(tmp_path / "beam", *sources, beam=IN_MEMORY, workers=None, **settings)
     assert len(list((local.path / "blocks").glob("*.array_record*"))) > 1 and local.tokens("heldout")
     assert files(beam.path) == files(local.path)
+    make(tmp_path / "beam", *sources, beam=IN_MEMORY, workers=None, **settings)  # does nothing
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "local", "text"]
 
 
