@@ -20,7 +20,7 @@ from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, local, read_sealed_json
+from elmo_jax.files import local, read_sealed_json
 
 REPORT, BLOCKS = "corpus.json", "blocks"
 _REMEDY = "restore it, or delete the folder and prepare the text again"
@@ -44,7 +44,7 @@ class Corpus:
         Raises:
           UserError: the folder is not a prepared corpus, is damaged, or was prepared by another version.
         """
-        if in_bucket(path):
+        if str(path).startswith("gs://"):
             raise UserError(
                 f"{path}: training reads a corpus from the disk; copy it there first (launch/: --copy GS=DIR)"
             )
