@@ -27,7 +27,7 @@ _NAMED = re.compile(r"(\w[\w.-]{0,63})=(.+)", re.DOTALL)
 _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, where titles of articles may have some
 
 # The versions of the sealed files; that of a kind must be increased when its content changes.
-FORMAT_VERSIONS = {"corpus.json": 1, "config.json": 2, "inputs.json": 2, "manifest.json": 1, "result.json": 1}
+FORMAT_VERSIONS = {"corpus.json": 2, "config.json": 2, "inputs.json": 2, "manifest.json": 1, "result.json": 1}
 Covered = Callable[[dict[str, Any]], dict[str, Any]]
 
 

@@ -83,7 +83,10 @@ def test_heavy_packages_stay_out():
             "import elmo_jax; elmo_jax.load_bilm('english')",
             ("elmo_jax.training", "elmo_jax.data", "tensorflow", "tensorstore", "torch", "optax", "orbax", "h5py"),
         ),
-        ("import elmo_jax.training.loop, elmo_jax.data.prepare.pipeline", ("tensorflow", "torch", "pandas")),
+        (
+            "import elmo_jax.training.loop, elmo_jax.data.prepare.pipeline",
+            ("tensorflow", "torch", "pandas", "apache_beam"),
+        ),
     )
     code = "import sys"
     for statement, absent in stages:

@@ -43,6 +43,12 @@ def add_command(commands: Commands) -> None:
     )
     add_split_options(parser)
     add_text_options(parser)
+    parser.add_argument(
+        "--beam",
+        metavar="OPTIONS",
+        help="prepare on Apache Beam, with these pipeline options of Beam, as in --beam='--runner=FlinkRunner"
+        " --flink_master=HOST:8081'; needs elmo_jax[beam]; the result is the same",
+    )
     parser.set_defaults(run=_prepare)
 
 
@@ -61,6 +67,7 @@ def _prepare(options: argparse.Namespace) -> int:
             heldout_fraction=options.heldout_fraction,
             heldout_sources=options.heldout,
             workers=options.workers,
+            beam=options.beam,
         )
         corpus = prepare(options.sources, options.out, chosen)
     print(describe(corpus))

@@ -8,20 +8,22 @@ open the folder (`tfds.builder_from_directory(FOLDER).as_data_source()`) without
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
+from etils import epath
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.errors import UserError
 
 BLOCK_TOKENS = 1600
-BLOCKS_A_SHARD = 16384  # per shard, about 26 M tokens or 50 MB; fixed, so that the files depend on the text alone
+SHARD_TOKENS = 16384 * BLOCK_TOKENS  # about 50 MB; fixed, so that the files depend on the text alone
 SPLITS = ("train", "heldout")
 
-_FEATURE = "tokens"
+_DATASET, _FEATURE = "blocks", "tokens"
 
 
 @contextlib.contextmanager
@@ -72,53 +74,81 @@ def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.nd
         yield waiting
 
 
-def write_blocks(
-    folder: Path, splits: dict[str, Iterable[np.ndarray]], on_block: Callable[[np.ndarray], None]
-) -> tuple[dict[str, int], str]:
-    """Writes the dataset.
+class Shard(NamedTuple):
+    """A file of blocks that was written."""
+
+    blocks: int
+    bytes: int
+    sha256: str  # hexadecimal, of the numbers in the blocks
+
+
+def write_shard(folder: Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary: Path) -> Shard:
+    """Writes a shard of a split, completely or not at all.
 
     Args:
-      folder: the folder to make.
-      splits: the blocks of each split, at least one per split, since TFDS cannot read an empty split.
-      on_block: called with each block, to show progress.
-
-    Returns:
-      The number of blocks in each split, and a digest (sha256, hexadecimal) of all blocks.
+      folder: the folder of the dataset.
+      split: the name of the split.
+      number: the number of the shard in the split, from 0.
+      blocks: the blocks, at least one.
+      temporary: a folder of the same disk for the incomplete file.
 
     Raises:
       OSError: the disk is full, or the folder cannot be written.
     """
+    from array_record.python.array_record_module import ArrayRecordWriter
+    from tensorflow_datasets.core.example_serializer import ExampleSerializer
+
+    features = _features()
+    serializer, digest = ExampleSerializer(features.get_serialized_info()), hashlib.sha256()
+    count = size = 0
+    name = f"{_DATASET}-{split}.array_record-{number:05}"
+    partial = temporary / f"{name}.{secrets.token_hex(4)}"
+    try:
+        writer = ArrayRecordWriter(str(partial), "group_size:1")
+        for count, block in enumerate(blocks, 1):  # noqa: B007
+            digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
+            record = serializer.serialize_example(features.encode_example({_FEATURE: block}))
+            writer.write(record)
+            size += len(record)
+        writer.close()
+    except RuntimeError as error:  # ArrayRecord reports a full disk in this way
+        raise OSError(str(error).partition("\n")[0]) from error
+    partial.replace(folder / name)
+    return Shard(count, size, digest.hexdigest())
+
+
+def write_description(folder: Path, splits: dict[str, list[Shard]]) -> None:
+    """Writes the files that make a folder of shards a TFDS dataset; a split without shards is left out."""
     import tensorflow_datasets as tfds
 
-    folder.mkdir(parents=True)
-    digest = hashlib.sha256()
-    numbers = dict.fromkeys(splits, 0)
-
-    def examples(split: str) -> Iterator[dict[str, np.ndarray]]:
-        for block in splits[split]:
-            digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
-            numbers[split] += 1
-            on_block(block)
-            yield {_FEATURE: block}
-
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=epath.Path(folder),
+        dataset_name=_DATASET,
+        filetype_suffix="array_record",
+        template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
+    )
+    described = []
+    for split, shards in splits.items():
+        if shards:
+            lengths, size = [shard.blocks for shard in shards], sum(shard.bytes for shard in shards)
+            described.append(tfds.core.SplitInfo(split, lengths, size, template.replace(split=split)))
     with quiet_tfds():
         info = tfds.core.DatasetInfo(
             builder=tfds.core.DatasetIdentity(
-                name="blocks", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=__name__
+                name=_DATASET, version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=__name__
             ),
             description="Sentences as word ids, each after a 0; see the elmo-jax corpus this folder is in.",
-            features=tfds.features.FeaturesDict({_FEATURE: tfds.features.Tensor(shape=(None,), dtype=np.int32)}),
+            features=_features(),
         )
-        writer = tfds.core.SequentialWriter(info, BLOCKS_A_SHARD, file_format="array_record")
-        writer.initialize_splits(list(splits))
-        try:
-            for split in splits:
-                digest.update(split.encode())
-                writer.add_examples({split: examples(split)})
-                writer.close_splits([split])
-        except RuntimeError as error:  # ArrayRecord reports a full disk in this way
-            raise OSError(str(error).partition("\n")[0]) from error
-    return numbers, digest.hexdigest()
+        info.set_file_format(tfds.core.FileFormat.ARRAY_RECORD)
+        info.set_splits(tfds.core.splits.SplitDict(described))
+        info.write_to_directory(folder)
+
+
+def _features() -> Any:
+    import tensorflow_datasets as tfds
+
+    return tfds.features.FeaturesDict({_FEATURE: tfds.features.Tensor(shape=(None,), dtype=np.int32)})
 
 
 class Blocks:

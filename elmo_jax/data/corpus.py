@@ -18,10 +18,11 @@ import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, spell
 from elmo_jax.data.blocks import SPLITS, Blocks
+from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
 from elmo_jax.files import local, read_sealed_json
 
-REPORT, LEXICON, VOCABULARY, BLOCKS = "corpus.json", "lexicon.tsv", "vocabulary.txt", "blocks"
+REPORT, BLOCKS = "corpus.json", "blocks"
 _REMEDY = "restore it, or delete the folder and prepare the text again"
 
 
@@ -43,6 +44,10 @@ class Corpus:
         Raises:
           UserError: the folder is not a prepared corpus, is damaged, or was prepared by another version.
         """
+        if str(path).startswith("gs://"):
+            raise UserError(
+                f"{path}: training reads a corpus from the disk; copy it there first (launch/: --copy GS=DIR)"
+            )
         path = local(path)
         if path.is_file():
             raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")

@@ -7,11 +7,9 @@ spelling is needed, but counts of held-out text must not influence the model.
 """
 
 import contextlib
-import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import NamedTuple
 
 from elmo_jax.characters import MARKS
 from elmo_jax.errors import UserError
@@ -20,69 +18,63 @@ from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
+LEXICON, VOCABULARY = "lexicon.tsv", "vocabulary.txt"  # the files of a corpus
+LONG_WORD = 48  # bytes that the model reads of a word (original: 50, including two marks)
 _NO_WORD = "!!!MAXTERMID"  # a line of a vocabulary file that bilm-tf skips
 DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
 
 
-@dataclasses.dataclass(frozen=True)
-class Lexicon:
-    """The words of a corpus by id."""
+Entry = tuple[str, int]  # a word, and its count in the training text
 
-    words: list[str]  # every word; its index is its id
-    counts: np.ndarray  # int64 [words], in the training text; those of <S> and </S> are the number of sentences
+
+class LexiconReport(NamedTuple):
+    """What `write_lexicon` wrote."""
+
+    types: int  # the number of words
     vocabulary_size: int  # V, the number of words of the softmax, including the three marks
-
-    def write(self, lexicon: Path, vocabulary: Path) -> None:
-        """Writes two files: a line `word TAB count` for every word, and the first V words, one per line."""
-        lines = (f"{word}\t{count}\n" for word, count in zip(self.words, self.counts, strict=True))
-        with lexicon.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-        with vocabulary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(word + "\n" for word in self.words[: self.vocabulary_size])
+    long_words: int  # the number of words of more than `LONG_WORD` bytes
 
 
-def build_lexicon(
-    words: Sequence[str],
-    counts: np.ndarray,
-    vocabulary: Sequence[str] | None = None,
-    vocabulary_size: int | None = None,
-    min_count: int | None = None,
-    base: Sequence[str] | None = None,
-) -> tuple[Lexicon, np.ndarray]:
-    """Assigns an id to every word.
+def order_of(given: Sequence[str]) -> Callable[[Entry], tuple[int, int, str]]:
+    """Returns the key by which the entries of a lexicon are sorted.
 
     Args:
-      words: `n` distinct words, the three marks first and the others in any order.
-      counts: int64 `[n]`, their counts in the training text.
-      vocabulary: the softmax vocabulary; if None, it consists of the most frequent words.
-      vocabulary_size: the maximum of V, including the three marks and the words of `base`.
-      min_count: the least count of a word of the vocabulary; 2 unless given, or 1 if a size is given.
-      base: words that come first in the vocabulary, whatever their counts; the most frequent others follow.
-
-    Returns:
-      The lexicon, and the id of each of `words`, int32 `[n]`.
+      given: the words that come first, in this order and whatever their counts.
     """
-    given = list(vocabulary or base or MARKS)
-    place = {word: i for i, word in enumerate(words)}
-    first = [place.get(word, -1) for word in given]
-    rest = np.setdiff1d(np.arange(len(words)), first)
-    # Sorting strings sorts by code point, which is the order of the UTF-8 bytes; the stable sort by count preserves it.
-    rest = np.array(sorted(rest.tolist(), key=words.__getitem__), np.int64)
-    rest = rest[np.argsort(-counts[rest], kind="stable")]
-    ids = np.full(len(words), -1, np.int32)
-    ids[rest] = len(given) + np.arange(len(rest))
-    for i, at in enumerate(first):
-        if at >= 0:
-            ids[at] = i
-    ordered = [*given, *(words[at] for at in rest)]
-    ordered_counts = np.zeros(len(ordered), np.int64)
-    ordered_counts[ids] = counts
-    if vocabulary is not None:
-        return Lexicon(ordered, ordered_counts, len(given)), ids
-    if min_count is None:
-        min_count = DEFAULT_MIN_COUNT if vocabulary_size is None else 1
-    size = len(given) + int(np.count_nonzero(counts[rest] >= max(min_count, 1)))
-    return Lexicon(ordered, ordered_counts, min(size, vocabulary_size or size)), ids
+    rank = {word: number for number, word in enumerate(given)}
+    # Strings are compared by code point, which is the order of their UTF-8 bytes.
+    return lambda entry: (rank.get(entry[0], len(rank)), -entry[1], entry[0])
+
+
+def write_lexicon(
+    folder: Path,
+    entries: Iterable[Entry],
+    given: int,
+    vocabulary_size: int | None = None,
+    min_count: int | None = None,
+) -> LexiconReport:
+    """Writes two files: a line `word TAB count` for every word, and the words of the softmax, one per line.
+
+    Args:
+      folder: the folder of the files.
+      entries: all words, sorted by `order_of`.
+      given: the number of words that come first in the vocabulary, whatever their counts.
+      vocabulary_size: the maximum of V, including these words.
+      min_count: the least count of any other word of the vocabulary; None if it has no others.
+    """
+    types = size = long_words = 0
+    with (folder / LEXICON).open("wb") as lexicon, (folder / VOCABULARY).open("wb") as vocabulary:
+        for types, (word, count) in enumerate(entries, 1):  # noqa: B007
+            data = word.encode()
+            lexicon.write(b"%s\t%d\n" % (data, count))
+            long_words += len(data) > LONG_WORD
+            chosen = (
+                min_count is not None and count >= min_count and (vocabulary_size is None or size < vocabulary_size)
+            )
+            if size < given or chosen:
+                vocabulary.write(data + b"\n")
+                size += 1
+    return LexiconReport(types, size, long_words)
 
 
 @contextlib.contextmanager

@@ -136,6 +136,13 @@ def test_a_corpus_without_a_name_is_not_the_current_folder(folder: Path, monkeyp
         Corpus.open("")
 
 
+def test_a_corpus_in_a_bucket_is_to_be_copied() -> None:
+    with pytest.raises(
+        UserError, match="gs://bucket/corpus: training reads a corpus from the disk; copy it there first"
+    ):
+        Corpus.open("gs://bucket/corpus")
+
+
 def swap_lines(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], *reversed(lines[3:])]))

@@ -1,55 +1,70 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from elmo_jax.data.lexicon import build_lexicon, read_vocabulary
+from elmo_jax.data.lexicon import order_of, read_vocabulary, write_lexicon
 from elmo_jax.errors import UserError
 
 pytestmark = pytest.mark.quick
 
 MARKS = ["<S>", "</S>", "<UNK>"]
-WORDS = [*MARKS, "b", "zebra", "a", "é", "heldout", "Z", "𝄞", "\ufffd"]
-COUNTS = np.array([9, 9, 1, 3, 7, 3, 3, 0, 3, 1, 1])
+COUNTS = {
+    "b": 3,
+    "zebra": 7,
+    "a": 3,
+    "<UNK>": 1,
+    "é": 3,
+    "heldout": 0,
+    "</S>": 9,
+    "Z": 3,
+    "𝄞": 1,
+    "\ufffd": 1,
+    "<S>": 9,
+}
 
 
-def test_falling_count_then_bytes() -> None:
-    lexicon, ids = build_lexicon(WORDS, COUNTS)
+def lexicon(folder: Path, given: list[str], size: int | None, count: int | None) -> tuple[list[str], list[str]]:
+    """Writes the words of `COUNTS`, and returns the lines of the lexicon and of the vocabulary."""
+    entries = sorted((dict.fromkeys(given, 0) | COUNTS).items(), key=order_of(given))
+    report = write_lexicon(folder, entries, len(given), size, count)
+    lines, words = ((folder / name).read_bytes().decode().split("\n") for name in ("lexicon.tsv", "vocabulary.txt"))
+    assert lines.pop() == words.pop() == ""
+    assert (report.types, report.vocabulary_size, report.long_words) == (len(lines), len(words), 0)
+    assert [line.split("\t")[0] for line in lines][: len(words)] == words
+    return lines, words
+
+
+def test_falling_count_then_bytes(tmp_path: Path) -> None:
+    lines, words = lexicon(tmp_path, MARKS, None, 2)
     # U+FFFD sorts before U+1D11E in UTF-8; in UTF-16 it would not.
-    assert lexicon.words == [*MARKS, "zebra", "Z", "a", "b", "é", "\ufffd", "𝄞", "heldout"]
-    assert lexicon.counts.tolist() == [9, 9, 1, 7, 3, 3, 3, 3, 1, 1, 0]
-    assert [lexicon.words[i] for i in ids] == WORDS
-    assert ids.dtype == np.int32
+    expected = ["<S> 9", "</S> 9", "<UNK> 1", "zebra 7", "Z 3", "a 3", "b 3", "é 3", "\ufffd 1", "𝄞 1", "heldout 0"]
+    assert [line.replace("\t", " ") for line in lines] == expected
+    assert words == read_vocabulary(tmp_path / "vocabulary.txt") == [*MARKS, "zebra", "Z", "a", "b", "é"]
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "expected"),
-    [(None, None, 8), (None, 1, 10), (None, 4, 4), (5, None, 5), (100, None, 10), (100, 3, 8), (6, 3, 6)],
+    ("size", "count", "expected"), [(None, 1, 10), (None, 4, 4), (5, 1, 5), (100, 1, 10), (100, 3, 8), (6, 3, 6)]
 )
-def test_vocabulary_is_the_smaller_of_size_and_count(size: int | None, count: int | None, expected: int) -> None:
-    lexicon, _ = build_lexicon(WORDS, COUNTS, None, size, count)
-    assert lexicon.vocabulary_size == expected
+def test_vocabulary_is_the_smaller_of_size_and_count(
+    tmp_path: Path, size: int | None, count: int, expected: int
+) -> None:
+    assert len(lexicon(tmp_path, MARKS, size, count)[1]) == expected
 
 
-def test_heldout_words_are_never_in_the_vocabulary() -> None:
-    lexicon, _ = build_lexicon(WORDS, COUNTS, None, 1000, 1)
-    assert lexicon.words[lexicon.vocabulary_size :] == ["heldout"]
+def test_heldout_words_are_never_in_the_vocabulary(tmp_path: Path) -> None:
+    lines, words = lexicon(tmp_path, MARKS, 1000, 1)
+    assert lines[len(words) :] == ["heldout\t0"]
 
 
-def test_given_vocabulary_keeps_its_order() -> None:
-    lexicon, ids = build_lexicon(WORDS, COUNTS, [*MARKS, "a", "unseen", "zebra"])
-    assert lexicon.words == [*MARKS, "a", "unseen", "zebra", "Z", "b", "é", "\ufffd", "𝄞", "heldout"]
-    assert lexicon.counts.tolist()[:7] == [9, 9, 1, 3, 0, 7, 3]
-    assert lexicon.vocabulary_size == 6
-    assert [lexicon.words[i] for i in ids] == WORDS
+def test_given_vocabulary_keeps_its_order(tmp_path: Path) -> None:
+    lines, words = lexicon(tmp_path, [*MARKS, "a", "unseen", "zebra"], None, None)
+    assert words == [*MARKS, "a", "unseen", "zebra"]
+    expected = ["<S> 9", "</S> 9", "<UNK> 1", "a 3", "unseen 0", "zebra 7", "Z 3", "b 3", "é 3", "\ufffd 1", "𝄞 1"]
+    assert [line.replace("\t", " ") for line in lines] == [*expected, "heldout 0"]
 
 
-def test_files(tmp_path: Path) -> None:
-    lexicon, _ = build_lexicon(WORDS, COUNTS)
-    lexicon.write(tmp_path / "lexicon.tsv", tmp_path / "vocabulary.txt")
-    lines = (tmp_path / "lexicon.tsv").read_bytes().decode().split("\n")
-    assert lines[:4] == ["<S>\t9", "</S>\t9", "<UNK>\t1", "zebra\t7"] and lines[-2:] == ["heldout\t0", ""]
-    assert read_vocabulary(tmp_path / "vocabulary.txt") == lexicon.words[:8]
+def test_long_words_are_counted(tmp_path: Path) -> None:
+    assert write_lexicon(tmp_path, [("é" * 24, 2), ("é" * 24 + "a", 1)], 0, None, 2) == (2, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +109,11 @@ def test_vocabulary_that_is_not_utf8_or_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "count", "added"),
-    [(None, None, ["zebra", "Z", "é"]), (None, 4, ["zebra"]), (7, 1, ["zebra", "Z"]), (5, 1, []), (None, 8, [])],
+    [(None, 2, ["zebra", "Z", "é"]), (None, 4, ["zebra"]), (7, 1, ["zebra", "Z"]), (5, 1, []), (None, 8, [])],
 )
-def test_words_are_added_behind_a_base(size: int | None, count: int | None, added: list[str]) -> None:
+def test_words_are_added_behind_a_base(tmp_path: Path, size: int | None, count: int, added: list[str]) -> None:
     """Those of the base stay where they are, seen or not; the others follow by count."""
     base = [*MARKS, "b", "a"]
-    lexicon, ids = build_lexicon(WORDS, COUNTS, None, size, count, base)
-    assert lexicon.words[: lexicon.vocabulary_size] == [*base, *added]
-    assert sorted(lexicon.words) == sorted(WORDS)
-    assert [lexicon.words[i] for i in ids] == WORDS
-    assert [lexicon.counts[i] for i in ids] == COUNTS.tolist()
+    lines, words = lexicon(tmp_path, base, size, count)
+    assert words == [*base, *added]
+    assert {line.split("\t")[0]: int(line.split("\t")[1]) for line in lines} == COUNTS

@@ -102,6 +102,8 @@ class PrepareOptions:
         at least one; a text of one unit is refused. None means 0.05, or 0 if `heldout_sources` is given.
       heldout_sources: the texts to hold out. Files that are also among the sources are not trained on.
       workers: the number of processes, by default that of the processors; the result does not depend on it.
+      beam: the pipeline options of Apache Beam, such as `--runner=FlinkRunner --flink_master=HOST:8081`, to prepare the
+        text on it; the result does not depend on them. None to prepare it in processes of this machine.
       progress: whether to show progress on standard error.
     """
 
@@ -113,6 +115,7 @@ class PrepareOptions:
     heldout_fraction: float | None = None
     heldout_sources: Sequence[str] | None = None
     workers: int | None = None
+    beam: str | None = None
     progress: bool = True
 
     def __post_init__(self) -> None:
@@ -120,6 +123,8 @@ class PrepareOptions:
         size, least, fraction = self.vocabulary_size, self.min_count, self.fraction
         if self.workers is not None and self.workers < 1:
             raise UserError(f"workers is {self.workers}; expected 1 or more")
+        if self.beam is not None and self.workers is not None:
+            raise UserError("both workers and pipeline options of Beam were given; name the workers in these options")
         if self.vocabulary_file and self.base_vocabulary_file:
             raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
         if self.vocabulary_file and (size is not None or least is not None):

@@ -1,5 +1,6 @@
 """Cuts a text file into pieces at blank lines, document ends or line ends, and joins pieces into chunks of work."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,8 +34,15 @@ class Source(Protocol):
     def has_documents(self) -> bool:
         """Whether the source marks where a document ends and the next begins; a single file of text does not."""
 
-    def identity(self) -> dict[str, Any]:
-        """Returns what identifies the text, independently of its location; equal for equal text."""
+    def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
+        """Returns what identifies the text, independently of its location; equal for equal text.
+
+        Args:
+          digests: the SHA-256 and the size of the next files (`file_digest`), of which the source takes its own.
+        """
+
+    def parts(self) -> Iterator["Source"]:
+        """Yields consecutive parts of the text, each of which begins a document and can be read without the others."""
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the text in order, in pieces of whole lines of about `CHUNK_BYTES` or less."""
@@ -95,17 +103,45 @@ def _last_cut(data: bytes, format: Format) -> int:
 
 def chunks(sources: Iterable[Source], errors: Errors, language: str | None = None) -> Iterator[Chunk]:
     """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
-    language = language or "en"
+    for part in parts(sources, errors, language or "en"):
+        yield from part.chunks()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a source, which can be read without the others."""
+
+    source: Source
+    key: tuple[int, int]  # the indices of the source, and of the part in it
+    errors: Errors
+    language: str
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yields the text in order, in chunks of about `CHUNK_BYTES`."""
+        waiting: list[Piece] = []
+        size = number = 0
+
+        def chunk() -> Chunk:
+            return Chunk(tuple(waiting), self.source.format, self.errors, (*self.key, number), self.language)
+
+        for piece in self.source.pieces():
+            waiting.append(piece)
+            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
+            if size >= CHUNK_BYTES:
+                yield chunk()
+                waiting, size, number = [], 0, number + 1
+        if waiting:
+            yield chunk()
+
+
+def parts(sources: Iterable[Source], errors: Errors, language: str) -> Iterator[Part]:
+    """Yields the parts of all sources in order.
+
+    Raises:
+      UserError: a source is running text in a language that does not separate words by spaces.
+    """
     for number, source in enumerate(sources):
         if source.format is not Format.LINES:
             check_separates_words(language, source.name)
-        pieces: list[Piece] = []
-        size = 0
-        for piece in source.pieces():
-            pieces.append(piece)
-            size += len(piece.data) + 64  # 64 for each piece, so that a million empty examples are not one chunk
-            if size >= CHUNK_BYTES:
-                yield Chunk(tuple(pieces), source.format, errors, number, language)
-                pieces, size = [], 0
-        if pieces:
-            yield Chunk(tuple(pieces), source.format, errors, number, language)
+        for index, part in enumerate(source.parts()):
+            yield Part(part, (number, index), errors, language)

@@ -1,30 +1,40 @@
 """Implements `prepare`, which turns text into a corpus folder that training can read with random access.
 
-The text is read twice and never held in memory: in the first reading its words are numbered and spooled to disk
-(`spool`), and in the second the words get their final ids and the text is cut into blocks (`write`). The result depends
-only on the text and the settings, and not on the number of workers, the date or any path. If the command is stopped,
-the files of the first reading are kept, and the next command that reads the same text continues with them.
+The text is read twice and never held in memory: in the first reading its words are written to files (`chunk_files`),
+and in the second the words get their ids and the text is cut into blocks (`write`). The result depends only on the text
+and the settings, and not on the number of workers, the date or any path. If the command is stopped, the files of the
+first reading are kept, and the next command that reads the same text continues with them.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
+import os
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from elmo_jax.data.corpus import REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import read_vocabulary
 from elmo_jax.data.prepare import pieces
+from elmo_jax.data.prepare.chunk_files import PIECE
+from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import Source
-from elmo_jax.data.prepare.sources import SAMPLES, Files, check_field, check_read_once, open_sources, say_formats
-from elmo_jax.data.prepare.spool import spool_text
-from elmo_jax.data.prepare.workers import PIECE
-from elmo_jax.data.prepare.write import Vocabularies, encode
+from elmo_jax.data.prepare.sources import (
+    SAMPLES,
+    Files,
+    check_field,
+    check_read_once,
+    file_digest,
+    open_sources,
+    say_formats,
+)
+from elmo_jax.data.prepare.workers import RunnerFailed
+from elmo_jax.data.prepare.write import Text, Vocabularies, write_corpus
+from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_folder, digest_of, local, named, write_sealed_json, write_text
 from elmo_jax.interrupts import keep, kept
@@ -57,8 +67,9 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
     text, heldout_text = _open(sources, options)
     given = [named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
     names = [name or OTHERS for name in given] if any(given) else []
+    runner = _runner(out, options)
     with Progress("computing the checksums of the text", show=options.progress):
-        identities = _identities([*text, *heldout_text], names)
+        identities = _identities([*text, *heldout_text], names, runner)
     request = {
         "settings": {
             "vocabulary_size": options.vocabulary_size,
@@ -76,24 +87,40 @@ def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | N
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
         return Corpus.open(out)
     try:
-        with atomic_folder(out) as folder, _first_reading(folder, request, options.progress) as spooled:
-            report = encode(folder, spool_text(spooled, text, heldout_text, options, names), words, options)
+        with atomic_folder(out) as folder, _first_reading(_spool(out), request, options.progress) as spool:
+            both = Text([*text, *heldout_text], len(heldout_text), names)
+            report = write_corpus(folder, spool, both, words, options, runner)
             _write_report(folder, request, report, options.progress)
-    except BrokenProcessPool:
-        raise UserError(f"a worker process died, perhaps for lack of memory; try --workers 1{kept()}") from None
+    except RunnerFailed as error:
+        raise UserError(f"{error}{kept()}") from error
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}){kept()}") from error
     return Corpus.open(out)
 
 
+def _spool(out: Path) -> Path:
+    """Returns the path of the folder for the first reading of the text."""
+    out = Path(os.path.realpath(out))
+    return out.with_name(f".{out.name}.partial.text")
+
+
+def _runner(out: Path, options: PrepareOptions) -> LocalRunner:
+    if options.beam is not None:
+        try:
+            from elmo_jax.data.prepare.beam import BeamRunner
+        except ImportError as error:
+            raise UserError(f"--beam: needs Apache Beam ({error}); run: pip install 'elmo_jax[beam]'") from None
+        return BeamRunner(_spool(out), options.beam)
+    return LocalRunner(_spool(out), options.workers or available_cores(), options.progress)
+
+
 @contextlib.contextmanager
-def _first_reading(corpus: Path, request: dict[str, Any], show: bool) -> Iterator[Path]:
+def _first_reading(folder: Path, request: dict[str, Any], show: bool) -> Iterator[Path]:
     """Yields the folder for the first reading of the text, with the files that a stopped command has finished, if any.
 
     The folder is kept when the command is stopped, when a worker dies and when the disk is full. This process has
-    locked `corpus`, the temporary folder of the corpus.
+    locked the temporary folder of the corpus.
     """
-    folder = corpus.with_name(f"{corpus.name}.text")
     settings = {name: request["settings"][name] for name in ("errors", "language")}
     sources = [
         [{key: value for key, value in source.items() if key != "source"} for source in request[name] or ()]
@@ -112,7 +139,7 @@ def _first_reading(corpus: Path, request: dict[str, Any], show: bool) -> Iterato
     keep(folder)
     try:
         yield folder
-    except (KeyboardInterrupt, BrokenProcessPool, OSError):
+    except (KeyboardInterrupt, RunnerFailed, OSError):
         raise
     except BaseException:
         shutil.rmtree(folder)
@@ -172,8 +199,12 @@ def _digest(words: list[str] | None) -> str | None:
     return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
 
 
-def _identities(sources: Sequence[Source], names: Sequence[str]) -> list[dict[str, Any]]:
-    identities: list[dict[str, Any]] = [{"source": s.name, "format": str(s.format), **s.identity()} for s in sources]
+def _identities(sources: Sequence[Source], names: Sequence[str], runner: LocalRunner) -> list[dict[str, Any]]:
+    paths = [str(path) for source in sources if isinstance(source, Files) for path in source.paths]
+    digests = iter(runner.map(file_digest, paths, workers=1))
+    identities: list[dict[str, Any]] = [
+        {"source": source.name, "format": str(source.format), **source.identity(digests)} for source in sources
+    ]
     for identity, name in zip(identities, names, strict=False):  # there may be no names
         identity["name"] = name
     return identities

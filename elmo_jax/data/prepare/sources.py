@@ -30,6 +30,7 @@ from elmo_jax.runs.progress import say
 from elmo_jax.text_files import open_text, position_on_disk, reading, without_suffix
 
 _SAMPLE_BYTES = 1 << 16  # read to guess the format of a file
+_PART_BYTES = 1 << 24  # of files that are read as one part
 
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
@@ -53,15 +54,23 @@ class Files:
         """Whether the format marks documents, or there are several files; one file may hold any number of documents."""
         return self.format.has_documents or len(self.paths) > 1
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
         """Returns the number, the bytes and the digest of the files as they are on disk, without names and dates."""
-        digest, size = hashlib.sha256(), 0
-        for path in self.paths:
-            with reading(path), path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-                size += file.tell()
+        own = list(itertools.islice(digests, len(self.paths)))
+        digest = hashlib.sha256(b"".join(bytes.fromhex(one) for one, _ in own)).hexdigest()
         field = {"field": self.field} if self.format in RECORDS else {}
-        return {"files": len(self.paths), "bytes": size, "sha256": digest.hexdigest(), **field}
+        return {"files": len(self.paths), "bytes": sum(size for _, size in own), "sha256": digest, **field}
+
+    def parts(self) -> Iterator["Files"]:
+        """Yields consecutive files of `_PART_BYTES` or, where a file is longer, single files."""
+        paths: list[Path] = []
+        size = 0
+        for path in self.paths:
+            paths.append(path)
+            size += path.stat().st_size
+            if size >= _PART_BYTES or path == self.paths[-1]:
+                yield dataclasses.replace(self, paths=tuple(paths))
+                paths, size = [], 0
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the text of the files in order.
@@ -99,6 +108,12 @@ class Files:
         if not paths:
             raise UserError(f"{self.name}: all of it is held out by --heldout; nothing is left to train on")
         return dataclasses.replace(self, paths=paths)
+
+
+def file_digest(path: str) -> tuple[str, int]:
+    """Returns the SHA-256 (hexadecimal) and the size in bytes of a file as it is on disk."""
+    with reading(Path(path)), Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:

@@ -41,6 +41,9 @@ _LONG_SPEECH = 100  # words; sentencex treats speech in quotes as one sentence, 
 _LONGEST_PARAGRAPH = 20_000  # characters per call; sentencex takes quadratic time if quotes are not closed
 
 
+Key = tuple[int, int, int]  # the indices of a source, of its part, and of a chunk in the part
+
+
 class Format(enum.StrEnum):
     """The format of a source's text, as the module's docstring describes."""
 
@@ -87,7 +90,7 @@ class Chunk:
     pieces: tuple[Piece, ...]
     format: Format
     errors: Errors = Errors.STRICT
-    source: int = 0  # the index of the source that the pieces come from
+    key: Key = (0, 0, 0)
     language: str = "en"  # the ISO 639 code of the language of running text
 
     @property

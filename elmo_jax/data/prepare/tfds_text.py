@@ -37,7 +37,7 @@ class TfdsText:
     reason: str = ""
     has_documents = True  # each example is one
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
         """Returns what identifies the text: the dataset with its version, which TFDS never changes, and the split."""
         return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
 
@@ -49,6 +49,10 @@ class TfdsText:
         """Returns whether the split has an example twice, as `train+train[:10%]` has."""
         return any(_overlap(one, two) for one, two in itertools.combinations(self.ranges, 2))
 
+    def parts(self) -> Iterator["TfdsText"]:
+        """Yields this source."""
+        yield self
+
     def pieces(self) -> Iterator[Piece]:
         """Yields the examples in the order of the dataset's files."""
         for start in range(0, len(self.examples), _EXAMPLES_AT_ONCE):
@@ -57,6 +61,9 @@ class TfdsText:
                 text = example[self.feature]
                 data = text.encode() if isinstance(text, str) else bytes(text)
                 yield Piece(data, f"{self.name}, example {number}", 1, starts_document=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_tfds, (self.name, self.format)  # the examples are opened again
 
 
 def _overlap(one: tuple[str, int, int], two: tuple[str, int, int]) -> bool:

@@ -1,0 +1,250 @@
+"""Runs the steps of `prepare` on Apache Beam, for texts that are larger than one machine.
+
+Every step is a pipeline; between them, this process divides the text by summaries of its chunks. Words are counted and
+numbered in buckets, so that no process holds all of them: a bucket has the words with the same checksum modulo the
+number of buckets. This process merges the sorted buckets, and holds four bytes per distinct word.
+
+All files are in the folder of the first reading, which the workers have to reach: on this machine, on a disk that all
+share.
+"""
+
+import array
+import contextlib
+import functools
+import heapq
+import json
+import secrets
+import shlex
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from elmo_jax.data.lexicon import Entry, order_of
+from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare.local import LocalRunner
+from elmo_jax.data.prepare.pieces import Part
+from elmo_jax.data.prepare.text import Chunk, Key
+from elmo_jax.data.prepare.units import Planned
+from elmo_jax.data.prepare.workers import RunnerFailed
+from elmo_jax.errors import UserError
+from elmo_jax.files import write_bytes
+
+Item = TypeVar("Item")
+_CHUNKS_A_BUCKET, _MOST_BUCKETS = 8, 256
+_FAILED = 1 << 30  # the number of the chunk that stands for a mistake in the text after the last one
+
+
+class BeamRunner(LocalRunner):
+    """Runs the steps on Apache Beam."""
+
+    def __init__(self, folder: Path, options: str) -> None:
+        """Makes a runner.
+
+        Args:
+          folder: the folder for the files of the chunks and of the steps.
+          options: Beam's pipeline options, as on a command line.
+        """
+        super().__init__(folder, 1, False)
+        self._options = shlex.split(options)
+        self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
+        self._given: Sequence[str] = ()
+        self._numbers: list[array.array[int]] = []  # the ids of the words of each bucket
+
+    def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
+        """Yields the results of a function, in order."""
+        numbered = list(enumerate(items))
+        values = self._run(lambda pipeline: self._spread(pipeline, numbered) | beam.Map(_called, function))
+        return (result for _, result in values)
+
+    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
+        """Tokenizes all chunks, and yields their summaries in order."""
+        of_text = list(parts)
+        values = self._run(
+            lambda pipeline: (
+                pipeline
+                | beam.Create(of_text, reshuffle=True)
+                | "chunks" >> beam.FlatMap(_chunks)
+                | beam.Reshuffle()
+                | "tokenize" >> beam.Map(_tokenized, self._folder)
+            )
+        )
+        for _, summary, mistake in values:
+            if mistake:
+                raise UserError(mistake)
+            yield Summary.of_json(summary)
+
+    def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
+        """Counts the words of the training text into a file per bucket, and returns the sizes."""
+        self._given = given
+        self._numbers = [array.array("i") for _ in range(min(1 + len(chunks) // _CHUNKS_A_BUCKET, _MOST_BUCKETS))]
+        first = self._file("given")
+        write_bytes(first, json.dumps(list(given)).encode())
+
+        def build(pipeline: Any) -> Any:
+            counted = self._spread(pipeline, chunks) | beam.FlatMap(
+                _counted, self._folder, len(self._numbers)
+            ).with_outputs("sizes", main="words")
+            _ = counted.words | beam.GroupByKey() | "sort" >> beam.Map(_write_bucket, str(self._file("")), str(first))
+            return counted.sizes
+
+        return [sizes for _, sizes in self._run(build)]
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields all words with their counts, in the order of the lexicon, and numbers them."""
+        key = order_of(self._given)
+        given = [(word, 0, -1) for word in self._given]  # after those of the buckets, which have the counts of the text
+        streams = [self._entries_of(bucket) for bucket in range(len(self._numbers))]
+        number, last = 0, None
+        for word, count, bucket in heapq.merge(*streams, given, key=lambda entry: key(entry[:2])):
+            if word == last:
+                continue
+            if bucket >= 0:
+                self._numbers[bucket].append(number)
+            yield word, count
+            number, last = number + 1, word
+
+    def _entries_of(self, bucket: int) -> Iterator[tuple[str, int, int]]:
+        path = _bucket_path(str(self._file("")), bucket)
+        if path.exists():  # a bucket may have no words
+            for word, count in _read_bucket(path):
+                yield word, count, bucket
+
+    def number(self, chunks: Sequence[Planned]) -> None:
+        """Writes the ids of the words of every chunk."""
+        for bucket, numbers in enumerate(self._numbers):
+            write_bytes(self._file(f"{bucket}.numbers"), numbers.tobytes())
+        self._run(
+            lambda pipeline: (
+                self._spread(pipeline, chunks)
+                | "words" >> beam.FlatMap(_words, self._folder, len(self._numbers))
+                | "by bucket" >> beam.GroupByKey()
+                | "number" >> beam.FlatMap(_numbered, str(self._file("")))
+                | "by chunk" >> beam.GroupByKey()
+                | "write" >> beam.Map(_write_numbers, self._folder)
+            )
+        )
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{self._prefix}.{name}"
+
+    def _spread(self, pipeline: Any, items: Iterable[Any]) -> Any:
+        """Returns a collection of values of JSON, from a file, since a pipeline may not have millions of them."""
+        path = self._file("items.json")
+        write_bytes(path, json.dumps(list(items)).encode())
+        return pipeline | beam.Create([str(path)]) | "read" >> beam.FlatMap(_read_json) | "spread" >> beam.Reshuffle()
+
+    def _run(self, build: Callable[[Any], Any]) -> list[Any]:
+        """Runs the pipeline that `build` makes, and returns the values of JSON of its collection, sorted."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        results = self._file("results.json")
+        try:
+            with beam.Pipeline(options=PipelineOptions(self._options)) as pipeline:
+                _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, str(results))
+            return sorted(_read_json(str(results)), key=lambda value: value[0])
+        except (Exception, SystemExit) as error:  # of any runner; and argparse ends the process
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise RunnerFailed(f"--beam {shlex.join(self._options)}: the pipeline failed: {lines[-1]}") from error
+        finally:
+            for path in self._folder.glob(f"{self._prefix}.*.json"):
+                path.unlink()
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()  # empty as long as only the checksums of the text are known
+
+
+def _called(item: tuple[int, Item], function: Callable[[Item], Any]) -> tuple[int, Any]:
+    return item[0], function(item[1])
+
+
+def _read_json(path: str) -> list[Any]:
+    return json.loads(Path(path).read_bytes())
+
+
+def _write_json(value: Any, path: str) -> None:
+    write_bytes(Path(path), json.dumps(value).encode())
+
+
+def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
+    """Yields the chunks of a part, or the message about a mistake, which only the process of the user can report."""
+    try:
+        yield from part.chunks()
+    except UserError as error:
+        yield (*part.key, _FAILED), str(error)
+
+
+def _tokenized(chunk: Chunk | tuple[Key, str], folder: Path) -> tuple[Key, Summary | None, str]:
+    if not isinstance(chunk, Chunk):
+        return chunk[0], None, chunk[1]
+    try:
+        return chunk.key, write_chunk(chunk, folder)[0], ""
+    except UserError as error:
+        return chunk.key, None, str(error)
+
+
+def _by_bucket(words: Sequence[str], buckets: int) -> Iterator[tuple[int, np.ndarray, str]]:
+    """Yields the buckets of some words with the indices of their words, and these words, one per line."""
+    of_word = np.fromiter((zlib.crc32(word.encode()) % buckets for word in words), np.int64, len(words))
+    for bucket in np.unique(of_word).tolist():
+        indices = np.flatnonzero(of_word == bucket)
+        yield bucket, indices, "\n".join([words[index] for index in indices.tolist()])
+
+
+def _counted(item: Any, folder: Path, buckets: int) -> Iterator[Any]:
+    chunk = Planned.of_json(item)
+    words, counts, sizes = count_words(folder, chunk)
+    yield beam.pvalue.TaggedOutput("sizes", (chunk.key, sizes))
+    for bucket, indices, text in _by_bucket(words, buckets):
+        yield bucket, (text, counts[indices])
+
+
+def _bucket_path(prefix: str, bucket: int) -> Path:
+    return Path(f"{prefix}{bucket}.words")
+
+
+def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: str) -> None:
+    total: dict[str, int] = {}
+    for text, counts in bucket[1]:
+        for word, count in zip(text.split("\n"), counts.tolist(), strict=True):
+            total[word] = total.get(word, 0) + count
+    lines = (f"{word}\t{count}\n" for word, count in sorted(total.items(), key=_order(given)))
+    write_bytes(_bucket_path(prefix, bucket[0]), "".join(lines).encode())
+
+
+@functools.cache
+def _order(given: str) -> Callable[[Entry], Any]:
+    return order_of(_read_json(given))
+
+
+def _read_bucket(path: Path) -> Iterator[Entry]:
+    with path.open("rb") as file:
+        for line in file:
+            word, _, count = line.partition(b"\t")
+            yield word.decode(), int(count)
+
+
+def _words(item: Any, folder: Path, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
+    key = Planned.of_json(item).key
+    for bucket, indices, text in _by_bucket(read_chunk(folder, key).types, buckets):
+        yield bucket, (key, indices, text)
+
+
+def _numbered(
+    bucket: tuple[int, Iterable[tuple[Key, np.ndarray, str]]], prefix: str
+) -> Iterator[tuple[Key, tuple[np.ndarray, np.ndarray]]]:
+    numbers = array.array("i", Path(f"{prefix}{bucket[0]}.numbers").read_bytes())
+    ids = dict(zip((word for word, _ in _read_bucket(_bucket_path(prefix, bucket[0]))), numbers, strict=True))
+    for key, indices, text in bucket[1]:
+        yield key, (indices, np.array([ids[word] for word in text.split("\n")], np.int32))
+
+
+def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], folder: Path) -> tuple[Key]:
+    values = list(chunk[1])
+    ids = np.empty(sum(len(indices) for indices, _ in values), np.int32)
+    for indices, numbers in values:
+        ids[indices] = numbers
+    write_ids(folder, chunk[0], ids)
+    return (chunk[0],)
