@@ -226,7 +226,7 @@ def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, setting
                 writer.file.create_dataset(_INDEX, data=[json.dumps(index)], dtype=h5py.string_dtype())
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
-    for file in (*parts.glob("*.carry"), *parts.glob(".*.npy.*.tmp"), parts / LOCK, parts / LEASE):
+    for file in (*parts.glob("*.carry"), *parts.glob(".*.tmp"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
 

@@ -84,6 +84,7 @@ ON_CPU = Platform((Shape((1, 4, 8), 64), Shape((16, 32), 64), Shape((64,), 256))
 _OVERHEAD_IN_BFLOAT16 = (6.5, 24)  # measured at the small published size, like that of float32
 ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), (128, 128), together=True)
 FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
+_PENDING = 4  # the most calls of a group whose outputs are on the devices, which limits the memory of long sentences
 
 
 class Kind(enum.Enum):
@@ -342,41 +343,66 @@ class _Call(NamedTuple):
     vectors: jax.Array
     finite: jax.Array
 
+    def output(self) -> tuple[np.ndarray, np.ndarray]:
+        """Waits for the output of the words that are in it, and whether it is finite."""
+
+        def joined(array: jax.Array) -> np.ndarray:
+            of_devices = zip(np.split(np.asarray(array), len(self.counts)), self.counts, strict=True)
+            parts = [part[:count] for part, count in of_devices]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+        return joined(self.vectors), joined(self.finite)
+
 
 class Running:
     """The computation of a group of sentences, which goes on while the host does other things."""
 
-    def __init__(self, words: int, calls: list[_Call], state: _State, sentences: np.ndarray) -> None:
-        """Keeps what `Engine.start` has started; `sentences` [n] are their numbers in the state."""
-        self._words, self._calls, self._state, self._sentences = words, calls, state, sentences
+    def __init__(self, words: int, sentences: np.ndarray) -> None:
+        """Begins without a call.
+
+        Args:
+          words: the number of words of the output.
+          sentences: [n] the numbers of the sentences in the state.
+        """
+        self._words, self._sentences = words, sentences
+        self._calls: list[_Call] = []  # those whose output is on the devices
+        self._collected: tuple[np.ndarray, np.ndarray] | None = None  # the output of the calls before these
+        self._state: _State | None = None
+
+    def add(self, call: _Call, state: _State) -> None:
+        """Adds a call that was started, and the state after it; waits for the first of more than `_PENDING` calls."""
+        self._calls.append(call)
+        self._state = state
+        if len(self._calls) > _PENDING:
+            self._collect()
+
+    def _collect(self) -> None:
+        call = self._calls.pop(0)
+        part, are_finite = call.output()
+        if self._collected is None:
+            self._collected = np.zeros((self._words, part.shape[1]), part.dtype), np.ones(self._words, bool)
+        vectors, finite = self._collected
+        vectors[call.words] += part
+        finite[call.words] &= are_finite
 
     @usual_numerics()
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
-        results = [(_joined(call.vectors, call.counts), _joined(call.finite, call.counts)) for call in self._calls]
-        if len(results) == 1:
-            return results[0]
-        vectors = np.zeros((self._words, results[0][0].shape[1]), results[0][0].dtype)
-        finite = np.ones(self._words, bool)
-        for call, (part, are_finite) in zip(self._calls, results, strict=True):
-            vectors[call.words] += part
-            finite[call.words] &= are_finite
-        return vectors, finite
+        if self._collected is None and len(self._calls) == 1:
+            return self._calls[0].output()
+        while self._calls:
+            self._collect()
+        assert self._collected is not None
+        return self._collected
 
     @usual_numerics()
     def carry(self) -> Tree:
         """Waits for the states at the ends of the sentences, NumPy arrays [2, n, …]."""
-        states = self._state.sentences or []
+        states = (self._state and self._state.sentences) or []
         return {
             f"layer_{j}": jax.tree.map(lambda leaf: np.asarray(leaf)[:, self._sentences], state)
             for j, state in enumerate(states)
         }
-
-
-def _joined(array: jax.Array, counts: list[int]) -> np.ndarray:
-    """Returns the first rows of each device's part of an array."""
-    parts = [part[:count] for part, count in zip(np.split(np.asarray(array), len(counts)), counts, strict=True)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class Engine:
@@ -469,12 +495,11 @@ class Engine:
         kept = np.ones_like(text.is_boundary) if marks else ~text.is_boundary
         weights = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
         program = _Program(self.config, self._model.precision, self._mesh, self._platform.together, at.shape, output)
-        calls = []
         with self.words.lock:
             words = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
             arrays = text.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
             numbers = at.device * at.shape.sentences + text.number
-            state = self._state(at.shape, numbers, carry)
+            state, running = self._state(at.shape, numbers, carry), Running(int(kept.sum()), numbers)
             for first in firsts:
                 here = slice(first, first + at.shape.steps)
                 chosen, counts, index = _index(
@@ -492,8 +517,8 @@ class Engine:
                     weights.astype(np.float32),
                 )
                 jax.copy_to_host_async((vectors, finite))
-                calls.append(_Call(chosen, counts, vectors, finite))
-        return Running(int(kept.sum()), calls, state, numbers)
+                running.add(_Call(chosen, counts, vectors, finite), state)
+        return running
 
     def _state(self, shape: Shape, sentences: np.ndarray, carry: Tree | None) -> _State:
         """Returns the states in which the rows, and with a carry the sentences, begin, on the devices."""

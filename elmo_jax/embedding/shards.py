@@ -10,13 +10,15 @@ The folder of a text has
 - `job.json`: what the vectors were made from.
 
 Each file ends with an index after its array, which NumPy does not read: for each sentence a key, by which a cache finds
-it, its number of words, and the CRC-32 of its vectors; then the CRC-32 of these entries, and their number.
+it, its number of words, and the CRC-32 of its vectors; then the CRC-32 of NumPy's header and these entries, and their
+number.
 
 While `embed --state carry` runs, the folder also has `000000001024.carry`, …, such files with the LSTM state before
 that line.
 """
 
 import functools
+import io
 import json
 import struct
 import zlib
@@ -44,11 +46,14 @@ def write_shard(path: Path, vectors: np.ndarray, lengths: Sequence[int], keys: S
         index["key"] = np.frombuffer(b"".join(keys), "V16")
     vectors = np.ascontiguousarray(vectors)
     index["crc"] = [zlib.crc32(part.data) for part in np.split(vectors, np.cumsum(lengths))[:-1]]
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(vectors))
+    crc = zlib.crc32(index.tobytes(), zlib.crc32(header.getvalue()))
     with atomic_file(path) as temporary, temporary.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(vectors))
+        file.write(header.getvalue())
         for part in vectors, index:  # not by `np.save`, which does not report that the disk was full at the end
             file.write(part.data if part.size else b"")
-        file.write(_FOOTER.pack(zlib.crc32(index.tobytes()), len(index)))
+        file.write(_FOOTER.pack(crc, len(index)))
 
 
 class Shard(Sequence[np.ndarray]):
@@ -71,10 +76,12 @@ class Shard(Sequence[np.ndarray]):
                 rest = number * _ENTRY.itemsize + _FOOTER.size
                 file.seek(-rest, 2)
                 entries = file.read(number * _ENTRY.itemsize)
-            if zlib.crc32(entries) != crc:
-                raise ValueError("the checksum of its index is another one")
+                mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+                file.seek(0)
+                header = file.read(mapped.offset)
+            if zlib.crc32(entries, zlib.crc32(header)) != crc:
+                raise ValueError("the checksum of its header or its index is another one")
             index = np.frombuffer(entries, _ENTRY)
-            mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
             if len(mapped) != index["words"].sum() or mapped.offset + mapped.nbytes + rest != path.stat().st_size:
                 raise ValueError("its size is not that of its index")
         except Exception as error:  # of many kinds, from NumPy's parser of the header

@@ -76,7 +76,7 @@ class WordTable:
           model: the architecture.
           params: the parameters of the token encoder, on all devices of the mesh.
           mesh: the devices.
-          capacity: K, at least 2 more than the distinct words of a call.
+          capacity: K, the most distinct words of a call.
         """
         self._model, self._params, self.capacity = model, params, capacity
         self._placement = NamedSharding(mesh, REPLICATED)
@@ -106,7 +106,7 @@ class WordTable:
         if isinstance(words, str):
             raise UserError(f"words: expected a list of words, got one string; try [{words!r}]")
         found = [np.zeros((0, self._model.config.lstm.projection), np.float32)]
-        size = min(CHUNK, self.capacity - 2)
+        size = min(CHUNK, self.capacity)
         for start in range(0, len(words), size):
             part = words[start : start + size]
             with self.lock:
@@ -142,7 +142,10 @@ class WordTable:
         characters = spell(words, self._model.config.char_cnn.max_characters)
         free = range(len(self._words), min(len(self._words) + len(words), self.capacity))
         self._last_call[free] = self._calls
-        rows = np.array([*free, *self._least_recent(len(words) - len(free))], np.int32)
+        evicted = self._least_recent(len(words) - len(free))
+        rows = np.array([*free, *evicted], np.int32)
+        for row in evicted:  # before their vectors are overwritten, since this call may be interrupted
+            self._rows.pop(self._words[row], None)
         # Words are sorted by length, so that fewer positions are convolved for short words.
         order = np.argsort((characters != PADDING).sum(1), kind="stable")
         for start in range(0, len(words), CHUNK):
@@ -154,16 +157,16 @@ class WordTable:
             self.vectors = _encode(self._model, self._params, self.vectors, *inputs)
         for word, row in zip(words, rows.tolist(), strict=True):
             if row < len(self._words):
-                del self._rows[self._words[row]]
                 self._words[row] = word
             else:
                 self._words.append(word)
             self._rows[word] = row
         self.encoded += len(words)
 
-    def _least_recent(self, number: int) -> np.ndarray:
+    def _least_recent(self, number: int) -> list[int]:
         if not number:
-            return np.zeros(0, np.int64)
-        order = np.argpartition(self._last_call, number - 1)[:number]
-        assert self._last_call[order].max() < self._calls, "more distinct words than rows"
-        return order
+            return []
+        order = np.argpartition(self._last_call, min(number, self.capacity) - 1)[:number]
+        if len(order) < number or self._last_call[order].max() == self._calls:
+            raise UserError(f"a sentence has more than {self.capacity:,} distinct words; divide the text into sentences")
+        return order.tolist()

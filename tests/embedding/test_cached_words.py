@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax import EmbeddingBiLM, UserError
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
+from elmo_jax.embedding import word_table
 from elmo_jax.embedding.word_table import WordTable
 from tests.embedding.small_bilm import bilm_of
 
@@ -54,6 +55,39 @@ def test_a_word_that_cannot_be_encoded_leaves_the_table_as_it_was(bilm):
         table(["v2", "\ud800"])
     assert len(table) == table.encoded == 2
     assert_allclose(table(["v1", "v2"]), bilm.words(["v1", "v2"]), atol=1e-6)
+
+
+def test_more_distinct_words_than_the_table_has_rows_are_refused(bilm):
+    bilm = dataclasses.replace(bilm)
+    table = bilm.engine.words = table_of(bilm, 6)
+    for words in (4, 6):  # with the two sentence boundaries
+        sentences = [[f"v{i}" for i in range(words)]]
+        if words == 4:
+            expected, _, _ = bilm.embed(sentences)
+        else:
+            with pytest.raises(UserError, match="a sentence has more than 6 distinct words; divide the text"):
+                bilm.embed(sentences)
+    assert_allclose(bilm.embed([["v0", "v1", "v2", "v3"]])[0], expected, atol=1e-6)
+    with pytest.raises(UserError, match="more than 6 distinct words"):
+        table.rows([f"new{i}" for i in range(7)])
+
+
+def test_an_interrupted_call_does_not_mistake_words_for_others(bilm, monkeypatch):
+    table, words = table_of(bilm, 600), [f"v{i}" for i in range(600)]
+    expected, encode, calls = table(words), word_table._encode, []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return encode(*arguments)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt), table.lock:
+        patched.setattr(word_table, "_encode", interrupted)
+        table.rows([f"new{i}" for i in range(600)])  # which overwrite the rows of the others
+    for _ in range(2):
+        assert_allclose(table(words), expected, atol=1e-6)
+    assert len(table) == 600
 
 
 def with_threads(number, job):

@@ -195,6 +195,23 @@ def test_vectors_do_not_depend_on_the_programs(bilm, monkeypatch, platform, stat
     jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)
 
 
+def test_the_memory_of_the_devices_is_bounded_for_long_sentences(bilm):
+    """The first calls of a sentence are collected when many have been started."""
+    sentence = lines(3000)[0]
+    alone, _, _ = bilm.embed([sentence])
+
+    def numbers_on_devices():
+        return sum(array.size for array in jax.live_arrays())
+
+    before = numbers_on_devices()
+    running = bilm.engine.start([sentence])
+    assert numbers_on_devices() - before < 2 * alone.size
+    for _ in range(2):
+        vectors, finite = running.vectors()
+        assert_array_equal(vectors[:, 5:15], alone[0, 1])
+        assert finite.all()
+
+
 @pytest.mark.parametrize("state", ["reset", "carry"])
 def test_more_sentences_than_one_group(bilm, monkeypatch, state):
     sentences = lines(*range(1, 40))

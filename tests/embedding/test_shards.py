@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -18,6 +19,7 @@ from elmo_jax.embedding import embed_file as files
 from elmo_jax.embedding.embed import CarryState
 from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.output_settings import Format, Output, Settings
+from elmo_jax.embedding.shards import Shard, write_shard
 from elmo_jax.files import shown_bytes
 from tests.embedding.published import OPTIONS, WEIGHTS, read
 
@@ -73,16 +75,30 @@ def test_a_stopped_command_resumes_in_either_format(bilm, text, tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         embed_file(bilm, text, out, dataclasses.replace(settings, format=Format.HDF5))
     assert not out.exists()
+    (tmp_path / "v.parts" / ".000000000002.carry.0123abcd.tmp").touch()  # as a killed process leaves it
     embed_file(bilm, text, out, settings)
     assert written == ["000000000000.npy", "000000000002.npy", "000000000004.npy"]
     assert embed_file(bilm, text, out, settings) == len(LINES) and len(written) == 3
     for other in (Settings(Output.TOP, format=Format.NPY), dataclasses.replace(settings, format=Format.HDF5)):
         with pytest.raises(UserError, match="was not made from these sentences with these settings"):
             embed_file(bilm, text, out, other)
-    assert not out.with_name("v.parts").exists() and not list(out.glob("*.carry"))
+    names = sorted(path.name for path in out.iterdir())
+    assert not out.with_name("v.parts").exists() and names == [*written, "job.json", "lengths.npy"]
     embed_file(bilm, text, tmp_path / "v.hdf5", dataclasses.replace(settings, format=Format.HDF5))
     for found, expected in zip(VectorShards(out), read(tmp_path / "v.hdf5"), strict=True):
         assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("before", "after"), [(b"<f4", b"<i4"), (b"(7, 3, 32)", b"(7, 32, 3)")])
+def test_another_type_or_shape_is_noticed(tmp_path, before, after):
+    vectors = np.arange(7 * 3 * 32, dtype=np.float32).reshape(7, 3, 32)
+    write_shard(tmp_path / "0.npy", vectors, [3, 0, 4])
+    assert_array_equal(Shard(tmp_path / "0.npy")[2], vectors[3:])
+    content = (tmp_path / "0.npy").read_bytes()
+    assert content.count(before) == 1
+    (tmp_path / "0.npy").write_bytes(content.replace(before, after))
+    with pytest.raises(UserError, match="missing or damaged"):
+        Shard(tmp_path / "0.npy")
 
 
 @pytest.mark.parametrize("lost", ["000000000000.npy", "000000000002.npy", "000000000004.npy"])
