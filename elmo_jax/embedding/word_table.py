@@ -168,5 +168,5 @@ class WordTable:
             return []
         order = np.argpartition(self._last_call, min(number, self.capacity) - 1)[:number]
         if len(order) < number or self._last_call[order].max() == self._calls:
-            raise UserError(f"a sentence has more than {self.capacity:,} distinct words; divide the text into sentences")
+            raise UserError(f"a sentence has more than {self.capacity:,} distinct words; divide it into sentences")
         return order.tolist()
