@@ -65,7 +65,7 @@ def test_more_distinct_words_than_the_table_has_rows_are_refused(bilm):
         if words == 4:
             expected, _, _ = bilm.embed(sentences)
         else:
-            with pytest.raises(UserError, match="a sentence has more than 6 distinct words; divide the text"):
+            with pytest.raises(UserError, match="a sentence has more than 6 distinct words; divide it"):
                 bilm.embed(sentences)
     assert_allclose(bilm.embed([["v0", "v1", "v2", "v3"]])[0], expected, atol=1e-6)
     with pytest.raises(UserError, match="more than 6 distinct words"):
