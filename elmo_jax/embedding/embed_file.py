@@ -35,7 +35,7 @@ from elmo_jax.distributed.collectives import check_equal, fails_together, is_fir
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, embed_texts
 from elmo_jax.embedding.output_settings import Format, Output, Settings
-from elmo_jax.embedding.shards import JOB, LENGTHS, BackgroundWriter, Shard, VectorShards, write_shard
+from elmo_jax.embedding.shards import JOB, LENGTHS, VERSION, BackgroundWriter, Shard, VectorShards, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_room, shown_bytes, write_bytes, write_text, writing
 from elmo_jax.interrupts import keep
@@ -148,7 +148,7 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
         say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_first())
     text = _Text(lines, digest.hexdigest(), vectors)
     made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": text.digest, "lines": lines}
-    return json.dumps(made_from | settings.as_dict() | {"version": 3}, indent=1), text
+    return json.dumps(made_from | settings.as_dict() | {"version": VERSION}, indent=1), text
 
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
@@ -176,16 +176,18 @@ def _made_from(out: Path, format: Format) -> str | None:
             return (out / JOB).read_text(encoding="utf-8")
         with h5py.File(out, "r") as file:
             return str(file.attrs.get(_JOB))
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
 def begin(parts: Path, job: str) -> None:
-    """Writes the description of the job, or checks that of the launch that is resumed."""
+    """Writes the description of the job; or checks that of the launch that is resumed, and deletes what it left."""
     description = parts / JOB
     if description.exists():
-        if description.read_text(encoding="utf-8") != job:
+        if description.read_bytes() != job.encode():
             raise UserError(f"{parts}: begun from another text, model or settings; remove it, or choose another name")
+        for file in parts.glob(".*.tmp"):  # of a process that was killed
+            file.unlink(missing_ok=True)
         return
     # A launch that was killed may have left its lock and a part of the description.
     own = {parts / LOCK, parts / LEASE, *parts.glob(f".{JOB}.*.tmp")}
@@ -212,8 +214,9 @@ def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, setting
     shards.check(vectors=False)
     if settings.format is Format.HDF5:
         layout_of_many_names = ("v108", "latest")  # HDF5's older layout is slow with millions of names
+        joined = parts / "joined.hdf5"  # not next to the output, where a killed process would leave it
         with (
-            atomic_file(out) as temporary,
+            atomic_file(joined) as temporary,
             new_hdf5(temporary, libver=layout_of_many_names, track_order=True) as writer,
         ):
             writer.file.attrs[_JOB] = job
@@ -224,9 +227,10 @@ def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, setting
             if settings.sentence_index:
                 index = {line.text.strip(): str(number) for number, line in enumerate(read_lines(sentences))}
                 writer.file.create_dataset(_INDEX, data=[json.dumps(index)], dtype=h5py.string_dtype())
+        joined.replace(out)
         shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
         return
-    for file in (*parts.glob("*.carry"), *parts.glob(".*.tmp"), parts / LOCK, parts / LEASE):
+    for file in (*parts.glob("*.carry"), parts / LOCK, parts / LEASE):
         file.unlink(missing_ok=True)
     parts.rename(out)
 

@@ -33,6 +33,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, local
 
 LENGTHS, JOB = "lengths.npy", "job.json"
+VERSION = 3  # of the folder, in `JOB`
 _OPEN_FILES = 256  # memory maps that are kept
 _ENTRY = np.dtype([("key", "V16"), ("words", "<i8"), ("crc", "<u4")])
 _FOOTER = struct.Struct("<Iq")
@@ -73,7 +74,9 @@ class Shard(Sequence[np.ndarray]):
             with path.open("rb") as file:
                 file.seek(-_FOOTER.size, 2)
                 crc, number = _FOOTER.unpack(file.read())
-                rest = number * _ENTRY.itemsize + _FOOTER.size
+                rest, size = number * _ENTRY.itemsize + _FOOTER.size, path.stat().st_size
+                if not _FOOTER.size <= rest <= size:
+                    raise ValueError("its end is not that of such a file")
                 file.seek(-rest, 2)
                 entries = file.read(number * _ENTRY.itemsize)
                 mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -82,7 +85,7 @@ class Shard(Sequence[np.ndarray]):
             if zlib.crc32(entries, zlib.crc32(header)) != crc:
                 raise ValueError("the checksum of its header or its index is another one")
             index = np.frombuffer(entries, _ENTRY)
-            if len(mapped) != index["words"].sum() or mapped.offset + mapped.nbytes + rest != path.stat().st_size:
+            if len(mapped) != index["words"].sum() or mapped.offset + mapped.nbytes + rest != size:
                 raise ValueError("its size is not that of its index")
         except Exception as error:  # of many kinds, from NumPy's parser of the header
             raise UserError(f"{path}: missing or damaged ({error})") from None
@@ -134,17 +137,19 @@ class VectorShards(Sequence[np.ndarray]):
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Opens a folder. Raises `UserError` if it is none, or if a file is missing."""
+        """Opens a folder. Raises `UserError` if it is none or of another version, or if `LENGTHS` or `JOB` is damaged."""
         self.path = local(path)
         try:
             self.lengths: np.ndarray = np.load(self.path / LENGTHS, allow_pickle=False)
             self.made_from = json.loads((self.path / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path}: not a whole folder of `elmo-jax embed --format npy` ({error})") from error
+        if not isinstance(self.made_from, dict) or self.made_from.get("version") != VERSION:
+            raise UserError(f"{self.path}: written by another version of elmo_jax; run `elmo-jax embed` again")
+        if self.made_from.get("lines") != len(self.lengths):
+            raise UserError(f"{self.path / LENGTHS}: has another number of lines than job.json says")
         self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
         self._ends = np.append(self._firsts[1:], len(self.lengths))  # the line after the last one of each file
-        if not isinstance(self.made_from, dict) or self.made_from.get("lines") != len(self.lengths):
-            raise UserError(f"{self.path / LENGTHS}: has another number of lines than job.json says")
         self._open = functools.lru_cache(_OPEN_FILES)(self._opened)
 
     def __len__(self) -> int:

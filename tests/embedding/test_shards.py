@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
 import subprocess
 import sys
@@ -192,6 +193,40 @@ def test_damage_is_named(bilm, text, tmp_path):
     (tmp_path / "v" / "lengths.npy").unlink()
     with pytest.raises(UserError, match="not a whole folder"):
         VectorShards(tmp_path / "v")
+
+
+def test_a_folder_of_another_version_is_refused_when_it_is_opened(bilm, text, tmp_path):
+    embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+    job = tmp_path / "v" / "job.json"
+    made_from = json.loads(job.read_text())
+    for other in ({**made_from, "version": 1}, {}, []):
+        job.write_text(json.dumps(other))
+        with pytest.raises(UserError, match="v: written by another version of elmo_jax; run `elmo-jax embed` again"):
+            VectorShards(tmp_path / "v")
+    job.write_text(json.dumps({**made_from, "lines": 5}))
+    with pytest.raises(UserError, match="lengths.npy: has another number of lines than job.json says"):
+        VectorShards(tmp_path / "v")
+
+
+@pytest.mark.parametrize("name", ["v", "v.parts"])
+def test_a_description_that_is_damaged_is_refused(bilm, text, tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "job.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=f"{name}: (exists, and was not made|begun) from .*choose another name"):
+        embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
+
+
+def test_all_that_a_killed_command_leaves_is_in_the_folder_of_parts(bilm, text, tmp_path, monkeypatch):
+    real, seen = files.new_hdf5, []
+
+    def looks(path, **options):
+        seen.append(sorted(path.name for path in tmp_path.iterdir()))
+        return real(path, **options)
+
+    monkeypatch.setattr(files, "new_hdf5", looks)
+    embed_file(bilm, text, tmp_path / "v.hdf5")
+    assert seen == [["sentences.txt", "v.hdf5.parts"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sentences.txt", "v.hdf5"]
 
 
 def test_a_disk_without_room_is_told_before_the_work(bilm, text, tmp_path, monkeypatch, capsys):
