@@ -137,7 +137,7 @@ class VectorShards(Sequence[np.ndarray]):
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Opens a folder. Raises `UserError` if it is none or of another version, or if `LENGTHS` or `JOB` is damaged."""
+        """Opens a folder. Raises `UserError` if it is none, of another version, or `LENGTHS` or `JOB` is damaged."""
         self.path = local(path)
         try:
             self.lengths: np.ndarray = np.load(self.path / LENGTHS, allow_pickle=False)
