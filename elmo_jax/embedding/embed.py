@@ -174,9 +174,9 @@ def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, Running]]) -> tu
     words = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])  # the numbers of those of each sentence
     vectors = np.empty((lengths.sum(), *results[0][0].shape[1:]), results[0][0].dtype)
     finite = np.empty(len(vectors), bool)
-    for (group, _), (found, are_finite) in zip(runs, results, strict=True):
+    for (group, _), (of_group, are_finite) in zip(runs, results, strict=True):
         numbers = np.concatenate([words[i] for i in group])
-        vectors[numbers], finite[numbers] = found, are_finite
+        vectors[numbers], finite[numbers] = of_group, are_finite
     return vectors, finite
 
 
@@ -237,11 +237,11 @@ def _checked_carry(config: ModelConfig, carry: Tree | None) -> Tree:
     if not carry:
         raise UserError("carry: is that of a call without state='carry'; give state='carry' from the first call on")
     carry = jax.tree.map(np.asarray, carry)
-    found, want = (
+    given, expected = (
         [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
         for tree in (carry, zeros)
     )
-    if found != want:
+    if given != expected:
         raise UserError("carry: not of this biLM (other layers or sizes); pass the carry that the last call returned")
     return carry
 

@@ -105,16 +105,16 @@ class WordTable:
         """
         if isinstance(words, str):
             raise UserError(f"words: expected a list of words, got one string; try [{words!r}]")
-        found = [np.zeros((0, self._model.config.lstm.projection), np.float32)]
+        vectors = [np.zeros((0, self._model.config.lstm.projection), np.float32)]
         size = min(CHUNK, self.capacity)
         for start in range(0, len(words), size):
             part = words[start : start + size]
             with self.lock:
                 rows = np.zeros(CHUNK, np.int32)
                 rows[: len(part)] = self.rows(part)
-                vectors = _take(self.vectors, rows)
-            found.append(np.asarray(vectors)[: len(part)])
-        return np.concatenate(found)
+                of_part = _take(self.vectors, rows)
+            vectors.append(np.asarray(of_part)[: len(part)])
+        return np.concatenate(vectors)
 
     def rows(self, words: Sequence[str]) -> np.ndarray:
         """Returns the rows of words, int32 [n], after encoding those that have none; the caller holds the lock.

@@ -89,7 +89,7 @@ def test_folders_that_are_not_shared(commands: Commands) -> None:
     elsewhere = commands.folder / "elsewhere"
     parts = elsewhere / "two.hdf5.parts"
     parts.mkdir(parents=True)
-    (parts / ".job.json.tmp").write_text("{}")
+    (parts / ".job.json.0123abcd.tmp").write_text("{}")
     outs = "new.hdf5", "elsewhere/two.hdf5"
     first, second = ends(launch(commands, outs=outs))
     assert [first.status, second.status] == [2, 2]
