@@ -85,7 +85,7 @@ def start(
     if state is CarryState.RESET:
         return engine.start(sentences, **options)
     if state is CarryState.WARM_UP:
-        carry = engine.start(sentences, carry=carry).carry()
+        carry = engine.start(sentences, carry=carry, **options).carry()  # by the same program
     return engine.start(sentences, carry=carry, **options)
 
 

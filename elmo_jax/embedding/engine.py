@@ -53,12 +53,12 @@ class Shape(NamedTuple):
 
     @property
     def words(self) -> int:
-        """N."""
+        """The number N of words of a device's output."""
         return self.rows[-1] * self.steps
 
     @property
     def sentences(self) -> int:
-        """S."""
+        """The number S of sentences of a device whose states are kept."""
         return self.words // 16
 
 

@@ -57,6 +57,10 @@ def write_shard(path: Path, vectors: np.ndarray, lengths: Sequence[int], keys: S
         file.write(_FOOTER.pack(crc, len(index)))
 
 
+class DamagedFile(UserError):
+    """A file of vectors is not there, or is not what was written; it can be deleted and made again."""
+
+
 class Shard(Sequence[np.ndarray]):
     """The vectors of the sentences of a file, which is mapped, not read into memory.
 
@@ -68,13 +72,19 @@ class Shard(Sequence[np.ndarray]):
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens a file, and verifies its index. Raises `UserError` if it is missing or damaged."""
+        """Opens a file, and verifies its index.
+
+        Raises:
+          DamagedFile: the file is missing or damaged.
+          UserError: it cannot be read, for example since this process has too many open files.
+        """
         self.path = path
         try:
+            size = path.stat().st_size
             with path.open("rb") as file:
-                file.seek(-_FOOTER.size, 2)
+                file.seek(max(size - _FOOTER.size, 0))
                 crc, number = _FOOTER.unpack(file.read())
-                rest, size = number * _ENTRY.itemsize + _FOOTER.size, path.stat().st_size
+                rest = number * _ENTRY.itemsize + _FOOTER.size
                 if not _FOOTER.size <= rest <= size:
                     raise ValueError("its end is not that of such a file")
                 file.seek(-rest, 2)
@@ -88,7 +98,9 @@ class Shard(Sequence[np.ndarray]):
             if len(mapped) != index["words"].sum() or mapped.offset + mapped.nbytes + rest != size:
                 raise ValueError("its size is not that of its index")
         except Exception as error:  # of many kinds, from NumPy's parser of the header
-            raise UserError(f"{path}: missing or damaged ({error})") from None
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+            raise DamagedFile(f"{path}: missing or damaged ({error})") from None
         self.vectors = mapped.view(np.ndarray)
         self.keys: list[bytes] = index["key"].tolist()
         self.lengths, self._crcs = index["words"], index["crc"]
@@ -102,7 +114,7 @@ class Shard(Sequence[np.ndarray]):
         """Returns the vectors of a sentence, [T, …]. Raises `UserError` if they are not those that were written."""
         vectors = self.vectors[self._ends[number] - self.lengths[number] : self._ends[number]]
         if zlib.crc32(vectors) != self._crcs[number]:
-            raise UserError(f"{self.path}: damaged (the checksum of its sentence {number + 1} is another one)")
+            raise DamagedFile(f"{self.path}: damaged (the checksum of its sentence {number + 1} is another one)")
         return vectors
 
 

@@ -28,7 +28,7 @@ class Plan:
     # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0
     exports: Literal["last", "best"] = "last"
     # The texts that are measured with the first parameters and with the exported ones, by their names in the metrics
-    # (as in `NAME/perplexity/forward`), besides the evaluations of the held-out text during training.
+    # (as in `NAME/perplexity/forward`). The held-out text is evaluated during training too.
     before: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     after: Mapping[str, Measure] = dataclasses.field(default_factory=lambda: {WHOLE: measure_whole})
     # returns the entries of `result.json` in addition to those of `training_report.summary`

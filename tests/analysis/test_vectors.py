@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax import EmbeddingBiLM, UserError
 from elmo_jax.analysis import vectors as module
 from elmo_jax.analysis.vectors import all_layers, embed, one_layer, side_by_side, top_addition
-from elmo_jax.embedding.shards import Shard
+from elmo_jax.embedding.shards import DamagedFile, Shard
 from elmo_jax.tasks.core import elmo_vectors
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
 from tests.analysis.texts import CONFIG, tiny_bilm
@@ -138,6 +139,20 @@ def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str
         make(tmp_path, bilm, [("a", "boat")], "float16")
     path.unlink()
     assert make(tmp_path, bilm, [("a", "boat")], "float16").words == 2
+
+
+def test_too_many_open_files_are_no_damage(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    make(tmp_path, bilm, [("a", "boat")], "float16")
+    (path,) = tmp_path.glob("*.layers")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        with pytest.raises(UserError) as error:
+            Shard(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert str(error.value) == f"{path}: cannot be read (Too many open files)"
+    assert not isinstance(error.value, DamagedFile)
 
 
 def test_a_disk_without_room_is_told_before_the_work(

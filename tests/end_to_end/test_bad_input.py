@@ -35,9 +35,9 @@ def test_empty_file(commands: Commands, tmp_path: Path) -> None:
     assert f"{tmp_path / 'empty.txt'}: the file is empty" in prepare(commands, tmp_path, tmp_path / "empty.txt")
 
 
-def test_blank_file(commands: Commands, tmp_path: Path) -> None:
-    (tmp_path / "blank.txt").write_text("\n  \n\n")
-    assert "no words in the text" in prepare(commands, tmp_path, tmp_path / "blank.txt")
+def test_a_file_of_white_space(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "spaces.txt").write_text("\n  \n\n")
+    assert "no words in the text" in prepare(commands, tmp_path, tmp_path / "spaces.txt")
 
 
 @pytest.fixture

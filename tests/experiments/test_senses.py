@@ -163,7 +163,7 @@ def test_the_first_sense_baseline(tmp_path: Path, index: SenseIndex) -> None:
         ('<wf lemma="the" pos="DET">The</wf>', "<word>The</word>", "found <word>The</word>"),
         (">bank<", "><wf>bank</wf><", "expected a word, <wf"),
     ],
-    ids=["entity", "tags", "blank", "lemma", "pos", "no keys", "twice", "stranger", "nested"],
+    ids=["entity", "tags", "no word", "lemma", "pos", "no keys", "twice", "stranger", "nested"],
 )
 def test_what_is_not_the_frameworks_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in DATA_XML

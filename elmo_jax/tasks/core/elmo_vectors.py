@@ -21,7 +21,7 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import check_sentences, embed_texts
 from elmo_jax.embedding.engine import Output
-from elmo_jax.embedding.shards import BackgroundWriter, Shard, write_shard
+from elmo_jax.embedding.shards import BackgroundWriter, DamagedFile, Shard, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import check_room, make_folder_of, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
@@ -56,7 +56,7 @@ def _deletable() -> Iterator[None]:
     """A context in which the error of a damaged file says how to go on."""
     try:
         yield
-    except UserError as error:
+    except DamagedFile as error:
         raise UserError(f"{error}; delete the file, which is then made again") from None
 
 

@@ -57,7 +57,7 @@ def test_a_byte_order_mark_and_tabs_are_no_part_of_a_word(files):
     for name, content in (
         ("marked", "\ufeff" + text),
         ("header", "\ufeff3 3\n" + text),
-        ("blank", f"\n{text}\n\n"),
+        ("empty_lines", f"\n{text}\n\n"),
         ("tabs", text.replace(" ", "\t")),
     ):
         (files / name).write_text(content, encoding="utf-8")
