@@ -2,7 +2,7 @@
 
 Shapes: `n` words, `W` characters per word (`max_characters`, 50 in bilm-tf).
 
-Ids 0-255 are the UTF-8 bytes of a word; five marks follow. These are the 261 raw ids used in training. Inference on
+Ids 0-255 are the UTF-8 bytes of a word; five special ids follow. These 261 raw ids are used in training. Inference on
 padded batches adds 1 to every id, so that 0 can mark a padded token; hence published options say 262 characters.
 """
 
@@ -22,14 +22,14 @@ MAX_CHARACTERS = 50  # original: max_characters_per_token
 BEGIN_SENTENCE_WORD = "<S>"
 END_SENTENCE_WORD = "</S>"
 UNKNOWN_WORD = "<UNK>"
-MARKS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
+SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 
-# The two sentence marks have their own characters; `<UNK>` is spelled by its bytes, as in bilm-tf.
+# The two boundary tokens have their own characters; `<UNK>` is spelled by its bytes, as in bilm-tf.
 _MARK_CHARACTERS = {BEGIN_SENTENCE_WORD: BEGIN_SENTENCE, END_SENTENCE_WORD: END_SENTENCE}
 _WORDS_AT_ONCE = 1 << 16  # bounds the index arrays, which need 24 bytes per character
 
 
-def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
+def encode_chars(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndarray:
     """Spells words as raw character ids.
 
     The row of a word is `[258] + its first max_characters - 2 bytes + [259]`, filled up with 260. The cut may fall
@@ -51,21 +51,21 @@ def spell(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> np.ndar
     rows = np.full((len(words), max_characters), PADDING, np.int16)  # [n, W]
     for start in range(0, len(words), _WORDS_AT_ONCE):
         part = words[start : start + _WORDS_AT_ONCE]
-        _spell_part(part, rows[start : start + len(part)])
+        _encode_part(part, rows[start : start + len(part)])
     return rows
 
 
-def _spell_part(words: Sequence[str], rows: np.ndarray) -> None:
+def _encode_part(words: Sequence[str], rows: np.ndarray) -> None:
     """Fills `rows` `[n, W]`, which contain only padding, with the characters of `words`."""
     room = rows.shape[1] - 2
-    spelled = [word[:room].encode()[:room] for word in words]  # a character has at least one byte
-    lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))  # [n]
+    encoded = [word[:room].encode()[:room] for word in words]  # a character has at least one byte
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))  # [n]
     ends = np.cumsum(lengths)
-    of_word = np.repeat(np.arange(len(spelled)), lengths)  # [bytes]
+    of_word = np.repeat(np.arange(len(encoded)), lengths)  # [bytes]
     position = np.arange(len(of_word)) - np.repeat(ends - lengths, lengths)  # [bytes]
-    rows[of_word, position + 1] = np.frombuffer(b"".join(spelled), np.uint8)
+    rows[of_word, position + 1] = np.frombuffer(b"".join(encoded), np.uint8)
     rows[:, 0] = BEGIN_WORD
-    rows[np.arange(len(spelled)), lengths + 1] = END_WORD
+    rows[np.arange(len(encoded)), lengths + 1] = END_WORD
     for i, word in enumerate(words):
         if word in _MARK_CHARACTERS:
             rows[i] = PADDING

@@ -38,7 +38,7 @@ class CharCNNConfig:
         "relu", "The activation applied to each filter's maximum over the positions."
     )
     max_characters: int = setting(
-        50, "The number of characters read per word, including the begin and end marks.", least=3, most=127
+        50, "The number of characters read per word, including the begin and end characters.", least=3, most=127
     )  # at most 127, since positions are stored as int8
 
     @property

@@ -31,7 +31,7 @@ FORMAT_VERSIONS = {"corpus.json": 2, "config.json": 2, "inputs.json": 2, "manife
 Covered = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def place(path: str | os.PathLike[str]) -> epath.Path:
+def parse_path(path: str | os.PathLike[str]) -> epath.Path:
     """Returns a path that the user gave, in an argument, a setting or Python, as one that can be read and written.
 
     Every such path goes through this function, or through `local`, `absolute` or `listed`, which call it.
@@ -76,11 +76,11 @@ def place(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def local(path: str | os.PathLike[str]) -> Path:
-    """Returns a path on this machine; raises `UserError` as `place`, and for a path in a bucket."""
-    found = place(path)
-    if in_bucket(found):
+    """Returns a path on this machine; raises `UserError` as `parse_path`, and for a path in a bucket."""
+    parsed = parse_path(path)
+    if in_bucket(parsed):
         raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
-    return Path(found)
+    return Path(parsed)
 
 
 def named(text: str) -> tuple[str, str]:
@@ -96,9 +96,9 @@ def named(text: str) -> tuple[str, str]:
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns the absolute path; raises `UserError` as `place`."""
-    found = place(path)
-    return found if in_bucket(found) else epath.Path(os.path.abspath(found))
+    """Returns the absolute path; raises `UserError` as `parse_path`."""
+    parsed = parse_path(path)
+    return parsed if in_bucket(parsed) else epath.Path(os.path.abspath(parsed))
 
 
 def listed(paths: str) -> list[str]:
@@ -142,7 +142,7 @@ def write_json(path: epath.Path | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def write_sealed_json(path: epath.Path | Path, value: dict[str, Any], covered: Covered = dict) -> None:
+def write_checksummed_json(path: epath.Path | Path, value: dict[str, Any], covered: Covered = dict) -> None:
     """Writes a JSON object with a seal, the SHA-256 of its content; every JSON file that is read again is so written.
 
     Args:
@@ -154,13 +154,13 @@ def write_sealed_json(path: epath.Path | Path, value: dict[str, Any], covered: C
     write_json(path, {**value, "format_version": version, "sha256": digest_of(covered(value))})
 
 
-def read_sealed_json(path: epath.Path | Path, remedy: str, covered: Covered = dict) -> dict[str, Any]:
-    """Returns the object that `write_sealed_json` wrote; since the seal is verified, no key needs a further check.
+def read_checksummed_json(path: epath.Path | Path, remedy: str, covered: Covered = dict) -> dict[str, Any]:
+    """Returns the object that `write_checksummed_json` wrote; since the seal is verified, no key needs a further check.
 
     Args:
       path: the file.
       remedy: what to do if the file is not what was written, for the message.
-      covered: as for `write_sealed_json`.
+      covered: as for `write_checksummed_json`.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -232,7 +232,7 @@ def shown_bytes(size: float) -> str:
     return f"{size / unit:,.1f} {name}"
 
 
-def check_room(folder: Path, size: int, what: str) -> None:
+def check_free_space(folder: Path, size: int, what: str) -> None:
     """Prints how many bytes `what` takes in a folder, which may not exist yet.
 
     Raises:

@@ -189,14 +189,14 @@ def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
     """Returns the settings that differ between two results of `to_dict`, as dotted key -> (old, new)."""
-    found: dict[str, tuple[Any, Any]] = {}
+    changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            found |= differences(a, b, f"{prefix}{key}.")
+            changes |= differences(a, b, f"{prefix}{key}.")
         elif _plain(a) != _plain(b):
-            found[prefix + key] = (a, b)
-    return found
+            changes[prefix + key] = (a, b)
+    return changes
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from elmo_jax.characters import PADDING
-from elmo_jax.checkpoints.softmax_layout import to_lanes
+from elmo_jax.checkpoints.softmax_layout import interleave
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.data.windows import DistinctWords
@@ -27,13 +27,13 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     whole = model.clone(vocabulary_size=size.vocabulary_size)
 
     def start() -> Any:
-        return to_lanes(initial_params(whole, jax.random.key(0)))
+        return interleave(initial_params(whole, jax.random.key(0)))
 
     shardings = named_shardings(params_specs(jax.eval_shape(start), placement), mesh)
     params = jax.jit(start, out_shardings=shardings)()
     evaluator = Evaluator(model, size.evaluation, mesh, size.vocabulary_size, placement)
-    spellings = corpus.spellings()
-    distinct, on_devices = DistinctWords(spellings, PADDING), to_devices(spellings, REPLICATED, mesh)
+    char_ids = corpus.char_ids()
+    distinct, on_devices = DistinctWords(char_ids, PADDING), to_devices(char_ids, REPLICATED, mesh)
     text, short = _text(corpus, size.evaluated_tokens if machine.is_cpu else None)
 
     def run(blocks: list[np.ndarray]) -> None:

@@ -32,10 +32,10 @@ TIMED_AT_LEAST, SECONDS_OF_A_PIECE = 3, 1.5
 BATCHES_AT_LEAST = 3.0  # seconds of making batches
 
 
-def host_batches(size: Size, corpus: Corpus, spellings: np.ndarray, rows: int, devices: int) -> TrainingBatches:
+def host_batches(size: Size, corpus: Corpus, char_ids: np.ndarray, rows: int, devices: int) -> TrainingBatches:
     """Returns the training batches of a size, from the beginning of the text."""
     settings = BatchSettings.of(size.config(rows, "float32", str(corpus.path)), size.vocabulary_size)
-    distinct = DistinctWords(spellings, PADDING)
+    distinct = DistinctWords(char_ids, PADDING)
     return TrainingBatches(corpus.blocks("train"), distinct, settings, Share(range(rows), devices))
 
 
@@ -46,7 +46,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     training = Training(size, corpus, mesh, rows, machine.precision)
     seconds, distinct_words = training.timed(machine)
     tokens = training.config.train.tokens_per_step
-    work = Work(training.config, size.vocabulary_size, windows_of(training.spellings))
+    work = Work(training.config, size.vocabulary_size, windows_of(training.char_ids))
     numbers = machine.numbers(tokens, seconds, work.operations(tokens, distinct_words))
     if machine.is_cpu and mesh.size > 1:
         del training  # frees the memory of its state
@@ -61,7 +61,7 @@ def measure_batches(size: Size, corpus: Corpus, machine: Machine) -> dict[str, A
     A token counts once, although both directions read it. There are no floating-point operations to count.
     """
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator)
-    batches = host_batches(size, corpus, corpus.spellings(), rows, devices=1)
+    batches = host_batches(size, corpus, corpus.char_ids(), rows, devices=1)
     machine.probe()
     if hasattr(os, "sched_setaffinity"):  # restricts this thread alone, and not those that JAX has started
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -80,7 +80,7 @@ class Training:
     Attributes:
       mesh: the devices.
       config: the settings.
-      spellings: [types, W] the raw character ids of the lexicon.
+      char_ids: [types, W] the raw character ids of the lexicon.
     """
 
     def __init__(self, size: Size, corpus: Corpus, mesh: Mesh, rows: int, precision: Precision) -> None:
@@ -88,11 +88,11 @@ class Training:
         check_rows(rows, mesh)
         self.mesh = mesh
         self.config = size.config(rows, precision.value, str(corpus.path))
-        self.spellings = corpus.spellings()
+        self.char_ids = corpus.char_ids()
         step, self._state = _start(size, self.config, mesh)
         self._program = map_step(step, self._state, mesh)
-        self._on_devices = to_devices(self.spellings, REPLICATED, mesh)
-        self._batches = _placed(host_batches(size, corpus, self.spellings, rows, mesh.size), mesh)
+        self._on_devices = to_devices(self.char_ids, REPLICATED, mesh)
+        self._batches = _placed(host_batches(size, corpus, self.char_ids, rows, mesh.size), mesh)
         self._distinct_words: list[int] = []
         jax.block_until_ready(self.run(1))  # compiles
 
@@ -121,17 +121,17 @@ class Training:
         return statistics.median(pieces) / steps, distinct_words
 
 
-def windows_of(spellings: np.ndarray) -> float:
+def windows_of(char_ids: np.ndarray) -> float:
     """Returns the average number of positions per word that the filters are applied to.
 
     These are the positions with a character, and one of padding.
     """
-    return float((spellings != PADDING).sum(1).mean()) + 1
+    return float((char_ids != PADDING).sum(1).mean()) + 1
 
 
 def operations(size: Size, corpus: Corpus, tokens: int, distinct_words: int, scored: int = 0) -> float:
     """Returns the floating-point operations of the forward pass; `scored` words are in each token's softmax."""
-    words = distinct_words * flops_per_word(size.model, windows_of(corpus.spellings()))
+    words = distinct_words * flops_per_word(size.model, windows_of(corpus.char_ids()))
     return tokens * flops_per_token(size.model, scored) + words
 
 

@@ -61,7 +61,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> epath.Path:
     for protocol in Bucket.protocol:
         monkeypatch.setitem(registry._registry, protocol, Bucket)
     Bucket.store.clear()
-    return files.place("gs://bucket/run")
+    return files.parse_path("gs://bucket/run")
 
 
 def test_a_place_in_a_bucket(bucket: epath.Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_without_the_package_for_buckets(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(registry.known_implementations, "gs", known)
     monkeypatch.delitem(registry._registry, "gs", raising=False)
     with pytest.raises(UserError, match=r"gs://bucket/run: cannot be reached: Please install .*elmo_jax\[gcs\]"):
-        files.place("gs://bucket/run")
+        files.parse_path("gs://bucket/run")
 
 
 def test_a_name_that_is_empty_is_not_the_current_folder(capsys):
@@ -159,7 +159,7 @@ def test_a_name_that_is_empty_is_not_the_current_folder(capsys):
 def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.place(Path("~/x"))) == tmp_path / "x"
+    assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.parse_path(Path("~/x"))) == tmp_path / "x"
     config = task_config(with_overrides(default_config("pos"), ["--config.elmo.cache=~/cache", "--config.bilm=x"]))
     made = []
     nothing = SimpleNamespace(files=[])
@@ -201,7 +201,7 @@ def test_commas_in_paths(tmp_path, monkeypatch):
 def test_paths_of_a_run_are_found_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus").mkdir()
-    run = files.place("run")
+    run = files.parse_path("run")
     open_workdir(run, Config(), {}, CHANGEABLE)
     run = files.absolute(run)
     (tmp_path / "elsewhere").mkdir()
@@ -214,9 +214,9 @@ def test_paths_of_a_run_are_found_from_another_folder(tmp_path, monkeypatch):
 def test_a_sealed_file_is_what_was_written_or_refused(tmp_path):
     path, value = tmp_path / "result.json", {"step": 3, "loss": 0.1, "shape": (2, 5), "name": "é"}
     with pytest.raises(FileNotFoundError):
-        files.read_sealed_json(path, "run it again")
-    files.write_sealed_json(path, value)
-    assert files.read_sealed_json(path, "run it again") == {**value, "shape": [2, 5]}
+        files.read_checksummed_json(path, "run it again")
+    files.write_checksummed_json(path, value)
+    assert files.read_checksummed_json(path, "run it again") == {**value, "shape": [2, 5]}
     text = path.read_text()
     for old, new, reason in (
         ('"step": 3', '"step": 4', "damaged or edited"),
@@ -227,10 +227,10 @@ def test_a_sealed_file_is_what_was_written_or_refused(tmp_path):
         assert old in text
         path.write_text(text.replace(old, new))
         with pytest.raises(UserError, match=f"result.json: {reason}; run it again$"):
-            files.read_sealed_json(path, "run it again")
+            files.read_checksummed_json(path, "run it again")
     path.write_text("[1]")
     with pytest.raises(UserError, match="run it again"):
-        files.read_sealed_json(path, "run it again")
+        files.read_checksummed_json(path, "run it again")
 
 
 def test_what_a_seal_does_not_cover_may_be_edited(tmp_path):
@@ -239,21 +239,21 @@ def test_what_a_seal_does_not_cover_may_be_edited(tmp_path):
     def covered(value):
         return {"step": value["step"]}
 
-    files.write_sealed_json(path, {"step": 3, "path": "a"}, covered)
+    files.write_checksummed_json(path, {"step": 3, "path": "a"}, covered)
     path.write_text(path.read_text().replace('"a"', '"b"'))
-    assert files.read_sealed_json(path, "restore it", covered)["path"] == "b"
+    assert files.read_checksummed_json(path, "restore it", covered)["path"] == "b"
     path.write_text(path.read_text().replace("3", "4", 1))
     with pytest.raises(UserError, match="restore it"):
-        files.read_sealed_json(path, "restore it", covered)
+        files.read_checksummed_json(path, "restore it", covered)
 
 
 def test_one_kind_of_file_changes_without_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("corpus.json", "result.json"):
-        files.write_sealed_json(tmp_path / name, {"a": 1})
+        files.write_checksummed_json(tmp_path / name, {"a": 1})
     monkeypatch.setitem(files.FORMAT_VERSIONS, "corpus.json", 99)
     with pytest.raises(UserError, match="corpus.json: written by another version of elmo_jax; prepare it again"):
-        files.read_sealed_json(tmp_path / "corpus.json", "prepare it again")
-    assert files.read_sealed_json(tmp_path / "result.json", "run it again") == {"a": 1}
+        files.read_checksummed_json(tmp_path / "corpus.json", "prepare it again")
+    assert files.read_checksummed_json(tmp_path / "result.json", "run it again") == {"a": 1}
 
 
 def write_often(path: Path, seed: int) -> None:

@@ -50,7 +50,7 @@ def test_elmo_in_a_model_and_its_gradients(flag: str) -> None:
     characters = bilm.character_ids(SENTENCES)
 
     def compute() -> Any:
-        module, variables = made(bilm, characters, num_mixes=2, layer_norm="without_marks")
+        module, variables = made(bilm, characters, num_mixes=2, layer_norm="without_bos_eos")
 
         def total(params: Any) -> Any:
             output = module.apply({**variables, "params": params}, characters)

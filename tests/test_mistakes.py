@@ -18,7 +18,7 @@ from elmo_jax.cli.main import main
 from elmo_jax.cli.values import check_distinct
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError, exit_status
-from elmo_jax.files import place, write_text
+from elmo_jax.files import parse_path, write_text
 from elmo_jax.runs.result import read_result
 
 pytestmark = pytest.mark.quick
@@ -173,13 +173,13 @@ def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["", "a\0b", "file:///tmp/x"])
 def test_paths_that_are_none(path: str) -> None:
     with pytest.raises(UserError) as error:
-        place(path)
+        parse_path(path)
     assert "\n" not in str(error.value)
 
 
 def test_a_path_that_the_locale_cannot_express_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsencode", lambda text: text.encode("ascii"))
-    for opened in (place, Corpus.open, elmo_jax.load_bilm, elmo_jax.load_task, elmo_jax.VectorShards):
+    for opened in (parse_path, Corpus.open, elmo_jax.load_bilm, elmo_jax.load_task, elmo_jax.VectorShards):
         with pytest.raises(UserError, match=r"'donn\\xe9es': the locale's encoding is .*; set PYTHONUTF8=1"):
             opened("données")
 

@@ -15,7 +15,7 @@ from elmo_jax.distributed.mesh import is_in_use
 pytestmark = pytest.mark.quick
 
 OPTIONS = {  # XLA's options by name
-    "xla_backend_optimization_level": "training/program.py",
+    "xla_backend_optimization_level": "training/setup.py",
     "xla_multiheap_size_constraint_per_heap": "training/partitioning.py",
 }
 

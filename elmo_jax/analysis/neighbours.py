@@ -31,17 +31,17 @@ class Occurrence(NamedTuple):
     """A word in its sentence."""
 
     words: Words
-    place: int
+    position: int
 
     @property
     def word(self) -> str:
         """The word itself."""
-        return self.words[self.place]
+        return self.words[self.position]
 
     def shown(self, around: int = 12) -> str:
         """Returns the word in brackets with up to `around` words on either side."""
-        first, last = max(self.place - around, 0), self.place + 1 + around
-        left, right = self.words[first : self.place], self.words[self.place + 1 : last]
+        first, last = max(self.position - around, 0), self.position + 1 + around
+        left, right = self.words[first : self.position], self.words[self.position + 1 : last]
         start, end = [_BLANK] * (first > 0), [_BLANK] * (last < len(self.words))
         return " ".join([*start, *left, f"[{self.word}]", *right, *end])
 
@@ -64,12 +64,12 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     on_disk = 0
     with Progress("reading the text", "words", size_of(opened)) as progress:
         for chunk in chunks(opened, Errors(options.errors), options.language):
-            found = tokenize(chunk)
-            if found.unspaced:
-                raise unspaced_error(chunk.pieces[found.unspaced[0]])
-            words = [found.types[number] for number in found.ids]
-            ends = np.cumsum(found.lengths)
-            sentences += [tuple(words[end - length : end]) for end, length in zip(ends, found.lengths, strict=True)]
+            tokenized = tokenize(chunk)
+            if tokenized.unspaced:
+                raise unspaced_error(chunk.pieces[tokenized.unspaced[0]])
+            words = [tokenized.types[number] for number in tokenized.ids]
+            ends = np.cumsum(tokenized.lengths)
+            sentences += [tuple(words[end - length : end]) for end, length in zip(ends, tokenized.lengths, strict=True)]
             progress.add(len(words), chunk.read - on_disk)
             on_disk = chunk.read
     if not sentences:
@@ -80,7 +80,12 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
 def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
     """Returns the occurrences of a word, in exactly this spelling, in some sentences; equal sentences count once."""
     distinct = dict.fromkeys(sentences)
-    return [Occurrence(words, place) for words in distinct for place, found in enumerate(words) if found == word]
+    return [
+        Occurrence(words, position)
+        for words in distinct
+        for position, candidate in enumerate(words)
+        if candidate == word
+    ]
 
 
 def occurrence_in(words: Words, word: str) -> Occurrence:
@@ -123,7 +128,7 @@ def nearest(
     # The search returns more than k words, since those of the query's own sentence are removed afterwards.
     longest = max(len(query.words) for query in queries)
     best = _best(embed(folder, bilm, distinct), distinct, asked, view, number + longest)
-    found = []
+    results = []
     for query, cosines, rows in zip(queries, *best, strict=True):
         at = np.searchsorted(starts, rows, side="right") - 1
         neighbours = (
@@ -131,8 +136,8 @@ def nearest(
             for cosine, row, sentence in zip(cosines, rows, at, strict=True)
             if distinct[sentence] != query.words
         )
-        found.append(list(itertools.islice(neighbours, number)))
-    return found
+        results.append(list(itertools.islice(neighbours, number)))
+    return results
 
 
 def nearest_uses(
@@ -158,38 +163,38 @@ def nearest_uses(
     """
     forms = {query.word.lower() for query in queries}
     uses = [
-        Occurrence(words, place)
+        Occurrence(words, position)
         for words in dict.fromkeys(sentences)
-        for place, word in enumerate(words)
+        for position, word in enumerate(words)
         if word.lower() in forms
     ]
     vectors = _unit_vectors(bilm, [*queries, *uses], layer)
     asked, candidates = vectors[: len(queries)], vectors[len(queries) :]
-    found = []
+    results = []
     for query, cosines in zip(queries, asked @ candidates.T, strict=True):
         neighbours = (
             Neighbour(float(cosines[row]), uses[row])
             for row in np.argsort(-cosines, kind="stable")
             if uses[row].words != query.words and uses[row].word.lower() == query.word.lower()
         )
-        found.append(list(itertools.islice(neighbours, number)))
-    return found
+        results.append(list(itertools.islice(neighbours, number)))
+    return results
 
 
-def _unit_vectors(bilm: EmbeddingBiLM, found: Sequence[Occurrence], layer: int) -> np.ndarray:
+def _unit_vectors(bilm: EmbeddingBiLM, uses: Sequence[Occurrence], layer: int) -> np.ndarray:
     """Returns the vectors of some words in their sentences, divided by their lengths, [N, F]."""
     if not 0 <= layer <= bilm.config.lstm.layers:
         raise UserError(f"layer {layer}: expected 0 to {bilm.config.lstm.layers}, the layers of the biLM")
-    vectors = np.zeros((len(found), bilm.config.width), np.float32)
+    vectors = np.zeros((len(uses), bilm.config.width), np.float32)
     rows: dict[Words, list[int]] = {}  # of each distinct sentence
-    for row, occurrence in enumerate(found):
+    for row, occurrence in enumerate(uses):
         rows.setdefault(occurrence.words, []).append(row)
     order = sorted(rows, key=len)
     with Progress("embedding", "sentences", len(order)) as progress:
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
             for words, layers in zip(batch, bilm.embed(batch)[0], strict=True):
-                vectors[rows[words]] = layers[layer, [found[row].place for row in rows[words]]]
+                vectors[rows[words]] = layers[layer, [uses[row].position for row in rows[words]]]
             progress.add(len(batch))
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
@@ -204,8 +209,8 @@ def _best(
     with Progress("comparing", "words", sum(map(len, sentences))) as progress:
         for part in vectors.seen(sentences, view):
             filled = np.pad(part[:, 0], ((0, ROWS - len(part)), (0, 0)))
-            found, at = _largest(jnp.asarray(filled), jnp.asarray(asked), len(part), kept)
-            cosines = np.concatenate([cosines, np.asarray(found)], axis=1)
+            largest, at = _largest(jnp.asarray(filled), jnp.asarray(asked), len(part), kept)
+            cosines = np.concatenate([cosines, np.asarray(largest)], axis=1)
             rows = np.concatenate([rows, start + np.asarray(at, np.int64)], axis=1)
             order = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
             cosines, rows = np.take_along_axis(cosines, order, 1), np.take_along_axis(rows, order, 1)

@@ -70,8 +70,8 @@ class Vectors:
 
     def rows(self, sentences: Sequence[Words], view: View, dtype: DType = "float16") -> np.ndarray:
         """Returns the layers that `view` selects, [N, M, F], for all words in order."""
-        found = [np.asarray(part, dtype) for part in self.seen(sentences, view)]
-        return np.concatenate(found)
+        chunks = [np.asarray(part, dtype) for part in self.seen(sentences, view)]
+        return np.concatenate(chunks)
 
     def seen(self, sentences: Sequence[Words], view: View) -> Iterator[np.ndarray]:
         """Yields the layers that `view` selects, float32 [n, M, F], for the words of each chunk."""

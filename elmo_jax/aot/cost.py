@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 
-from elmo_jax.aot.hlo import Array, Computation, Instruction, Program
+from elmo_jax.aot.hlo import Array, Computation, HloModule, Instruction
 
 COLLECTIVES = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"),
@@ -56,7 +56,7 @@ def once(instruction: Instruction) -> float:
     return 1.0
 
 
-def cost_of(program: Program, assume: Assume = once) -> Cost:
+def cost_of(program: HloModule, assume: Assume = once) -> Cost:
     """Returns the sums over one step.
 
     Args:
@@ -77,7 +77,7 @@ Run = tuple[Computation, Instruction, float, tuple[str, ...]]
 
 
 def runs(
-    program: Program, where: Computation, assume: Assume, times: float = 1.0, loops: tuple[str, ...] = ()
+    program: HloModule, where: Computation, assume: Assume, times: float = 1.0, loops: tuple[str, ...] = ()
 ) -> Iterator[Run]:
     """Yields each instruction with its computation, how often it runs, and its loops; of a loop, all its iterations."""
     for instruction in where.instructions.values():
@@ -102,7 +102,7 @@ def runs(
             yield where, instruction, times, loops
 
 
-def _turns(program: Program, loop: Instruction, assume: Assume) -> float:
+def _turns(program: HloModule, loop: Instruction, assume: Assume) -> float:
     """Returns how often the body of a `while` runs each time.
 
     XLA writes it into programs for CPUs. In those for TPUs, the condition compares the counter with a constant: the
@@ -118,18 +118,20 @@ def _turns(program: Program, loop: Instruction, assume: Assume) -> float:
     return assume(loop)
 
 
-def _bytes(program: Program, where: Computation) -> float:
+def _bytes(program: HloModule, where: Computation) -> float:
     return sum(times * traffic(program, inner, run) for inner, run, times, _ in runs(program, where, once))
 
 
-def with_fused(program: Program, where: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
+def with_fused(
+    program: HloModule, where: Computation, instruction: Instruction
+) -> list[tuple[Computation, Instruction]]:
     """Returns the instruction and those that are fused in it, each with its computation."""
-    found = [(where, instruction)]
+    instructions = [(where, instruction)]
     if instruction.opcode == "fusion":
         inner = program.computations[instruction.called("calls")]
         for fused in inner.instructions.values():
-            found += with_fused(program, inner, fused)
-    return found
+            instructions += with_fused(program, inner, fused)
+    return instructions
 
 
 def _continues(where: Computation, collective: Instruction) -> bool:
@@ -144,7 +146,7 @@ def _continues(where: Computation, collective: Instruction) -> bool:
 
 
 def _collective(
-    program: Program, where: Computation, instruction: Instruction, times: float, loops: tuple[str, ...]
+    program: HloModule, where: Computation, instruction: Instruction, times: float, loops: tuple[str, ...]
 ) -> Collective:
     kind = instruction.opcode.removesuffix("-start")
     payload = [array for operand in where.inputs(instruction) for array in operand.arrays]
@@ -158,7 +160,7 @@ def _collective(
     return Collective(kind, sum(array.bytes for array in payload), group, times, loops, instruction.op_name)
 
 
-def traffic(program: Program, where: Computation, instruction: Instruction) -> int:
+def traffic(program: HloModule, where: Computation, instruction: Instruction) -> int:
     """Returns the bytes that an instruction reads from and writes to the main memory."""
     if instruction.opcode in _FREE or any(f'"{name}"' in instruction.attributes for name in _FREE_CALLS):
         return 0
@@ -174,8 +176,8 @@ def traffic(program: Program, where: Computation, instruction: Instruction) -> i
         read = sum(_read(program, inner, parameter) for parameter in inner.parameters.values())
         return read + sum(_written(program, inner, leaf) for leaf in _results(inner))
     read = 0
-    for place, operand in enumerate(where.inputs(instruction)):
-        read += _read_by(program, where, instruction, place, operand)
+    for index, operand in enumerate(where.inputs(instruction)):
+        read += _read_by(program, where, instruction, index, operand)
     return read + _written(program, where, instruction)
 
 
@@ -183,32 +185,32 @@ def _main(arrays: tuple[Array, ...]) -> int:
     return sum(array.bytes for array in arrays if array.space == 0)
 
 
-def _read(program: Program, where: Computation, value: Instruction) -> int:
+def _read(program: HloModule, where: Computation, value: Instruction) -> int:
     """Returns the bytes of a fusion's parameter that the fusion reads: all bytes, once, or those of its slices."""
     whole = _main(value.arrays)
     if not whole:
         return 0
     parts = 0
     for user in where.users[value.name]:
-        for place, operand in enumerate(user.operands):
+        for index, operand in enumerate(user.operands):
             if operand == value.name:
-                parts += _read_by(program, where, user, place, value)
+                parts += _read_by(program, where, user, index, value)
     return min(whole, parts)
 
 
-def _read_by(program: Program, where: Computation, user: Instruction, place: int, value: Instruction) -> int:
+def _read_by(program: HloModule, where: Computation, user: Instruction, index: int, value: Instruction) -> int:
     whole = _main(value.arrays)
-    if user.opcode in _SLICES and place == 0:
+    if user.opcode in _SLICES and index == 0:
         return min(whole, sum(array.bytes for array in user.arrays))
-    if user.opcode == "dynamic-update-slice" and place == 0:
+    if user.opcode == "dynamic-update-slice" and index == 0:
         return 0
-    if user.opcode == "scatter" and place < (len(user.operands) - 1) // 2:
+    if user.opcode == "scatter" and index < (len(user.operands) - 1) // 2:
         return min(whole, where.inputs(user)[-1].arrays[0].bytes)  # the rows that are updated
     if user.opcode in ("bitcast", "tuple"):
         return _read(program, where, user) if user is not where.root else 0
     if user.opcode == "fusion":
         inner = program.computations[user.called("calls")]
-        return min(whole, _read(program, inner, inner.parameters[place]))
+        return min(whole, _read(program, inner, inner.parameters[index]))
     return whole
 
 
@@ -216,7 +218,7 @@ def _results(where: Computation) -> list[Instruction]:
     return where.inputs(where.root) if where.root.opcode == "tuple" else [where.root]
 
 
-def _written(program: Program, where: Computation, result: Instruction) -> int:
+def _written(program: HloModule, where: Computation, result: Instruction) -> int:
     whole = _main(result.arrays)
     source = result
     while source.opcode == "bitcast":

@@ -44,13 +44,13 @@ class Instruction:
     @property
     def op_name(self) -> str:
         """The name of the operation in the Python program that it comes from."""
-        found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
-        return found[1] if found else ""
+        match = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
+        return match[1] if match else ""
 
     def called(self, key: str) -> str:
         """Returns the name of the computation in the attribute `calls`, `body`, `condition`, …; "" if there is none."""
-        found = re.search(rf"\b{key}=%?([\w.\-]+)", self.attributes)
-        return found[1] if found else ""
+        match = re.search(rf"\b{key}=%?([\w.\-]+)", self.attributes)
+        return match[1] if match else ""
 
     @property
     def branches(self) -> list[str]:
@@ -72,11 +72,11 @@ class Computation:
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
         """The instructions that read the value of each instruction."""
-        found: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
+        users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
             for operand in dict.fromkeys(instruction.operands):
-                found[operand].append(instruction)
-        return found
+                users[operand].append(instruction)
+        return users
 
     @functools.cached_property
     def parameters(self) -> dict[int, Instruction]:
@@ -89,7 +89,7 @@ class Computation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class HloModule:
     """A compiled program."""
 
     computations: dict[str, Computation]
@@ -102,7 +102,7 @@ _START = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> HloModule:
     """Parses the text of a program.
 
     Raises:
@@ -128,7 +128,7 @@ def parse(text: str) -> Program:
     if entry is None:
         raise ValueError("the compiled program has no entry: this is not the text of an HLO program")
     devices = (int(partitions[1]) if partitions else 1) * (int(replicas[1]) if replicas else 1)
-    return Program(computations, entry, devices)
+    return HloModule(computations, entry, devices)
 
 
 def _instruction(name: str, text: str) -> Instruction:
@@ -153,9 +153,9 @@ def _closing(text: str, opening: int) -> int:
 
 def parse_arrays(text: str) -> tuple[Array, ...]:
     """Parses a shape such as `f32[2,3]{1,0:T(8,128)S(1)}`, or a tuple of shapes, into its arrays in order."""
-    found = []
+    arrays = []
     for dtype, sizes, layout in _ARRAY.findall(text.replace(" ", "")):
         dims = tuple(int(re.sub(r"\D", "", size)) for size in sizes.split(",") if size)
         space = re.search(r"S\((\d+)\)", layout)
-        found.append(Array(dtype, dims, int(space[1]) if space else 0))
-    return tuple(found)
+        arrays.append(Array(dtype, dims, int(space[1]) if space else 0))
+    return tuple(arrays)

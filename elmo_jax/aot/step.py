@@ -83,8 +83,8 @@ def find_target(topology: str) -> Target:
     options: dict[str, Any] = {"chips_per_host_bounds": tuple(min(2, size) for size in (*shape[:2], 1))}
     if chip.one_device:
         options["chip_config_name"] = chip.one_device
-    found = topologies.get_topology_desc(topology, "tpu", **options)
-    return Target(topology, found.devices, chip)
+    description = topologies.get_topology_desc(topology, "tpu", **options)
+    return Target(topology, description.devices, chip)
 
 
 def step_shapes(
@@ -100,13 +100,13 @@ def step_shapes(
     def shape(*dims: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dims, dtype)
 
-    places = shape(directions, steps, rows)
+    indices = shape(directions, steps, rows)
     batch = TrainingBatch(
-        Window(words=shape(groups * distinct), word_count=shape(groups), inputs=places, targets=places),
-        restart=shape(steps, rows, dtype=bool),
+        Window(words=shape(groups * distinct), word_count=shape(groups), inputs=indices, targets=indices),
+        reset_state=shape(steps, rows, dtype=bool),
         position=shape(rows, 2),
         negatives=shape(directions, config.train.negatives),
-        tries=shape(directions, dtype=jnp.float32),
+        num_draws=shape(directions, dtype=jnp.float32),
     )
     return state, batch, shape(word_types, config.model.char_cnn.max_characters, dtype=jnp.int16)
 
@@ -129,10 +129,10 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
     placement = softmax_placement(config, vocabulary_size, mesh)
     model = model_for(config, mesh)
     step = TrainStep(model, config.train, total_steps=1, vocabulary_size=vocabulary_size, placement=placement)
-    state, batch, spellings = step_shapes(config, step, mesh, word_types)
-    parts = _parts(state, batch, spellings, mesh, placement)
+    state, batch, char_ids = step_shapes(config, step, mesh, word_types)
+    parts = _parts(state, batch, char_ids, mesh, placement)
     with Progress("tracing the step"):
-        lowered = map_step(step, state, mesh).lower(state, batch, spellings)
+        lowered = map_step(step, state, mesh).lower(state, batch, char_ids)
     began = time.perf_counter()
     try:
         with Progress(f"compiling it for {target.topology}, which takes minutes for a large model"):
@@ -145,7 +145,7 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
 
 
 def _parts(
-    state: TrainState, batch: TrainingBatch, spellings: jax.ShapeDtypeStruct, mesh: Mesh, placement: Placement
+    state: TrainState, batch: TrainingBatch, char_ids: jax.ShapeDtypeStruct, mesh: Mesh, placement: Placement
 ) -> dict[str, int]:
     """Returns the bytes of the step's arguments on one device by part, without the padding that a device may add."""
     specs = state_specs(state, mesh, placement)
@@ -165,7 +165,7 @@ def _parts(
         "softmax rows": bytes_of(state.params["softmax"], specs.params["softmax"]),
         "softmax accumulator": bytes_of(state.softmax_accumulator, specs.softmax_accumulator),
         "LSTM carry": bytes_of(state.carry, specs.carry),
-        "spellings": bytes_of(spellings, REPLICATED),
+        "spellings": bytes_of(char_ids, REPLICATED),
         "batch": bytes_of(batch, BATCH_SPECS) + bytes_of(state.position, specs.position),
     }
 
@@ -184,10 +184,10 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def _too_large(message: str, parts: dict[str, int]) -> DoesNotFit:
     size = r"([\d.]+)([KMGT]?)"
-    found = re.search(rf"Used {size} of {size} hbm", message) or re.search(
+    match = re.search(rf"Used {size} of {size} hbm", message) or re.search(
         rf"\({size}\) exceeds available HBM \({size}\)", message
     )
-    if found is None:
+    if match is None:
         raise UserError(f"the compiler ran out of memory: {' '.join(message.split())[:300]}")
-    needed, usable = (float(found[n]) * _UNITS[found[n + 1]] for n in (1, 3))
+    needed, usable = (float(match[n]) * _UNITS[match[n + 1]] for n in (1, 3))
     return DoesNotFit(needed, usable, parts)

@@ -108,14 +108,14 @@ class Checkpoint:
         return values, words or None
 
     def _value(self, bundle: TensorBundle, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        found = bundle.shapes.get(name)
-        if found and found[1:] == shape[1:] and found != shape and name.startswith("lm/softmax/"):
+        actual = bundle.shapes.get(name)
+        if actual and actual[1:] == shape[1:] and actual != shape and name.startswith("lm/softmax/"):
             raise UserError(
-                f"{self.vocabulary}: {shape[0]:,} words, and the softmax of {self.path} has {found[0]:,}; give the"
+                f"{self.vocabulary}: {shape[0]:,} words, and the softmax of {self.path} has {actual[0]:,}; give the"
                 " vocabulary that it was trained with"
             )
-        if found != shape:
-            what = "is missing" if found is None else f"has shape {found}"
+        if actual != shape:
+            what = "is missing" if actual is None else f"has shape {actual}"
             raise UserError(f"{self.path}: variable '{name}' {what}; expected shape {shape}, as {self.options} says")
         return bundle.read(name)
 
@@ -150,11 +150,11 @@ def checkpoint_of(source: Any) -> Checkpoint | None:
 
 def _latest(folder: Path) -> Path:
     """Returns the path of the checkpoint in a folder, of several the one that the file `checkpoint` names."""
-    found, latest = sorted(path.with_suffix("") for path in folder.glob("[!.]*.index")), folder / "checkpoint"
+    prefixes, latest = sorted(path.with_suffix("") for path in folder.glob("[!.]*.index")), folder / "checkpoint"
     with reading(latest):
-        named = _LATEST.search(latest.read_text(errors="replace")) if found and latest.is_file() else None
-    chosen = [path for path in found if not named or path.name == named[1]]
-    if found and len(chosen) != 1:
+        named = _LATEST.search(latest.read_text(errors="replace")) if prefixes and latest.is_file() else None
+    chosen = [path for path in prefixes if not named or path.name == named[1]]
+    if prefixes and len(chosen) != 1:
         what = f"{latest} names {named[1]}, whose .index is not there" if named else f"{folder} has several checkpoints"
-        raise UserError(f"{what}; name one, such as {found[-1]}")
+        raise UserError(f"{what}; name one, such as {prefixes[-1]}")
     return chosen[0] if chosen else folder

@@ -114,14 +114,14 @@ def _history(info: Mapping[str, Any]) -> Iterator[str]:
 
 def export_file(path: str | os.PathLike[str]) -> epath.Path:
     """Returns the file of an export that is given as that file, `….safetensors`, or as its folder."""
-    place = files.absolute(path)
-    return place if place.suffix == SUFFIX else place / NAME
+    folder = files.absolute(path)
+    return folder if folder.suffix == SUFFIX else folder / NAME
 
 
 def find_export(path: str | os.PathLike[str]) -> epath.Path | None:
     """Returns the file of an export that is given as that file, as its folder or as its run; None if there is none."""
-    place = files.absolute(path)
-    candidates = [place] if place.suffix == SUFFIX else [place / NAME, place / "export" / NAME]
+    folder = files.absolute(path)
+    candidates = [folder] if folder.suffix == SUFFIX else [folder / NAME, folder / "export" / NAME]
     return next((file for file in candidates if file.is_file()), None)
 
 
@@ -198,12 +198,12 @@ def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np
     """Returns the leaves by key path as they are stored. Raises `UserError` for numbers that `dtype` cannot hold."""
     stored = {}
     for key, leaf in flatten(params).items():
-        found = np.asarray(leaf)
+        array = np.asarray(leaf)
         with np.errstate(over="ignore"):
-            stored[key] = found.astype(dtype, order="C", copy=False)  # stored as they lie in memory
-        if not jnp.issubdtype(found.dtype, jnp.floating) or not np.isfinite(stored[key]).all():
+            stored[key] = array.astype(dtype, order="C", copy=False)  # stored as they lie in memory
+        if not jnp.issubdtype(array.dtype, jnp.floating) or not np.isfinite(stored[key]).all():
             raise UserError(
-                f"{where}: parameter '{key}' ({found.dtype}): expected floating-point numbers, all finite in {dtype}"
+                f"{where}: parameter '{key}' ({array.dtype}): expected floating-point numbers, all finite in {dtype}"
             )
     return stored
 
@@ -238,8 +238,8 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
         except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that NumPy does not have
             raise UserError(f"{file}: damaged ({' '.join(str(error).split())}); export the biLM again") from None
         flat = {key: leaf.astype(np.float32, copy=False) for key, leaf in stored.items()}
-        found = fingerprint(flat)
-    if found != description["fingerprint"]:
+        actual = fingerprint(flat)
+    if actual != description["fingerprint"]:
         raise UserError(f"{file}: damaged (the numbers are not those that were written); export the biLM again")
     model = from_dict(description["model"], ModelConfig, f"{file}: model")
     check_shapes({key: leaf.shape for key, leaf in flat.items()}, model, str(file))

@@ -38,7 +38,7 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
         return None
     meet = ocp.multihost.get_barrier_sync_fn()
 
-    def meet_unless_failed(*, key: str, timeout_ms: int) -> None:
+    def barrier_unless_failed(*, key: str, timeout_ms: int) -> None:
         error = sys.exc_info()[1]  # the failure that the thread is handling
         if error is not None:
             raise error
@@ -51,7 +51,7 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
                 " the same launch resumes from the last checkpoint"
             ) from lost
 
-    return meet_unless_failed
+    return barrier_unless_failed
 
 
 def report_failures_once() -> None:

@@ -10,7 +10,7 @@ from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.manifest import trained_since
 from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config
@@ -31,15 +31,15 @@ def load_run(run: str | os.PathLike[str], step: str | None = None) -> Pretrained
       UserError: the folder is not a run, the checkpoint does not exist, or the run's corpus, which has the vocabulary,
         is missing.
     """
-    folder = files.place(run)
-    config, facts = read_config(folder)
+    folder = files.parse_path(run)
+    config, metadata = read_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints")
     with Progress(f"reading a checkpoint of {folder}"):
         params, made = checkpoints.restore_params(_chosen_step(folder, checkpoints, step))
         corpus = corpus_of(folder)
-        params = from_lanes(params, corpus.vocabulary_size)
+        params = deinterleave(params, corpus.vocabulary_size)
         heldout = read_evaluations(folder).get(("heldout", made))
-        info = provenance(files.absolute(run).name, made, heldout, config, corpus, facts.get(FINETUNED_FROM))
+        info = provenance(files.absolute(run).name, made, heldout, config, corpus, metadata.get(FINETUNED_FROM))
         return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 
 
@@ -70,8 +70,8 @@ def corpus_of(run: epath.Path) -> Corpus:
     Raises:
       UserError: the corpus no longer exists, or another one is in its place.
     """
-    config, facts = read_config(run)
-    fingerprint = facts["corpus_fingerprint"]
+    config, metadata = read_config(run)
+    fingerprint = metadata["corpus_fingerprint"]
     # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.
     inside = run / "corpus"
     if inside.exists() and (corpus := Corpus.open(str(inside))).fingerprint == fingerprint:

@@ -176,7 +176,7 @@ def unreadable_by_allennlp(model: ModelConfig) -> list[str]:
         "no projection in the LSTMs (model.lstm.cells equals projection)": lstm.cells == lstm.projection,
         "no projection after the filters (their number equals model.lstm.projection)": cnn.features == lstm.projection,
     }
-    return [problem for problem, found in problems.items() if found]
+    return [problem for problem, is_met in problems.items() if is_met]
 
 
 def write_hdf5(

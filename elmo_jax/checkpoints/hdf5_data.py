@@ -59,11 +59,11 @@ def check_stored(dataset: h5py.Dataset, where: str) -> None:
         raise UserError(f"{where} has no data behind part of its shape {dataset.shape}; the file is not complete")
 
 
-def check_fits(bytes_said: int, path: Path) -> None:
+def check_fits(declared_bytes: int, path: Path) -> None:
     """Raises `UserError` if the datasets of a file say they hold more bytes than the file has."""
     size = os.stat(path).st_size
-    if bytes_said > size:  # the datasets share bytes, or the file is truncated
-        raise UserError(f"{path}: {size} bytes, too few for the {bytes_said} its datasets say they hold")
+    if declared_bytes > size:  # the datasets share bytes, or the file is truncated
+        raise UserError(f"{path}: {size} bytes, too few for the {declared_bytes} its datasets say they hold")
 
 
 def stored_bytes(dataset: h5py.Dataset) -> int:

@@ -79,7 +79,7 @@ class _Spill(io.FileIO):
         return self._size
 
     def write(self, content: Any) -> int:
-        data, place = memoryview(content).cast("B"), self.tell()
+        data, offset = memoryview(content).cast("B"), self.tell()
         written = 0
         if self.error is None:
             try:
@@ -88,17 +88,17 @@ class _Spill(io.FileIO):
             except OSError as error:
                 self.error = error
         if written < len(data):
-            self._kept.append((place + written, bytes(data[written:])))
-        self._size = max(self._size, self.seek(place + len(data)))
+            self._kept.append((offset + written, bytes(data[written:])))
+        self._size = max(self._size, self.seek(offset + len(data)))
         return len(data)
 
     def readinto(self, buffer: Any) -> int:
         view, start = memoryview(buffer).cast("B"), self.tell()
         length = max(0, min(len(view), self._size - start))
-        found = super().readinto(view[:length])
-        view[found:length] = bytes(length - found)  # a hole
-        for place, content in self._kept:
-            first, last = max(place, start), min(place + len(content), start + length)
+        count = super().readinto(view[:length])
+        view[count:length] = bytes(length - count)  # a hole
+        for offset, content in self._kept:
+            first, last = max(offset, start), min(offset + len(content), start + length)
             if first < last:
-                view[first - start : last - start] = content[first - place : last - place]
+                view[first - start : last - start] = content[first - offset : last - offset]
         return self.seek(start + length) - start

@@ -88,10 +88,10 @@ def model_card(bilm: PretrainedBiLM, name: str) -> str:
 
 
 def _parsed(name: str) -> tuple[str, str | None]:
-    found = _NAMED.fullmatch(name)
-    if found is None:
+    match = _NAMED.fullmatch(name)
+    if match is None:
         raise UserError(f"expected hf:USER/NAME or hf:USER/NAME@REVISION, got {name!r}")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def check_shapes(found: Mapping[str, tuple[int, ...]], model: ModelConfig, where: str) -> None:
+def check_shapes(actual: Mapping[str, tuple[int, ...]], model: ModelConfig, where: str) -> None:
     """Raises `UserError` if the keys or shapes of a tree are not those of `model`, with or without a softmax.
 
     Args:
@@ -50,15 +50,15 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], model: ModelConfig, where
       model: the architecture.
       where: the origin of the tree, for the message.
     """
-    kernel = found.get("softmax/kernel", ())
+    kernel = actual.get("softmax/kernel", ())
     expected = parameter_shapes(model, kernel[0] if kernel else None)
-    for path in sorted(expected.keys() | found.keys()):
-        if path not in found:
+    for path in sorted(expected.keys() | actual.keys()):
+        if path not in actual:
             raise UserError(f"{where}: parameter '{path}' is missing; expected shape {expected[path]}")
         if path not in expected:
-            raise UserError(f"{where}: parameter '{path}' has no place in a model of this config; found {found[path]}")
-        if tuple(found[path]) != expected[path]:
-            raise UserError(f"{where}: parameter '{path}' has shape {tuple(found[path])}, expected {expected[path]}")
+            raise UserError(f"{where}: parameter '{path}' has no place in a model of this config; found {actual[path]}")
+        if tuple(actual[path]) != expected[path]:
+            raise UserError(f"{where}: parameter '{path}' has shape {tuple(actual[path])}, expected {expected[path]}")
 
 
 def fingerprint(flat: Mapping[str, np.ndarray]) -> str:

@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 
 from elmo_jax import files
 from elmo_jax.checkpoints import failures, manifest, trees
-from elmo_jax.distributed.collectives import is_first, of_first
+from elmo_jax.distributed.collectives import broadcast_from_primary, is_primary
 from elmo_jax.errors import PeerLost, UserError
 
 _log = logging.getLogger(__name__)
@@ -160,10 +160,10 @@ class Checkpoints:
           UserError: all checkpoints are damaged, or the newest intact one belongs to another model.
         """
         self.wait()
-        step = self._checked(of_first(self._verified() if is_first() else _NONE))
+        step = self._checked(broadcast_from_primary(self._verified() if is_primary() else _NONE))
         if step is None:
             return None
-        if is_first():
+        if is_primary():
             for damaged in [other for other in self.steps() if other > step]:
                 folder = self._directory / str(damaged)
                 aside = self._directory / f"{damaged}{_ASIDE}"
@@ -247,21 +247,21 @@ class Checkpoints:
 
     def _note(self, step: int, score: float | None) -> None:
         folder = self._directory / str(step)
-        found = manifest.read(folder)
-        if score is None or isinstance(found, str) or found.score == score:
+        entry = manifest.read(folder)
+        if score is None or isinstance(entry, str) or entry.score == score:
             return
         self._scores[step] = score
-        if is_first():
-            manifest.write(folder, manifest.Manifest(step, score, found.files))
+        if is_primary():
+            manifest.write(folder, manifest.Manifest(step, score, entry.files))
 
-    def _checked(self, found: int) -> int | None:
+    def _checked(self, step: int) -> int | None:
         """Returns the step that `_verified` has found, or None. Raises `UserError` if all checkpoints are damaged."""
-        if found == _ALL_DAMAGED:
+        if step == _ALL_DAMAGED:
             raise UserError(
                 f"{self._directory}: every checkpoint is damaged, so the run cannot continue;"
                 " restore one from a copy, or move the folder away to start again"
             )
-        return None if found == _NONE else found
+        return None if step == _NONE else step
 
     def _verified(self) -> int:
         steps = self.steps()
@@ -295,7 +295,7 @@ class Checkpoints:
         self._saving = None
         self._scores.pop(step, None)
         self._failed.add(step)
-        if is_first():
+        if is_primary():
             for path in self._directory.glob(f"{step}{_TEMPORARY}*"):
                 with contextlib.suppress(OSError):  # what is still being written is deleted by the next launch
                     path.rmtree()
@@ -306,7 +306,7 @@ class Checkpoints:
     def _clear_aside(self, step: int) -> None:
         for name in manifest.names_in(self._directory):
             stem = name.removesuffix(_ASIDE)
-            if is_first() and stem != name and stem.isdecimal() and int(stem) <= step:
+            if is_primary() and stem != name and stem.isdecimal() and int(stem) <= step:
                 (self._directory / name).rmtree()
 
 

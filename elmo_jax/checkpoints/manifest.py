@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from etils import epath
 
 from elmo_jax.errors import UserError
-from elmo_jax.files import read_sealed_json, write_sealed_json
+from elmo_jax.files import read_checksummed_json, write_checksummed_json
 
 NAME = "manifest.json"
 _BLOCK = 1 << 22  # the number of bytes read at a time
@@ -42,13 +42,13 @@ def describe(folder: epath.Path, step: int, score: float | None) -> Manifest:
 
 def write(folder: epath.Path, manifest: Manifest) -> None:
     """Writes the manifest, completely or not at all."""
-    write_sealed_json(folder / NAME, dataclasses.asdict(manifest))
+    write_checksummed_json(folder / NAME, dataclasses.asdict(manifest))
 
 
 def read(folder: epath.Path) -> Manifest | str:
     """Reads the manifest; returns it, or a description of what is wrong with it."""
     try:
-        values = read_sealed_json(folder / NAME, "restore it")
+        values = read_checksummed_json(folder / NAME, "restore it")
     except FileNotFoundError:
         return f"{NAME} is missing, so it was not completely written"
     except UserError:
@@ -75,9 +75,9 @@ def trained_since(run: epath.Path, step: int) -> int | None:
 
 def scores(directory: epath.Path, steps: Iterable[int]) -> dict[int, float]:
     """Returns the scores of those checkpoints of a folder that have one, by step."""
-    found = {step: read(directory / str(step)) for step in steps}
+    manifests = {step: read(directory / str(step)) for step in steps}
     return {
-        step: entry.score for step, entry in found.items() if not isinstance(entry, str) and entry.score is not None
+        step: entry.score for step, entry in manifests.items() if not isinstance(entry, str) and entry.score is not None
     }
 
 
@@ -107,10 +107,10 @@ def damage(folder: epath.Path, step: int) -> str | None:
 
 
 def _files(folder: epath.Path) -> list[epath.Path]:
-    found: list[epath.Path] = []
+    files: list[epath.Path] = []
     for path in sorted(folder.iterdir()):
-        found += _files(path) if path.is_dir() else [path]
-    return found
+        files += _files(path) if path.is_dir() else [path]
+    return files
 
 
 def _checksum(path: epath.Path) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     if file is not None:
         bilm = read_export(file)
         if is_run(folder):
-            _tell_of_later_steps(folder, bilm.info.get("steps"))
+            _print_later_steps(folder, bilm.info.get("steps"))
         return bilm
     from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 
@@ -119,7 +119,7 @@ def _open_zip(path: epath.Path) -> PretrainedBiLM:
         for entry in archive.infolist():
             base = os.path.basename(entry.filename)
             if base == OPTIONS or (base.endswith((".hdf5", ".h5")) and not base.startswith(".")):  # macOS adds such
-                files.check_room(folder, entry.file_size, f"{base} of {path.name}")
+                files.check_free_space(folder, entry.file_size, f"{base} of {path.name}")
                 with archive.open(entry) as packed, (folder / base).open("xb") as file:
                     shutil.copyfileobj(packed, file)
         weights = _weights_in(epath.Path(folder))
@@ -159,7 +159,7 @@ def is_run(path: Path) -> bool:
     return (folder / "config.json").is_file()
 
 
-def _tell_of_later_steps(run: epath.Path, exported: int | None) -> None:
+def _print_later_steps(run: epath.Path, exported: int | None) -> None:
     """Warns if a run has been trained further since its export, because its last launch has not finished."""
     finished = (read_result(run) or {}).get("steps", 0)
     newest = None if exported is None else trained_since(run, max(exported, finished))

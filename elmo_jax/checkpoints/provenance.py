@@ -38,7 +38,7 @@ def provenance(
       finetuned_from: `SourceModel.history` of the source, for a run that fine-tunes.
     """
     settings = {name: part for name, part in to_dict(config).items() if name not in ("model", "data")}
-    found = {
+    info = {
         "experiment": experiment,
         "steps": step,
         "tokens_seen": (step - first_step(finetuned_from)) * config.train.tokens_per_step,
@@ -49,4 +49,4 @@ def provenance(
         "evaluation_batch_size": config.evaluation.batch_size,
         "settings": settings,
     }
-    return found if finetuned_from is None else {**found, FINETUNED_FROM: finetuned_from}
+    return info if finetuned_from is None else {**info, FINETUNED_FROM: finetuned_from}

@@ -83,14 +83,14 @@ def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
     list(_block(table, footer))  # a block of metadata, which is empty
     for _ in range(2):
         at = _varint(footer, at)[1]
-    for _, place in _block(table, footer[at:]):
-        yield from _block(table, place)
+    for _, handle in _block(table, footer[at:]):
+        yield from _block(table, handle)
 
 
-def _block(table: bytes, place: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _block(table: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yields the keys and values of a block, whose place is its offset and its size."""
-    start, at = _varint(place, 0)
-    end = start + _varint(place, at)[0]
+    start, at = _varint(handle, 0)
+    end = start + _varint(handle, at)[0]
     if _masked(google_crc32c.value(table[start : end + 1])) != int.from_bytes(table[end + 1 : end + 5], "little"):
         raise ValueError("the CRC of a block differs")
     if table[end]:

@@ -15,9 +15,9 @@ _ITEM = "default"  # the folder in which Orbax's manager puts a single item
 
 def paths(tree: Any) -> list[str]:
     """Returns the key paths of the leaves, joined by `/`; they do not depend on the classes of the tree's nodes."""
-    found = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)]
-    assert len(set(found)) == len(found), "two leaves with one path"
-    return found
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)]
+    assert len(set(names)) == len(names), "two leaves with one path"
+    return names
 
 
 def named(tree: Any) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
 
 def saved_tree(handler: ocp.PyTreeCheckpointHandler, item: epath.Path) -> dict[str, Any]:
     """Returns the metadata of a checkpoint's arrays (`.shape`, `.dtype`) as a nested dict."""
-    found = handler.metadata(item)
-    return getattr(found, "tree", found)
+    metadata = handler.metadata(item)
+    return getattr(metadata, "tree", metadata)
 
 
 def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path) -> None:
@@ -49,9 +49,9 @@ def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path
             side = "lacks" if path in wanted else "holds, besides what is expected,"
             raise UserError(f"{folder}: the checkpoint {side} '{path}'; it is of another model or optimizer")
         leaf = wanted[path]
-        found, expected = (saved[path].dtype, tuple(saved[path].shape)), (leaf.dtype, leaf.shape)
-        if found != expected:
-            shown = [f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in (found, expected)]
+        actual, expected = (saved[path].dtype, tuple(saved[path].shape)), (leaf.dtype, leaf.shape)
+        if actual != expected:
+            shown = [f"{np.dtype(dtype).name}{list(shape)}" for dtype, shape in (actual, expected)]
             raise UserError(f"{folder}: '{path}' is {shown[0]}, expected {shown[1]}; it is of another model")
 
 

@@ -64,6 +64,6 @@ def _open(name: str) -> Any:
     from elmo_jax.tasks.core.trained_task import load_task
 
     source = fetched(name)
-    if is_run(source) and read_config_file(files.place(source))["config"].get("task"):
+    if is_run(source) and read_config_file(files.parse_path(source))["config"].get("task"):
         return load_task(source)
     return load_bilm(source)

@@ -98,9 +98,9 @@ def _embed(options: argparse.Namespace) -> int:
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         import jax
 
-        from elmo_jax.distributed.collectives import fails_together, is_first
+        from elmo_jax.distributed.collectives import is_primary, raise_on_all
 
-        with fails_together():
+        with raise_on_all():
             bilm = load_bilm(model_source(options), options.precision)
         if options.words:
             if jax.process_count() > 1:
@@ -108,6 +108,6 @@ def _embed(options: argparse.Namespace) -> int:
             print(f"wrote the vectors of {embed_words(bilm, options.text, options.out):,} words to {options.out}")
             return 0
         lines = embed_file(bilm.on(jax.local_devices()), options.text, options.out, settings)
-        if is_first():
+        if is_primary():
             print(f"wrote the vectors of {lines:,} lines to {options.out}")
     return 0

@@ -77,7 +77,7 @@ def _export(options: argparse.Namespace) -> int:
         if run is None:
             open_bilm(source)  # raises if there is no biLM, which is the mistake to report first
             raise UserError("--out: give the folder, or the file whose name ends in .safetensors")
-        out = files.place(options.model) / "export"
+        out = files.parse_path(options.model) / "export"
     read = None if run is not None else find_export(options.model)
     if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
@@ -96,7 +96,7 @@ def _export(options: argparse.Namespace) -> int:
     with locked_for(export_file(out)):
         bilm = open_bilm(source) if run is None else load_run(run, options.step)
         bilm = bilm.without_softmax() if options.softmax == "drop" else bilm
-        if run is not None and export_file(out) == export_file(files.place(run) / "export"):
+        if run is not None and export_file(out) == export_file(files.parse_path(run) / "export"):
             _check_result(run, bilm, options.dtype)
         export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info, options.dtype)
     what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)

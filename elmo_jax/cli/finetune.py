@@ -65,14 +65,14 @@ def _finetune(options: argparse.Namespace) -> int:
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.config_file import load_config
         from elmo_jax.data.prepare.options import PrepareOptions
-        from elmo_jax.distributed.collectives import check_equal, fails_together
+        from elmo_jax.distributed.collectives import check_equal, raise_on_all
         from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
         from elmo_jax.finetuning.finetuning_report import table
         from elmo_jax.finetuning.source import open_source
-        from elmo_jax.runs.result import tell_end
+        from elmo_jax.runs.result import print_summary
 
-        with fails_together():
+        with raise_on_all():
             if options.config is not None:
                 config = load_config(options.config, options.overrides)
             source = open_source(model_source(options))
@@ -95,7 +95,7 @@ def _finetune(options: argparse.Namespace) -> int:
             ),
         )
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
-        return tell_end(ended, options.workdir, table)
+        return print_summary(ended, options.workdir, table)
 
 
 def _check_together(options: argparse.Namespace, config: "Config") -> None:

@@ -101,9 +101,9 @@ def _check_xla_flags() -> None:
         probe = [sys.executable, "-c", "import jax; jax.config.update('jax_platforms', 'cpu'); jax.devices()"]
         ended = subprocess.run(probe, capture_output=True, text=True, errors="replace", check=False)
         refusals = r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*|Could not open file .*"
-        found = re.search(refusals, ended.stderr)
-        if ended.returncode and found:
-            raise UserError(f"XLA_FLAGS: {found[0].removesuffix('.')}; correct it, or unset XLA_FLAGS")
+        refusal = re.search(refusals, ended.stderr)
+        if ended.returncode and refusal:
+            raise UserError(f"XLA_FLAGS: {refusal[0].removesuffix('.')}; correct it, or unset XLA_FLAGS")
 
 
 def _check_address_space() -> None:

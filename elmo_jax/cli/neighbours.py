@@ -70,11 +70,11 @@ def _neighbours(options: argparse.Namespace) -> int:
         if not queries:
             raise UserError(f"{options.text}: the word {options.word!r} is not in the text; give a --sentence with it")
     if options.among == "uses":
-        found = nearest_uses(bilm, sentences, queries, options.number, options.layer)
+        results = nearest_uses(bilm, sentences, queries, options.number, options.layer)
     else:
         with temporary_folder() as folder:
-            found = nearest(options.cache or folder, bilm, sentences, queries, options.number, options.layer)
-    for query, neighbours in zip(queries, found, strict=True):
+            results = nearest(options.cache or folder, bilm, sentences, queries, options.number, options.layer)
+    for query, neighbours in zip(queries, results, strict=True):
         print(f"\n{query.shown(options.around)}")
         for neighbour in neighbours:
             print(f"  {neighbour.cosine:.3f}  {neighbour.occurrence.shown(options.around)}")

@@ -30,11 +30,11 @@ def _pretrain(options: argparse.Namespace) -> int:
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         from elmo_jax.config_file import load_config
         from elmo_jax.distributed.cpu import divide_cpu
-        from elmo_jax.runs.result import tell_end
+        from elmo_jax.runs.result import print_summary
         from elmo_jax.training.pretrain import pretrain
         from elmo_jax.training.training_report import table
 
         # The processes are connected already, so that jax.device_count() in the file counts the devices of all of them.
         config = load_config(options.config, options.overrides)
         divide_cpu(config.model.lstm, config.train.batch_size // config.train.accumulate)
-        return tell_end(pretrain(config, workdir, name), workdir, table)
+        return print_summary(pretrain(config, workdir, name), workdir, table)

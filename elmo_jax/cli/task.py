@@ -83,8 +83,8 @@ def _add_predict(commands: Commands) -> None:
         description="Prints predictions for text from the command line or a file. A task with two texts per example"
         " (premise and hypothesis, question and paragraph) takes both after --text, or a file whose lines have both"
         " separated by a tab. Words without a pretrained vector in the run are unknown to it, as in task evaluate. For"
-        " a task that was trained with elmo.layer_norm=without_marks, a prediction also depends on the other texts that"
-        " are given with it.",
+        " a task that was trained with elmo.layer_norm=without_bos_eos, a prediction also depends on the other texts"
+        " that are given with it.",
     )
     _add_model(parser)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -110,7 +110,7 @@ def _add_predict(commands: Commands) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_file, with_overrides
-    from elmo_jax.runs.result import tell_end
+    from elmo_jax.runs.result import print_summary
     from elmo_jax.tasks.core.run import train_task
     from elmo_jax.tasks.core.task_report import table
     from elmo_jax.tasks.registry import task_config
@@ -118,7 +118,7 @@ def _train(options: argparse.Namespace) -> int:
     name = options.config.stem.removeprefix("task_")
     workdir = options.workdir or epath.Path("runs") / name
     config = task_config(with_overrides(load_file(options.config), options.overrides))
-    return tell_end(train_task(config, workdir, name), workdir, table)
+    return print_summary(train_task(config, workdir, name), workdir, table)
 
 
 def _load(options: argparse.Namespace) -> "TrainedTask":
@@ -199,18 +199,18 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
-    if options.format == "auto" and (found := _unnamed(content, where, trained)):
-        return found
+    if options.format == "auto" and (examples := _unnamed(content, where, trained)):
+        return examples
     by_line = texts > 1 or trained.reads_texts or (options.format == "lines" and not trained.reads_documents)
     if not by_line or not content:
         return _examples([content], where, options.format, trained)
-    found = []
+    examples = []
     for number, line in enumerate(_lines(content), 1):
         parts = line.split("\t") if texts > 1 else [line]
         if len(parts) != texts:
             raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
-        found += _examples(parts, f"{where}, line {number}", options.format, trained)
-    return found
+        examples += _examples(parts, f"{where}, line {number}", options.format, trained)
+    return examples
 
 
 def _unnamed(content: str, where: str, trained: "TrainedTask") -> list[Any] | None:

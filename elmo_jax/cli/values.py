@@ -17,7 +17,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket
 from elmo_jax.settings import LARGEST_INTEGER, Range
 
-Place = TypeVar("Place", Path, epath.Path)
+AnyPath = TypeVar("AnyPath", Path, epath.Path)
 
 LONGEST = 1200  # the most characters of a message
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
@@ -76,14 +76,14 @@ def local(text: str) -> Path:
 
 def anywhere(text: str) -> epath.Path:
     """Returns a path on this machine or in a bucket (`gs://…`)."""
-    return _given(files.place, text)
+    return _given(files.parse_path, text)
 
 
 def bilm(text: str) -> Path | epath.Path:
     """Returns the path of a biLM; one on the Hub, `hf:USER/NAME`, or at a URL is downloaded unless it is cached."""
     from elmo_jax.checkpoints.hub import fetched
 
-    return _given(lambda name: files.place(fetched(name)), text)
+    return _given(lambda name: files.parse_path(fetched(name)), text)
 
 
 def downloaded(text: str) -> Path:
@@ -93,7 +93,7 @@ def downloaded(text: str) -> Path:
     return _given(lambda name: files.local(fetched(name)), text)
 
 
-def _given(function: Callable[[str], Place], text: str) -> Place:
+def _given(function: Callable[[str], AnyPath], text: str) -> AnyPath:
     if text == "-":
         raise argparse.ArgumentTypeError(
             "expected a path, got '-', which is no standard stream here; a file '-' is ./-"
@@ -140,20 +140,20 @@ def check_distinct(
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
     folders: dict[str, str] = {}  # of text, whose files are all read
     for text in texts:
-        found = str(files.local(files.named(text)[1]))
-        for match in [found] if os.path.exists(found) else glob.glob(found, recursive=True):
-            place = os.path.realpath(match)
-            known[place] = f"--data {text}"
-            if os.path.isdir(place):
-                folders[place] = known[place]
+        pattern = str(files.local(files.named(text)[1]))
+        for match in [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True):
+            real_path = os.path.realpath(match)
+            known[real_path] = f"--data {text}"
+            if os.path.isdir(real_path):
+                folders[real_path] = known[real_path]
     for name, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):  # a device, such as /dev/null
             continue
-        place = os.path.realpath(path)
-        above = next((folders[str(parent)] for parent in Path(place).parents if str(parent) in folders), None)
-        if place in known or (above and path.exists()):
-            raise UserError(f"{name}: {path} is the file of {known.get(place, above)}, which would be overwritten")
-        known[place] = name
+        real_path = os.path.realpath(path)
+        above = next((folders[str(parent)] for parent in Path(real_path).parents if str(parent) in folders), None)
+        if real_path in known or (above and path.exists()):
+            raise UserError(f"{name}: {path} is the file of {known.get(real_path, above)}, which would be overwritten")
+        known[real_path] = name
 
 
 def tolerant_output(encoding: str | None = None) -> None:

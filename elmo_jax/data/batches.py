@@ -29,10 +29,10 @@ class TrainingBatch(NamedTuple):
     """A window, the position of the rows after it, and the negatives of its step, which all devices share."""
 
     window: Window
-    restart: Array  # [T, B] true where a row begins a block
+    reset_state: Array  # [T, B] true where a row begins a block
     position: Array  # [B, 2] the block of the row, and the offset in it
     negatives: Array  # [2, S] distinct vocabulary ids
-    tries: Array  # [2] the number of draws that gave S distinct ids
+    num_draws: Array  # [2] the number of draws that gave S distinct ids
 
 
 def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) -> tuple[np.ndarray, int]:
@@ -47,10 +47,10 @@ def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) 
     while True:
         more = np.exp(rng.random(max(2 * number, len(draws))) * np.log(vocabulary_size + 1)).astype(np.int64) - 1
         draws = np.append(draws, np.minimum(more, vocabulary_size - 1))  # exp may round up to V + 1
-        places = np.arange(len(draws))
-        place_of = np.empty(vocabulary_size, np.int64)
-        place_of[draws[::-1]] = places[::-1]  # of a word drawn twice, the last assignment holds: its first place
-        first = np.flatnonzero(place_of[draws] == places)
+        positions = np.arange(len(draws))
+        position_of = np.empty(vocabulary_size, np.int64)
+        position_of[draws[::-1]] = positions[::-1]  # of a word drawn twice, the last assignment holds: its first place
+        first = np.flatnonzero(position_of[draws] == positions)
         if len(first) >= number:
             return draws[first[:number]].astype(np.int32), int(first[number - 1]) + 1
 
@@ -149,10 +149,10 @@ class TrainingBatches(Iterator[TrainingBatch]):
         self._step += 1
         return TrainingBatch(
             window,
-            restart=text[4] > 0,
+            reset_state=text[4] > 0,
             position=self._position.copy(),
             negatives=np.stack([ids for ids, _ in drawn]) if drawn else np.zeros((directions, 0), np.int32),
-            tries=np.array([tries for _, tries in drawn] or [0] * directions, np.float32),
+            num_draws=np.array([num_draws for _, num_draws in drawn] or [0] * directions, np.float32),
         )
 
 

@@ -16,11 +16,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from elmo_jax.characters import MAX_CHARACTERS, spell
+from elmo_jax.characters import MAX_CHARACTERS, encode_chars
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
-from elmo_jax.files import local, read_sealed_json
+from elmo_jax.files import local, read_checksummed_json
 
 REPORT, BLOCKS = "corpus.json", "blocks"
 _REMEDY = "restore it, or delete the folder and prepare the text again"
@@ -52,7 +52,7 @@ class Corpus:
         if path.is_file():
             raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")
         try:
-            report = read_sealed_json(path / REPORT, _REMEDY)
+            report = read_checksummed_json(path / REPORT, _REMEDY)
         except (FileNotFoundError, NotADirectoryError):
             what = f"has no {REPORT}" if path.is_dir() else "no such folder"
             raise UserError(f"{path}: not a prepared corpus ({what}); make one with: elmo-jax prepare") from None
@@ -104,9 +104,9 @@ class Corpus:
         """Returns the words of the softmax, by id."""
         return self._read(VOCABULARY).decode().removesuffix("\n").split("\n")
 
-    def spellings(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:
+    def char_ids(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:
         """Returns the characters of every word, by id: int16 `[types, max_characters]`, raw ids 0 to 260."""
-        return spell(self.words(), max_characters)
+        return encode_chars(self.words(), max_characters)
 
     def tokens(self, split: str) -> int:
         """Returns the number of targets of a split in one direction: its words, and one mark per sentence."""

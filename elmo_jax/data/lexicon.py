@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from elmo_jax.characters import MARKS
+from elmo_jax.characters import SPECIAL_WORDS
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
 from elmo_jax.text_files import error_at, read_lines
@@ -19,7 +19,7 @@ from elmo_jax.words import split_words
 
 BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID = range(3)
 LEXICON, VOCABULARY = "lexicon.tsv", "vocabulary.txt"  # the files of a corpus
-LONG_WORD = 48  # bytes that the model reads of a word (original: 50, including two marks)
+LONG_WORD = 48  # bytes that the model reads of a word (original: 50, including the begin and end characters)
 _NO_WORD = "!!!MAXTERMID"  # a line of a vocabulary file that bilm-tf skips
 DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
 
@@ -31,7 +31,7 @@ class LexiconReport(NamedTuple):
     """What `write_lexicon` wrote."""
 
     types: int  # the number of words
-    vocabulary_size: int  # V, the number of words of the softmax, including the three marks
+    vocabulary_size: int  # V, the number of words of the softmax, including the three special words
     long_words: int  # the number of words of more than `LONG_WORD` bytes
 
 
@@ -90,7 +90,7 @@ def read_vocabulary(path: Path) -> list[str]:
     """Reads a vocabulary file with one word per line: `<S>`, `</S>`, `<UNK>` on any lines, the others by falling count.
 
     Returns:
-      The three marks, and then the other words in their order.
+      The three special words, and then the other words in their order.
 
     Raises:
       UserError: the file cannot be read, a mark is missing, a word is repeated, or a line is not one word.
@@ -99,26 +99,27 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 def marks_first(words: Iterable[str]) -> list[str]:
-    """Returns the words with the three marks, which are among them, in front of the others."""
-    return [*MARKS, *(word for word in words if word not in MARKS)]
+    """Returns the words with the three special words, which are among them, in front of the others."""
+    return [*SPECIAL_WORDS, *(word for word in words if word not in SPECIAL_WORDS)]
 
 
 def words_by_line(path: Path) -> list[str]:
     """Reads a vocabulary file as `read_vocabulary` does, and returns the words in the order of the lines."""
-    places: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for number, word in read_lines(path):
         if word == _NO_WORD:
             continue
         if split_words(word) != [word]:
             raise error_at(path, number, f"{word!r} is not one word; expected one word per line")
-        if word in places:
+        if word in lines:
             raise UserError(
-                f"{path}: the word {word!r} is on line {places[word]} and on line {number}; remove one of them"
+                f"{path}: the word {word!r} is on line {lines[word]} and on line {number}; remove one of them"
             )
-        places[word] = number
-    missing = [mark for mark in MARKS if mark not in places]
+        lines[word] = number
+    missing = [mark for mark in SPECIAL_WORDS if mark not in lines]
     if missing:
         raise UserError(
-            f"{path}: no {' and no '.join(missing)}; a vocabulary has {', '.join(MARKS)} among its words, one per line"
+            f"{path}: no {' and no '.join(missing)}; a vocabulary has {', '.join(SPECIAL_WORDS)} among its words, one"
+            " per line"
         )
-    return list(places)
+    return list(lines)

@@ -42,16 +42,16 @@ def portions(corpus: Corpus, mixture: Mixture) -> list[Portion]:
         if name not in names:
             known = f"has the sources {', '.join(names)}" if names else "was prepared without names (NAME=SOURCE)"
             raise UserError(f"config.data.mixture: no source {name!r}; the training text of {corpus.path} {known}")
-    found, first = [], 0
+    portions, first = [], 0
     for source in sources:
         blocks, weight = range(first, first + source["blocks"]), weights.get(source["name"], 1.0)
         first = blocks.stop
         if weight:
             number = max(1, round(weight * len(blocks)))
-            found.append(Portion(blocks, number, number * source["tokens"] / len(blocks)))
-    if not found:
+            portions.append(Portion(blocks, number, number * source["tokens"] / len(blocks)))
+    if not portions:
         raise UserError("config.data.mixture: every source has the weight 0; expected one that is above 0")
-    return found
+    return portions
 
 
 def epoch_tokens(corpus: Corpus, mixture: Mixture) -> int:
@@ -75,11 +75,11 @@ class MixedBlocks:
         self._numbers = [portion.number for portion in mixed]
         self._starts = np.cumsum([0, *self._numbers])
         self._epoch = int(self._starts[-1])
-        self._places: Any = grain.MapDataset.range(self._epoch).seed(seed).shuffle().repeat()
+        self._indices: Any = grain.MapDataset.range(self._epoch).seed(seed).shuffle().repeat()
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Returns block `index` of the sequence, from 0: int32 `[tokens]`."""
-        place = self._places[index]
-        source = int(np.searchsorted(self._starts, place, "right")) - 1
+        block = self._indices[index]
+        source = int(np.searchsorted(self._starts, block, "right")) - 1
         earlier = index // self._epoch * self._numbers[source]  # blocks of this source in earlier epochs
-        return self._sources[source][earlier + place - int(self._starts[source])]
+        return self._sources[source][earlier + block - int(self._starts[source])]

@@ -84,11 +84,11 @@ def both_directions(block: np.ndarray) -> np.ndarray:
     starts = np.flatnonzero(block == BEGIN_SENTENCE_ID)
     ends = np.append(starts[1:], len(block))
     sentence = np.cumsum(block == BEGIN_SENTENCE_ID) - 1
-    place = np.arange(len(block))
-    mirror = (starts + ends)[sentence] - place  # of place i in its sentence; for the first place, one past the end
+    position = np.arange(len(block))
+    mirror = (starts + ends)[sentence] - position  # of place i in its sentence; for the first place, one past the end
     forward = np.append(block[1:], BEGIN_SENTENCE_ID)
     padded = np.append(block, END_SENTENCE_ID)
-    first = place == starts[sentence]
+    first = position == starts[sentence]
     return np.stack(
         [
             block,
@@ -102,14 +102,14 @@ def both_directions(block: np.ndarray) -> np.ndarray:
 class DistinctWords:
     """Finds the distinct words of a window for each device, and sorts them by length, shortest first."""
 
-    def __init__(self, spellings: np.ndarray, padding: int):
+    def __init__(self, char_ids: np.ndarray, padding: int):
         """Sorts the lexicon by length.
 
         Args:
-          spellings: [types, W] the character ids of the lexicon.
+          char_ids: [types, W] the character ids of the lexicon.
           padding: the character id that fills a row.
         """
-        lengths = (spellings != padding).sum(1)
+        lengths = (char_ids != padding).sum(1)
         self._by_length = np.argsort(lengths, kind="stable").astype(np.int32)
         self._rank = np.empty_like(self._by_length)
         self._rank[self._by_length] = np.arange(len(lengths), dtype=np.int32)
@@ -127,14 +127,14 @@ class DistinctWords:
         room = min(len(inputs) * inputs.shape[1] * share, len(self._rank))
         words = np.zeros((devices, room), np.int32)
         word_count = np.zeros((devices,), np.int32)
-        places = np.empty(inputs.shape, np.int32)
+        indices = np.empty(inputs.shape, np.int32)
         for device in range(devices):
             rows = slice(device * share, (device + 1) * share)
             ranks, inverse = np.unique(self._rank[inputs[:, :, rows]], return_inverse=True)
             words[device, : len(ranks)] = self._by_length[ranks]
             word_count[device] = len(ranks)
-            places[:, :, rows] = inverse.reshape(-1, inputs.shape[1], share)
-        return Window(words.reshape(-1), word_count, places, targets)
+            indices[:, :, rows] = inverse.reshape(-1, inputs.shape[1], share)
+        return Window(words.reshape(-1), word_count, indices, targets)
 
 
 def evaluation_windows(

@@ -88,8 +88,8 @@ def _nearest(bilm: EmbeddingBiLM) -> None:
     shown = gr.Dataframe(headers=["cosine", "context"], wrap=True)
 
     def split(text: str) -> tuple[list[list[str]], views.Labelled]:
-        found = _asked(views.sentences, "Text", text, bilm.language, views.LONGEST_TEXT)
-        return found, [(f"{word} ", None) for sentence in found for word in sentence]
+        sentences = _asked(views.sentences, "Text", text, bilm.language, views.LONGEST_TEXT)
+        return sentences, [(f"{word} ", None) for sentence in sentences for word in sentence]
 
     def select(sentences: list[list[str]], layer: int, event: gr.SelectData) -> list[tuple[str, str]]:
         return _asked(views.nearest, bilm, sentences, event.index, layer)

@@ -32,10 +32,10 @@ def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> li
     """
     if len(text) > longest:
         raise UserError(f"{name}: has {len(text):,} characters; the limit is {longest:,}")
-    found = tokenize("\n".join(text.splitlines()), language=language, name=name)
-    if not found:
+    tokenized = tokenize("\n".join(text.splitlines()), language=language, name=name)
+    if not tokenized:
         raise UserError(f"{name}: has no words; type some")
-    return found
+    return tokenized
 
 
 def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Labelled, dict[str, float]]:
@@ -52,12 +52,12 @@ def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[La
     without = model.without_examples(inputs)
     if without == len(inputs):
         raise UserError(f"{names[0]}: no sentence has a word that is a predicate in the training text")
-    found = model.predict(inputs)
+    predictions = model.predict(inputs)
     lines = [("\n", None)]
-    shown = [part for prediction in found for part in (*labelled(prediction), *lines)]
+    shown = [part for prediction in predictions for part in (*labelled(prediction), *lines)]
     if without:
         shown.append((f"sentences without a word that is a predicate in the training text: {without}", None))
-    return shown, found[0].get("probabilities", {})
+    return shown, predictions[0].get("probabilities", {})
 
 
 def labelled(prediction: Mapping[str, Any]) -> Labelled:
@@ -93,8 +93,8 @@ def _spans(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> Label
     span_of: dict[int, tuple[int, int, str]] = {}
     for span in sorted(spans, key=lambda span: span[0] - span[1]):  # the longest first
         span_of |= dict.fromkeys(range(*span[:2]), span)
-    groups = itertools.groupby(range(len(words)), key=lambda place: span_of.get(place))
-    parts = [(" ".join(words[place] for place in places), span and span[2]) for span, places in groups]
+    groups = itertools.groupby(range(len(words)), key=lambda index: span_of.get(index))
+    parts = [(" ".join(words[index] for index in indices), span and span[2]) for span, indices in groups]
     return [part for labelled in parts for part in (labelled, (" ", None))]
 
 
@@ -104,11 +104,11 @@ def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, lay
     Raises:
       UserError: the text has the word only once.
     """
-    words = [Occurrence(tuple(sentence), place) for sentence in text for place in range(len(sentence))]
-    (found,) = nearest_uses(bilm, [word.words for word in words], [words[number]], number=10, layer=layer)
-    if not found:
+    words = [Occurrence(tuple(sentence), index) for sentence in text for index in range(len(sentence))]
+    (neighbours,) = nearest_uses(bilm, [word.words for word in words], [words[number]], number=10, layer=layer)
+    if not neighbours:
         raise UserError(f"no other sentence of the text has the word {words[number].word!r}")
-    return [(f"{cosine:.3f}", near.shown()) for cosine, near in [(1, words[number]), *found]]
+    return [(f"{cosine:.3f}", near.shown()) for cosine, near in [(1, words[number]), *neighbours]]
 
 
 def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word: str) -> list[tuple[str, str]]:
@@ -119,9 +119,9 @@ def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word
     """
     both = (("Sentence 1", text, word), ("Sentence 2", other, other_word))
     asked = [(sentences(name, given, bilm.language), wanted.strip()) for name, given, wanted in both]
-    queries = [occurrence_in(tuple(itertools.chain(*found)), word) for found, word in asked]
+    queries = [occurrence_in(tuple(itertools.chain(*text)), word) for text, word in asked]
     layers = bilm.embed([query.words for query in queries])[0]
-    first, second = (layers[row, :, query.place] for row, query in enumerate(queries))  # [L+1, F] each
+    first, second = (layers[row, :, query.position] for row, query in enumerate(queries))  # [L+1, F] each
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     cosines = np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)
     return [(f"layer {layer}", f"{cosine:.3f}") for layer, cosine in enumerate(cosines)]

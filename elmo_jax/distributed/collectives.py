@@ -21,12 +21,12 @@ from elmo_jax.distributed.mesh import REPLICATED, make_mesh, named_shardings, to
 from elmo_jax.errors import UserError
 
 
-def is_first() -> bool:
+def is_primary() -> bool:
     """Returns whether this is process 0, the only one that writes shared files and prints."""
     return jax.process_index() == 0
 
 
-def of_first(value: int) -> int:
+def broadcast_from_primary(value: int) -> int:
     """Returns process 0's value (an int32) on every process; the others wait for it."""
     if jax.process_count() == 1:
         return value
@@ -34,7 +34,7 @@ def of_first(value: int) -> int:
         return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
-def of_each(values: Mapping[str, float]) -> dict[str, list[float]]:
+def allgather(values: Mapping[str, float]) -> dict[str, list[float]]:
     """Returns the values of all processes, a list of P numbers for each name."""
     if jax.process_count() == 1:
         return {name: [value] for name, value in values.items()}
@@ -70,7 +70,7 @@ def wait_for_all() -> None:
 
 
 @contextlib.contextmanager
-def fails_together() -> Iterator[None]:
+def raise_on_all() -> Iterator[None]:
     """A context in which a `UserError` of one process is raised on all processes, which then end with the same status.
 
     The body must not exchange anything with other processes, because a process that fails would leave the others
@@ -85,7 +85,7 @@ def fails_together() -> Iterator[None]:
     except UserError as error:
         mistake = error
     wait_for_all()  # since the body may take hours on one process, and minutes on another
-    failed = of_each({"failed": float(mistake is not None)})["failed"]
+    failed = allgather({"failed": float(mistake is not None)})["failed"]
     if mistake is not None:
         raise mistake
     if any(failed):
@@ -99,13 +99,13 @@ def check_equal(digest: str, what: str) -> None:
       digest: a hexadecimal digest, of which 48 bits are compared.
       what: what the digest is of, for the message.
     """
-    found = of_each({"digest": float(int(digest[:12], 16))})["digest"]  # a float64 has 53 bits
-    for process, value in enumerate(found):
-        if value != found[0]:
+    digests = allgather({"digest": float(int(digest[:12], 16))})["digest"]  # a float64 has 53 bits
+    for process, value in enumerate(digests):
+        if value != digests[0]:
             raise UserError(f"process {process} has {what} that differ from those of process 0; give all the same")
 
 
-class Wishes(NamedTuple):
+class StepRequests(NamedTuple):
     """What a process wishes at the next step boundary."""
 
     signal: int = 0  # to stop, because of the signal of this number
@@ -113,7 +113,7 @@ class Wishes(NamedTuple):
     report: int = 0  # 1 to report
 
 
-class StepAgreement:
+class RequestReducer:
     """Agrees on the step after which all processes stop, save or report because one of them wishes it.
 
     A process that stopped by itself would leave the others waiting. So every step is accompanied by a maximum over the
@@ -124,9 +124,9 @@ class StepAgreement:
         self._mesh = mesh
         self._largest = jax.jit(functools.partial(jnp.max, axis=0), out_shardings=named_shardings(REPLICATED, mesh))
 
-    def announce(self, wishes: Wishes) -> jax.Array | Wishes:
+    def reduce(self, requests: StepRequests) -> jax.Array | StepRequests:
         """Returns the largest wishes of all processes, to be fetched later; a single process gets its own."""
         if jax.process_count() == 1:
-            return wishes
-        mine = np.tile(np.array(wishes, np.int32), (len(self._mesh.local_devices), 1))
+            return requests
+        mine = np.tile(np.array(requests, np.int32), (len(self._mesh.local_devices), 1))
         return self._largest(to_devices(mine, PartitionSpec(self._mesh.axis_names), self._mesh))

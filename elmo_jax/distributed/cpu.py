@@ -98,7 +98,7 @@ def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
         return 1
     devices = 1
     while 2 * devices <= cores and rows % (2 * devices) == 0 and rows >= 2 * devices * FEWEST_ROWS:
-        devices *= 2  # a power of two, so that the lanes of a sharded softmax can be divided too
+        devices *= 2  # a power of two, so that it divides the groups of rows of a sharded softmax too
     return devices
 
 

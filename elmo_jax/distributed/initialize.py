@@ -27,7 +27,7 @@ START_SECONDS = 300  # how long the processes wait for each other at the start: 
 EXPORT_SECONDS = 24 * 3600  # how long the other processes wait at the end, while process 0 may write a large export
 HEARTBEAT_SECONDS = 40  # all other processes end a few seconds before this time is over (tests/manual/heartbeat.py)
 
-_NOT_FOUND = "a launcher of many processes was found, but not the other processes"
+_NOT_CONNECTED = "a launcher of many processes was found, but not the other processes"
 _BY_HAND = "give --coordinator, --processes and --process, or --processes 1 for a process that works alone"
 _is_alone = False  # whether the user has said so, with --processes 1
 # How the collectives of CPUs and GPUs, and JAX's coordination service, report that another process is lost.
@@ -169,10 +169,10 @@ def _join_launched(heartbeat: int) -> bool:
         raise
     except Exception as error:  # the clients of the launchers raise exceptions of any kind
         if "coordinator_address should be defined" not in str(error):
-            raise UserError(f"{_NOT_FOUND} ({_one_line(error)}); {_BY_HAND}") from error
+            raise UserError(f"{_NOT_CONNECTED} ({_one_line(error)}); {_BY_HAND}") from error
         if _in_indexed_job(environment):  # there are many pods, and each would train a separate model
             advice = next((warning for warning in warned if "kubernetes" in str(warning.message)), error)
-            raise UserError(f"{_NOT_FOUND} ({_one_line(advice)}); {_BY_HAND}") from None
+            raise UserError(f"{_NOT_CONNECTED} ({_one_line(advice)}); {_BY_HAND}") from None
         return False
     import jax
 

@@ -80,8 +80,10 @@ def check_rows(batch_size: int, mesh: Mesh, groups: int = 1) -> None:
 def local_rows(rows: int, mesh: Mesh) -> range:
     """Returns the rows of the global batch that the devices of this process hold."""
     share = rows // mesh.size  # the rows are adjacent, since the devices of a process are adjacent in the mesh
-    places = [place for place, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()]
-    return range(places[0] * share, (places[-1] + 1) * share)
+    positions = [
+        position for position, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()
+    ]
+    return range(positions[0] * share, (positions[-1] + 1) * share)
 
 
 def named_shardings(specs: Any, mesh: Mesh) -> Any:

@@ -12,13 +12,13 @@ from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding import embed as embedding
-from elmo_jax.embedding.embed import CarryState, Marks, character_ids
+from elmo_jax.embedding.embed import BosEos, CarryState, character_ids
 from elmo_jax.embedding.engine import Engine
 from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
-from elmo_jax.model.precision import Precision, usual_numerics
+from elmo_jax.model.precision import Precision, standard_numerics
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
@@ -73,7 +73,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"devices": ()}
 
     @functools.cached_property
-    @usual_numerics()
+    @standard_numerics()
     def engine(self) -> Engine:
         """The programs that compute vectors, with the parameters on their devices."""
         return Engine(self.model, self.params, make_mesh(self.devices or list(jax.device_put(0).devices())))
@@ -83,13 +83,13 @@ class EmbeddingBiLM(PretrainedBiLM):
         """The context-free vectors of words: `bilm.words(["the", "cat"])`, with the last 65,536 words in a table."""
         return self.engine.words
 
-    @usual_numerics()
+    @standard_numerics()
     def embed(
         self,
         sentences: Sequence[Sequence[str]],
         carry: Tree | None = None,
         state: str | CarryState = "reset",
-        marks: str | Marks = "drop",
+        bos_eos: str | BosEos = "drop",
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
         """Computes the vectors of sentences (paper, section 3.2).
 
@@ -112,11 +112,11 @@ class EmbeddingBiLM(PretrainedBiLM):
             a word are read.
           carry: the carry of the previous call, for `state="carry"` only.
           state: a `CarryState` or its name.
-          marks: `"keep"` for the vectors of the sentence marks too, first and last in every sentence of then T + 2; or
-            `"drop"`.
+          bos_eos: `"keep"` for the vectors of the boundary tokens too, first and last in every sentence, which then has
+            T + 2; or `"drop"`.
 
         Returns:
-          layers: [B, L+1, T, 2P] NumPy float32, with T the length of the longest sentence. The sentence marks are run
+          layers: [B, L+1, T, 2P] NumPy float32, with T the length of the longest sentence. The boundary tokens are run
             through the LSTMs and removed unless they are kept; positions beyond a sentence's length are zero.
           mask: [B, T] bool, true for words.
           carry: `{"layer_j": State([2, R, C], [2, R, P])}`, the states at the ends of the rows, with R the most rows so
@@ -126,7 +126,7 @@ class EmbeddingBiLM(PretrainedBiLM):
           UserError: a sentence is a string, a word is not a string or cannot be encoded, the carry is of another model,
             or a carry was passed that would not be used.
         """
-        return embedding.embed(self.engine, sentences, carry, state, marks)
+        return embedding.embed(self.engine, sentences, carry, state, bos_eos)
 
     def character_ids(self, sentences: Sequence[Sequence[str]], rows: int = 0, steps: int = 0) -> np.ndarray:
         """Returns the input of `ELMo` for sentences, with as many characters per word as this biLM reads.
@@ -177,5 +177,5 @@ def frozen_tree(bilm: PretrainedBiLM) -> dict[str, Any]:
     The devices that `embed` uses do not matter: a task model divides its batches over its own devices. The arrays are
     concrete, also where a model is made while JAX traces.
     """
-    with usual_numerics():
+    with standard_numerics():
         return jax.device_put({name: tree for name, tree in bilm.params.items() if name != "softmax"}, may_alias=False)

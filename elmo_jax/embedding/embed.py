@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from elmo_jax.characters import MAX_CHARACTERS, spell
+from elmo_jax.characters import MAX_CHARACTERS, encode_chars
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.engine import Engine, Output, Running
 from elmo_jax.embedding.word_table import check_word
@@ -23,8 +23,8 @@ from elmo_jax.types import Tree
 T = TypeVar("T")
 
 
-class Marks(enum.Enum):
-    """What happens to the vectors of the sentence marks, which the LSTMs read too."""
+class BosEos(enum.Enum):
+    """What happens to the vectors of the boundary tokens, which the LSTMs read too."""
 
     DROP = "drop"
     KEEP = "keep"  # those of <S> and </S> are the first and the last of every sentence
@@ -43,22 +43,22 @@ def embed(
     sentences: Sequence[Sequence[str]],
     carry: Tree | None,
     state: str | CarryState,
-    marks: str | Marks,
+    bos_eos: str | BosEos,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
     """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes."""
     config = engine.config
-    state, keep_marks = choice(CarryState, state, "state"), choice(Marks, marks, "marks") is Marks.KEEP
+    state, keep_bos_eos = choice(CarryState, state, "state"), choice(BosEos, bos_eos, "bos_eos") is BosEos.KEEP
     check_sentences(sentences)
     if carry is not None and state is not CarryState.CARRY:
         raise UserError(f"carry: used with state='carry' only; state={state.value!r} starts from zeros")
     after = {} if state is CarryState.RESET else _grown(_checked_carry(config, carry), len(sentences))
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    kept = lengths + 2 * keep_marks
+    kept = lengths + 2 * keep_bos_eos
     longest = int(kept.max(initial=0))
     layers = np.zeros((len(sentences), config.lstm.layers + 1, longest, config.width), np.float32)
     groups = engine.groups(lengths, carried=state is not CarryState.RESET)
     runs = (
-        (group, start(engine, [sentences[i] for i in group], state, _rows(after, group), marks=keep_marks))
+        (group, start(engine, [sentences[i] for i in group], state, _rows(after, group), bos_eos=keep_bos_eos))
         for group in groups
     )
     for group, running in one_behind(runs):
@@ -219,7 +219,7 @@ def character_ids(
     for row, sentence in enumerate(sentences):
         for word in sentence:
             check_word(word, max_characters)
-        ids[row, : len(sentence)] = spell(sentence, max_characters) + 1
+        ids[row, : len(sentence)] = encode_chars(sentence, max_characters) + 1
     return ids
 
 

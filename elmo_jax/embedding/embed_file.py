@@ -31,13 +31,13 @@ from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.data.prepare.sources import guess_format
 from elmo_jax.data.prepare.text import Format as TextFormat
 from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
-from elmo_jax.distributed.collectives import check_equal, fails_together, is_first, of_first
+from elmo_jax.distributed.collectives import broadcast_from_primary, check_equal, is_primary, raise_on_all
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, embed_texts
 from elmo_jax.embedding.output_settings import Format, Output, Settings
 from elmo_jax.embedding.shards import JOB, LENGTHS, VERSION, BackgroundWriter, Shard, VectorShards, write_shard
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_file, check_room, shown_bytes, write_bytes, write_text, writing
+from elmo_jax.files import atomic_file, check_free_space, shown_bytes, write_bytes, write_text, writing
 from elmo_jax.interrupts import keep
 from elmo_jax.model.bilm import initial_carry
 from elmo_jax.runs.lock import LEASE, LOCK, locked
@@ -92,7 +92,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
     check_equal(hashlib.sha256(asked.encode()).hexdigest(), "a model, sentences or settings")
     parts = out.with_name(out.name + ".parts")
     if _is_complete(out, job, settings.format):
-        if (parts / JOB).exists() and is_first():  # the last process was killed at its end
+        if (parts / JOB).exists() and is_primary():  # the last process was killed at its end
             shutil.rmtree(parts, ignore_errors=True)
         return text.lines
     with locked(epath.Path(parts)):
@@ -100,9 +100,9 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
         if _is_complete(out, job, settings.format):  # another launch has made it in the meantime
             return text.lines
         with _together(out):
-            if is_first():
+            if is_primary():
                 begin(parts, job)
-                _check_room(bilm, text.vectors, out, settings)
+                _check_free_space(bilm, text.vectors, out, settings)
         with _together(out):
             if not (parts / JOB).exists():
                 raise UserError(
@@ -116,7 +116,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             shutil.rmtree(parts, ignore_errors=True)
             raise
         with _together(out):
-            if is_first():
+            if is_primary():
                 _finish(sentences, lengths, parts, out, settings, job)
     return text.lines
 
@@ -124,7 +124,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 @contextlib.contextmanager
 def _together(out: Path) -> Iterator[None]:
     """A context in which a mistake, or an error of the file system, is a `UserError` on all processes."""
-    with fails_together(), writing(out):
+    with raise_on_all(), writing(out):
         yield
 
 
@@ -134,7 +134,7 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
     digest, lines, vectors, beginning = hashlib.sha256(), 0, 0, list[str]()
-    with Progress("reading the sentences", show=is_first()):
+    with Progress("reading the sentences", show=is_primary()):
         for lines, line in read_lines(sentences):
             digest.update(f"{line}\n".encode())
             vectors += settings.vectors_of(len(split_words(line)))
@@ -145,7 +145,7 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     format, reason = guess_format(sentences)
     if format is not TextFormat.LINES:
         advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
-        say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_first())
+        say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_primary())
     text = _Text(lines, digest.hexdigest(), vectors)
     made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": text.digest, "lines": lines}
     return json.dumps(made_from | settings.as_dict() | {"version": VERSION}, indent=1), text
@@ -155,7 +155,7 @@ def _is_complete(out: Path, job: str, format: Format) -> bool:
     """Returns whether the output is the whole result of a job; process 0 looks at it."""
     there = False
     with _together(out):
-        if is_first() and out.exists():
+        if is_primary() and out.exists():
             if _made_from(out, format) != job:
                 raise UserError(
                     f"{out}: exists, and was not made from these sentences with these settings; choose another name"
@@ -166,7 +166,7 @@ def _is_complete(out: Path, job: str, format: Format) -> bool:
                 except UserError as error:
                     raise UserError(f"{error}; remove the folder {out} and run the command again") from None
             there = True
-    return bool(of_first(there))
+    return bool(broadcast_from_primary(there))
 
 
 def _made_from(out: Path, format: Format) -> str | None:
@@ -196,14 +196,14 @@ def begin(parts: Path, job: str) -> None:
     write_text(description, job)
 
 
-def _check_room(bilm: EmbeddingBiLM, vectors: int, out: Path, settings: Settings) -> None:
+def _check_free_space(bilm: EmbeddingBiLM, vectors: int, out: Path, settings: Settings) -> None:
     lstm, parts = bilm.config.lstm, out.with_name(out.name + ".parts")
     per_vector = bilm.config.width * (lstm.layers + 1 if settings.output is Output.ALL else 1)
     size = vectors * per_vector * np.dtype(settings.dtype).itemsize
     what, there = f"{out.name}, {vectors:,} vectors", sum(file.stat().st_size for file in parts.glob("*.npy"))
     if settings.format is Format.HDF5:
         what, size = f"{what}, {shown_bytes(size)}, and as much in {parts.name} until it is complete", 2 * size
-    check_room(out.parent, max(size - there, 0), f"{what}; still to be written")
+    check_free_space(out.parent, max(size - there, 0), f"{what}; still to be written")
 
 
 def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, settings: Settings, job: str) -> None:
@@ -262,7 +262,7 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
     lengths: list[int] = []
     form, weights = settings.form(bilm.config.lstm.layers + 1)
     with (
-        Progress("embedding", "lines", text.lines, is_first()) as progress,  # process 0 stands for all
+        Progress("embedding", "lines", text.lines, is_primary()) as progress,  # process 0 stands for all
         BackgroundWriter() as write,
     ):
 

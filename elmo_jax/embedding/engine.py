@@ -39,7 +39,7 @@ from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS
 from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.lstm import LSTMSettings, State, inference_step
-from elmo_jax.model.precision import Precision, usual_numerics
+from elmo_jax.model.precision import Precision, standard_numerics
 from elmo_jax.types import Tree
 
 _BY_ROW = PartitionSpec(None, AXIS)  # of arrays [T, D * R], and of all others whose second axis is divided
@@ -288,7 +288,7 @@ def _run(
         mesh=program.mesh,
         in_specs=(REPLICATED, REPLICATED, _INPUTS, _BY_ROW, REPLICATED),
         out_specs=(ROWS, ROWS, _BY_ROW),
-        check_vma=False,  # under `usual_numerics`, constants are concrete, which cannot be marked as varying
+        check_vma=False,  # under `standard_numerics`, constants are concrete, which cannot be marked as varying
     )
     return mapped(params, table, inputs, state, weights)
 
@@ -385,7 +385,7 @@ class Running:
         vectors[call.words] += part
         finite[call.words] &= are_finite
 
-    @usual_numerics()
+    @standard_numerics()
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
         if self._collected is None and len(self._calls) == 1:
@@ -395,7 +395,7 @@ class Running:
         assert self._collected is not None
         return self._collected
 
-    @usual_numerics()
+    @standard_numerics()
     def carry(self) -> Tree:
         """Waits for the states at the ends of the sentences, NumPy arrays [2, n, …]."""
         states = (self._state and self._state.sentences) or []
@@ -463,14 +463,14 @@ class Engine:
                 most = largest.sentences if carried else max(len(part), 1)
                 yield from (part[first : first + most] for first in range(0, len(part), most))
 
-    @usual_numerics()
+    @standard_numerics()
     def start(
         self,
         sentences: Sequence[Sequence[str]],
         output: Output = _FLOAT32,
         weights: np.ndarray | None = None,
         *,
-        marks: bool = False,
+        bos_eos: bool = False,
         carry: Tree | None = None,
     ) -> Running:
         """Starts the computation of a group of sentences (`groups`), and does not wait for its result.
@@ -479,7 +479,7 @@ class Engine:
           sentences: at least one list of words.
           output: what is computed.
           weights: for `Kind.MIX`, the weight of each layer [L+1].
-          marks: whether the output has the vectors of the sentence boundaries too.
+          bos_eos: whether the output has the vectors of the sentence boundaries too.
           carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
             states at the ends are not kept.
 
@@ -492,7 +492,7 @@ class Engine:
         # Of a group that takes several calls, each has half as many steps, since each word may be in two of them.
         per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
         firsts = range(0, at.steps, per_call)
-        kept = np.ones_like(text.is_boundary) if marks else ~text.is_boundary
+        kept = np.ones_like(text.is_boundary) if bos_eos else ~text.is_boundary
         weights = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
         program = _Program(self.config, self._model.precision, self._mesh, self._platform.together, at.shape, output)
         with self.words.lock:

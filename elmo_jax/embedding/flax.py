@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from elmo_jax.characters import MAX_CHARACTERS, spell
+from elmo_jax.characters import MAX_CHARACTERS, encode_chars
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.embedding.embed import check_sentences
@@ -21,7 +21,7 @@ from elmo_jax.embedding.word_table import check_word
 from elmo_jax.embedding.words_file import read_words
 from elmo_jax.errors import UserError
 from elmo_jax.files import local
-from elmo_jax.model.precision import usual_numerics
+from elmo_jax.model.precision import standard_numerics
 
 
 @nnx.register_variable_name("bilm")
@@ -65,13 +65,13 @@ def with_bilm(
         pairs[one.fingerprint] = one, cached
 
     def next_to_elmo(node: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        added: dict[str, Any] = {}
         for name, value in node.items():
             if name == "fingerprint":
-                found |= _added(value, pairs)
+                added |= _added(value, pairs)
             else:
-                found[name] = next_to_elmo(value)
-        return found
+                added[name] = next_to_elmo(value)
+        return added
 
     if not isinstance(variables, Mapping) or not variables.get("elmo"):
         raise UserError(
@@ -112,13 +112,13 @@ def _check_cache(cache: "CachedWords", bilm: PretrainedBiLM) -> None:
         )
 
 
-def _added(found: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
+def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arrays to be added to an `ELMo`: its biLM, one of the known ones, and their cached words.
 
     Where the fingerprint is not known, because the variables are arguments of a traced function, arrays of another biLM
     become NaN.
     """
-    is_traced, is_abstract = isinstance(found, jax.core.Tracer), isinstance(found, jax.ShapeDtypeStruct)
+    is_traced, is_abstract = isinstance(variables, jax.core.Tracer), isinstance(variables, jax.ShapeDtypeStruct)
     if (is_traced or is_abstract) and len(pairs) > 1:
         raise UserError(
             "variables: while JAX traces, their values, which tell several biLMs apart, are not known; call"
@@ -126,7 +126,9 @@ def _added(found: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
         )
     stored = next(iter(pairs))
     if not is_traced and not is_abstract:
-        rows = np.asarray(found).astype(np.uint8).reshape(-1, 32)  # several where a lifted transform has stacked them
+        rows = (
+            np.asarray(variables).astype(np.uint8).reshape(-1, 32)
+        )  # several where a lifted transform has stacked them
         stored = rows[0].tobytes().hex() if rows[0].any() or len(pairs) > 1 else stored
         if stored not in pairs or (rows != rows[0]).any():
             raise UserError(
@@ -136,13 +138,13 @@ def _added(found: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
     bilm, cached = pairs[stored]
     arrays: dict[str, Any] = {"tree": frozen_tree(bilm)}
     if cached is not None and len(cached.vectors):
-        with usual_numerics():
+        with standard_numerics():
             arrays["cache"] = jax.device_put(cached.vectors, may_alias=False)
     if is_abstract:
         return jax.eval_shape(lambda: arrays)
     if is_traced:
         digest = np.frombuffer(bytes.fromhex(stored), np.uint8)
-        fits = (found == digest).all() | (found == 0).all()
+        fits = (variables == digest).all() | (variables == 0).all()
         return jax.tree.map(lambda leaf: jnp.where(fits, leaf, jnp.nan).astype(leaf.dtype), arrays)
     return arrays
 
@@ -222,13 +224,13 @@ class CachedWords:
         check_sentences(sentences)
         longest = max(map(len, sentences), default=0)
         words = np.zeros((max(rows, len(sentences)), max(steps, longest)), np.int32)
-        spelled: dict[str, int] = {}
+        new_words: dict[str, int] = {}
         for row, sentence in enumerate(sentences):
             for step, word in enumerate(sentence):
                 known = self._rows.get(word)
                 if known is None:
                     check_word(word, self.max_characters)
-                    known = -1 - spelled.setdefault(word, len(spelled))
+                    known = -1 - new_words.setdefault(word, len(new_words))
                 words[row, step] = known
-        characters = spell([*spelled] + [""] * max(max(others, 1) - len(spelled), 0), self.max_characters)
+        characters = encode_chars([*new_words] + [""] * max(max(others, 1) - len(new_words), 0), self.max_characters)
         return characters.astype(np.int32), words

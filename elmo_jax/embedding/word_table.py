@@ -15,11 +15,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from elmo_jax.characters import PADDING, spell
+from elmo_jax.characters import PADDING, encode_chars
 from elmo_jax.distributed.mesh import REPLICATED
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.precision import usual_numerics
+from elmo_jax.model.precision import standard_numerics
 from elmo_jax.types import Tree
 
 CAPACITY = 1 << 16  # the rows of the table, which needs 128 MB at the published size
@@ -96,7 +96,7 @@ class WordTable:
         zeros = np.zeros((self.capacity, self._model.config.lstm.projection), np.float32)  # a program less than jnp's
         return jax.device_put(zeros, self._placement, may_alias=False)
 
-    @usual_numerics()
+    @standard_numerics()
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Returns the vectors of words, which may repeat: float32 [n, P].
 
@@ -139,7 +139,7 @@ class WordTable:
         """Encodes distinct new words into free rows, and then into those that were not used for the longest time."""
         for word in words:
             check_word(word, self._model.config.char_cnn.max_characters)
-        characters = spell(words, self._model.config.char_cnn.max_characters)
+        characters = encode_chars(words, self._model.config.char_cnn.max_characters)
         free = range(len(self._words), min(len(self._words) + len(words), self.capacity))
         self._last_call[free] = self._calls
         evicted = self._least_recent(len(words) - len(free))

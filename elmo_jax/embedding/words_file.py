@@ -45,7 +45,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
 
     Args:
       bilm: the model.
-      vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the sentence marks.
+      vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the boundary tokens.
       out: the HDF5 file to make. Until it is complete, the folder `OUT.parts` is next to it.
 
     Returns:
@@ -69,10 +69,10 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     with writing(out), locked(epath.Path(parts)):
         begin(parts, f"{description} {bilm.precision.value} 3")
         keep(parts)
-        places = {start: parts / f"{start:012}.npy" for start in range(0, count, _WORDS_AT_ONCE)}
+        parts_by_word = {start: parts / f"{start:012}.npy" for start in range(0, count, _WORDS_AT_ONCE)}
         lines = read_lines(vocabulary)
         with Progress("embedding", "words", count) as progress:
-            for part in places.values():
+            for part in parts_by_word.values():
                 words = [line.text for line in itertools.islice(lines, _WORDS_AT_ONCE)]
                 if part.exists():
                     progress.skip(len(words))
@@ -81,7 +81,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
                 progress.add(len(words))
         with atomic_file(out) as temporary, new_hdf5(temporary) as writer:
             dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
-            for start, part in places.items():
+            for start, part in parts_by_word.items():
                 try:
                     dataset[start : start + _WORDS_AT_ONCE] = Shard(part)[0]
                 except UserError as error:

@@ -18,11 +18,11 @@ from elmo_jax.data.mixture import epoch_tokens
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import for_other_text
-from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.distributed.collectives import is_primary, raise_on_all
 from elmo_jax.distributed.initialize import check_connected
 from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, place
-from elmo_jax.finetuning.plan import continued, plan_for_corpus, plan_of
+from elmo_jax.files import in_bucket, parse_path
+from elmo_jax.finetuning.recipe import continued, recipe_for_corpus, recipe_of
 from elmo_jax.finetuning.softmax_init import unigram_softmax
 from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architecture
 from elmo_jax.interrupts import Stopped
@@ -85,10 +85,10 @@ def finetune(
       UserError: a model, a text or a setting is invalid, or the loss is not finite.
     """
     check_connected()
-    workdir, text = place(workdir), dataclasses.replace(text, language=source.bilm.language)
-    with fails_together():
+    workdir, text = parse_path(workdir), dataclasses.replace(text, language=source.bilm.language)
+    with raise_on_all():
         config = with_architecture(config, source.bilm.config, source.name)
-        if is_first():
+        if is_primary():
             check_trackers(config.train.trackers)
             check_usable(workdir)
     with locked(workdir):
@@ -104,26 +104,27 @@ def finetune(
         other: Corpus | str | None = None
         if original is not None:
             other = _by_first(lambda: _original(dataclasses.replace(text, sources=original), workdir, corpus))
-        with fails_together():
+        with raise_on_all():
             other = other or source.original()
-            facts = _provenance(workdir, source)
+            metadata = _provenance(workdir, source)
         if isinstance(other, str):
             _say(f"what is forgotten is not measured: {other}; give such a text with --original TEXT")
             other = None
         _describe(source, config, corpus)
-        facts["original_fingerprint"] = other and other.fingerprint
-        plan = plan_for_corpus(source, config, corpus, other)
+        metadata["original_fingerprint"] = other and other.fingerprint
+        recipe = recipe_for_corpus(source, config, corpus, other)
         if source.checkpoint:
-            plan, start = continued(plan, source.checkpoint, config)
-            _say(f"from step {first_step(plan.finetuned_from):,} of the checkpoint, with LSTM states of zero; {start}")
-        return launch(plan, config, corpus, workdir, title, facts)
+            recipe, start = continued(recipe, source.checkpoint, config)
+            step = first_step(recipe.finetuned_from)
+            _say(f"from step {step:,} of the checkpoint, with LSTM states of zero; {start}")
+        return launch(recipe, config, corpus, workdir, title, metadata)
 
 
 def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
     """Returns the corpus that process 0 prepares, and that the other processes find where it is ready."""
-    with fails_together():
-        corpus = prepared() if is_first() else None
-    with fails_together():
+    with raise_on_all():
+        corpus = prepared() if is_primary() else None
+    with raise_on_all():
         return corpus or prepared()
 
 
@@ -201,10 +202,10 @@ def _fit_softmax(
         train=dataclasses.replace(train, trackers=("tensorboard",)),
         finetune=dataclasses.replace(config.finetune, trainable="softmax"),
     )
-    plan = plan_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
-    with fails_together():
-        facts = _provenance(workdir, source)
-    ended = launch(plan, stage, corpus, workdir, f"{title}, softmax", facts)
+    recipe = recipe_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
+    with raise_on_all():
+        metadata = _provenance(workdir, source)
+    ended = launch(recipe, stage, corpus, workdir, f"{title}, softmax", metadata)
     return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, source.run)
 
 
@@ -246,6 +247,6 @@ def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
 
 
 def _say(line: str) -> None:
-    if is_first():
+    if is_primary():
         with contextlib.suppress(OSError):  # the output may be a file on a full disk
             print(line, flush=True)

@@ -4,22 +4,22 @@ from typing import Any
 
 from etils import epath
 
-from elmo_jax.training.training_report import Outcome, ending, rows_of_sources
+from elmo_jax.training.training_report import TrainingResult, ending, rows_of_sources
 
 TEXTS = {"domain": "heldout", "original": "original"}  # the names of the texts in the report and in the evaluations
 
 
-def results(outcome: Outcome, trainable: str, finetuned_from: dict[str, Any]) -> dict[str, Any]:
+def results(result: TrainingResult, trainable: str, finetuned_from: dict[str, Any]) -> dict[str, Any]:
     """Returns the entries that a fine-tuning adds to `result.json`: perplexities before and after, and its source."""
-    before = {name: outcome.before(text) for name, text in TEXTS.items()}
-    after = {name: outcome.after(text) for name, text in TEXTS.items()}
-    kept = outcome.before("kept")
+    before = {name: result.before(text) for name, text in TEXTS.items()}
+    after = {name: result.after(text) for name, text in TEXTS.items()}
+    kept = result.before("kept")
     return {
-        "exported_step": outcome.exported_step,
-        "stopped_early": outcome.last_step < outcome.total_steps,
-        "before": {name: found and found.as_dict() for name, found in before.items()},
-        "after": {name: found and found.as_dict() for name, found in after.items()},
-        "unknown_targets": {name: found and found.unknown for name, found in after.items()},
+        "exported_step": result.exported_step,
+        "stopped_early": result.last_step < result.total_steps,
+        "before": {name: perplexity and perplexity.as_dict() for name, perplexity in before.items()},
+        "after": {name: perplexity and perplexity.as_dict() for name, perplexity in after.items()},
+        "unknown_targets": {name: perplexity and perplexity.unknown for name, perplexity in after.items()},
         **({"before_over_kept_vocabulary": {"domain": kept.as_dict()}} if kept else {}),
         "trained": trainable,
         "finetuned_from": finetuned_from,

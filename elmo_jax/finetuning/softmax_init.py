@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from elmo_jax.characters import spell
+from elmo_jax.characters import encode_chars
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.data.windows import BlockSource
@@ -26,7 +26,7 @@ class OtherText:
     """A text to evaluate on that has its own lexicon, which begins with the softmax vocabulary."""
 
     blocks: BlockSource
-    spellings: np.ndarray  # [types, W]
+    char_ids: np.ndarray  # [types, W]
 
 
 def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
@@ -79,11 +79,11 @@ def unigram_softmax(counts: np.ndarray, size: int, projection: int) -> Tree:
 
 def heldout_under(corpus: Corpus, vocabulary: Sequence[str], max_characters: int) -> OtherText:
     """Returns the held-out text of a corpus with the words of any vocabulary as targets; the tokens do not change."""
-    words, place = corpus.words(), {word: i for i, word in enumerate(vocabulary)}
-    others = [word for word in words if word not in place]
-    place |= {word: len(vocabulary) + i for i, word in enumerate(others)}
-    ids = np.array([place[word] for word in words], np.int32)
-    return OtherText(_Renumbered(corpus.blocks("heldout"), ids), spell([*vocabulary, *others], max_characters))
+    words, row_of = corpus.words(), {word: i for i, word in enumerate(vocabulary)}
+    others = [word for word in words if word not in row_of]
+    row_of |= {word: len(vocabulary) + i for i, word in enumerate(others)}
+    ids = np.array([row_of[word] for word in words], np.int32)
+    return OtherText(_Renumbered(corpus.blocks("heldout"), ids), encode_chars([*vocabulary, *others], max_characters))
 
 
 @dataclasses.dataclass(frozen=True)

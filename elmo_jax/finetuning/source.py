@@ -72,7 +72,7 @@ class SourceModel:
 def open_source(source: BiLMSource) -> SourceModel:
     """Opens a model for fine-tuning, from any source that `open_bilm` accepts."""
     run, checkpoint = run_of(source), checkpoint_of(source)
-    path = files.place(source[1] if isinstance(source, tuple) else source)
+    path = files.parse_path(source[1] if isinstance(source, tuple) else source)
     if checkpoint and checkpoint.vocabulary is None:
         raise UserError(f"{path}: nothing names the words of its softmax; give the vocabulary file with --vocab")
     bilm = checkpoint.read() if checkpoint else open_bilm(source)  # with the accumulators, not an export beside it

@@ -111,7 +111,7 @@ class BiLM(nn.Module):
         *,
         count: jax.Array | None = None,
         mask: jax.Array | None = None,
-        restart: jax.Array | None = None,
+        reset_state: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[list[jax.Array], Tree]:
         """Runs both directions.
@@ -122,7 +122,7 @@ class BiLM(nn.Module):
           carry: the initial LSTM state `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
           count: the number of the first rows of `characters` that are words; all U unless given.
           mask: [2, T, B] true for tokens, false for padding; all are tokens unless given.
-          restart: [T, B] true for tokens before which the state of both directions is reset; none unless given.
+          reset_state: [T, B] true for tokens before which the state of both directions is reset; none unless given.
           deterministic: whether dropout is off; otherwise a `dropout` key is needed.
 
         Returns:
@@ -130,7 +130,9 @@ class BiLM(nn.Module):
           and the LSTM state after the last token.
         """
         vectors = self.encode(characters, count)[inputs]  # [2, T, B, P]
-        layers, states = self.run_layers(vectors, carry, mask=mask, restart=restart, deterministic=deterministic)
+        layers, states = self.run_layers(
+            vectors, carry, mask=mask, reset_state=reset_state, deterministic=deterministic
+        )
         return [vectors, *layers], states
 
     def encode(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
@@ -143,7 +145,7 @@ class BiLM(nn.Module):
         carry: Tree,
         *,
         mask: jax.Array | None = None,
-        restart: jax.Array | None = None,
+        reset_state: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[list[jax.Array], Tree]:
         """Runs the LSTM layers over token vectors [2, T, B, P].
@@ -159,7 +161,7 @@ class BiLM(nn.Module):
         for j in range(self.config.lstm.layers):
             x = self.dropout(x, deterministic=deterministic)
             params = [stack[j] for stack in stacks]
-            out, states[f"layer_{j}"] = self._layer(params, x, carry[f"layer_{j}"], mask, restart)
+            out, states[f"layer_{j}"] = self._layer(params, x, carry[f"layer_{j}"], mask, reset_state)
             # As in bilm-tf, the residual adds the input after dropout and is not part of the state.
             x = out + x if j and self.config.lstm.skip_connections else out
             if mask is not None:
@@ -169,16 +171,16 @@ class BiLM(nn.Module):
         return layers, states
 
     def _layer(
-        self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, restart: jax.Array | None
+        self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, reset_state: jax.Array | None
     ) -> tuple[jax.Array, State]:
         """Runs one layer of both directions: [2, T, B, P] -> [2, T, B, P]."""
         settings = LSTMSettings.of(self.config.lstm, self.precision, **dataclasses.asdict(self.form))
         if settings.together:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-            return projected_lstm(stacked, inputs, State(*state), settings, mask, restart)
+            return projected_lstm(stacked, inputs, State(*state), settings, mask, reset_state)
         masks = [None, None] if mask is None else list(mask)
         results = [
-            projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, masks[d], restart)
+            projected_lstm(params[d], inputs[d], State(*(s[d] for s in state)), settings, masks[d], reset_state)
             for d in range(len(params))
         ]
         outputs = jnp.stack([out for out, _ in results])

@@ -20,7 +20,7 @@ from jax import lax
 
 from elmo_jax.characters import CHARACTERS, PADDING
 from elmo_jax.config import CharCNNConfig
-from elmo_jax.model.precision import Precision, usual_promotion
+from elmo_jax.model.precision import Precision, standard_promotion
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -87,7 +87,7 @@ def _encode_forward(params: Tree, characters: jax.Array, count: jax.Array, setti
     return jnp.where(real, vectors, 0.0), (params, characters, count, kept)
 
 
-@usual_promotion()
+@standard_promotion()
 def _encode_backward(settings: EncoderSettings, residuals: Any, gradient: jax.Array) -> tuple[Tree, None, None]:
     params, characters, count, kept = residuals
     weights = _Weights.of(params, settings)

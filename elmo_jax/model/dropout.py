@@ -36,21 +36,21 @@ def bernoulli(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.A
     kind = str(jax.random.key_impl(key)) if is_typed else settings.jax_default_prng_impl
     if kind != "threefry2x32" or not settings.jax_threefry_partitionable or settings.jax_enable_x64:
         return jax.random.bernoulli(key, probability, shape)
-    high, low = _threefry(jax.random.key_data(key) if is_typed else key, _places(shape))
+    high, low = _threefry(jax.random.key_data(key) if is_typed else key, _positions(shape))
     # 23 random bits as the fraction of a number from 1 to 2, as in `jax.random.uniform`.
     fractions = lax.bitcast_convert_type((high ^ low) >> 9 | jnp.uint32(0x3F800000), jnp.float32) - 1
     return fractions < probability
 
 
-def _places(shape: Sequence[int]) -> jax.Array:
+def _positions(shape: Sequence[int]) -> jax.Array:
     """Returns the number of each element in the order of memory, uint32."""
-    places, stride = jnp.zeros(shape, jnp.uint32), 1
+    positions, stride = jnp.zeros(shape, jnp.uint32), 1
     for axis in reversed(range(len(shape))):
-        places += lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
+        positions += lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
         stride *= shape[axis]
     if stride > 2**32:
         raise ValueError(f"a mask has at most 2^32 units, got the shape {tuple(shape)}")
-    return places
+    return positions
 
 
 def _threefry(key: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:

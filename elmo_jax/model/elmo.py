@@ -21,7 +21,7 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.dropout import Dropout
-from elmo_jax.model.precision import Precision, usual_promotion
+from elmo_jax.model.precision import Precision, standard_promotion
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array, chosen_layers
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.settings import choice
@@ -61,7 +61,7 @@ class ELMo(nn.Module):
         of an LSTM layer, 1 to L. The token layer is the token vector once, and has no scale.
       layer_norm: the normalization of each layer before the mix; a member of `LayerNorm` or its name. With TOKENS, a
         vector does not depend on the other sentences; the two original programs, which have one norm of the batch,
-        differ in whether the sentence marks count.
+        differ in whether the boundary tokens count.
       dropout: the dropout rate on the mixes unless deterministic (needs a `dropout` key); the biLM has no dropout.
       regularization: lambda of the `penalty`, at least 0; 0 for none.
       precision: the precision of the biLM's matrix products; a member of `Precision` or its name.
@@ -178,10 +178,10 @@ class ELMo(nn.Module):
 
         Raises:
           UserError: the layers or the mask have another shape.
-          ValueError: the layer norm is WITH_MARKS, but precomputed vectors have no sentence marks.
+          ValueError: the layer norm is WITH_BOS_EOS, but precomputed vectors have no boundary tokens.
         """
-        if self.layer_norm is LayerNorm.WITH_MARKS:
-            raise ValueError("layer_norm WITH_MARKS needs the sentence marks, which precomputed vectors do not have")
+        if self.layer_norm is LayerNorm.WITH_BOS_EOS:
+            raise ValueError("layer_norm WITH_BOS_EOS needs the boundary tokens, which precomputed vectors do not have")
         number, size = self.config.lstm.layers + 1, self.config.width
         shapes: list[Any] = [getattr(array, "shape", ()) for array in (layers, mask)]
         batch, steps = shapes[1] if len(shapes[1]) == 2 else (0, 0)
@@ -192,9 +192,9 @@ class ELMo(nn.Module):
             )
         return self._mixed(layers, mask, deterministic, marked=False)
 
-    @usual_promotion()
+    @standard_promotion()
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Returns the layers [B, L+1, T+2, 2P], which include the sentence marks, and the mask of the words [B, T]."""
+        """Returns the layers [B, L+1, T+2, 2P], which include the boundary tokens, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
         mask = (characters > 0).any(-1) if words is None else words != 0
         if self.is_initializing():  # no parameters depend on the layers; `with_bilm` adds a frozen biLM later
@@ -211,10 +211,10 @@ class ELMo(nn.Module):
             _check_rows(words, 0 if cache is None else len(cache), len(characters))
         return sentence_layers(model, self.get_variable("bilm", "tree"), characters, words, cache)
 
-    @usual_promotion()
+    @standard_promotion()
     def _mixed(self, vectors: jax.Array, mask: jax.Array, deterministic: bool, marked: bool) -> ELMoOutput:
         counted = mask
-        if marked and self.layer_norm is LayerNorm.WITH_MARKS:
+        if marked and self.layer_norm is LayerNorm.WITH_BOS_EOS:
             length = mask.sum(-1, keepdims=True)
             counted = (jnp.arange(mask.shape[1] + 2) < length + 2) & (length > 0)
         elif marked:
@@ -236,12 +236,12 @@ def _check_range(characters: jax.Array, most: int) -> None:
         raise UserError(f"characters: {characters.dtype} does not hold ids up to {most}; use int32")
     if isinstance(characters, jax.core.Tracer) or not characters.size:
         return
-    least, found = int(characters.min()), int(characters.max())
-    if least < 0 or found > most:
-        raise UserError(f"characters: expected ids from 0 to {most}, got {least} to {found}")
+    least, greatest = int(characters.min()), int(characters.max())
+    if least < 0 or greatest > most:
+        raise UserError(f"characters: expected ids from 0 to {most}, got {least} to {greatest}")
 
 
-def _check_rows(words: jax.Array, cached: int, spelled: int) -> None:
+def _check_rows(words: jax.Array, cached: int, encoded: int) -> None:
     if isinstance(words, jax.core.Tracer) or not words.size:
         return
     if words.max() > cached:
@@ -249,5 +249,5 @@ def _check_rows(words: jax.Array, cached: int, spelled: int) -> None:
             f"words: row {words.max()} of the cache, but the variables have a cache of {cached} rows; give the"
             " CachedWords that made them: elmo_jax.with_bilm(variables, bilm, cache)"
         )
-    if -words.min() > spelled:
-        raise UserError(f"words: row {-words.min()} of characters, which have {spelled} rows; pass what one call made")
+    if -words.min() > encoded:
+        raise UserError(f"words: row {-words.min()} of characters, which have {encoded} rows; pass what one call made")

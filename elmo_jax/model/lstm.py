@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.config import LSTMConfig
-from elmo_jax.model.precision import Precision, usual_promotion
+from elmo_jax.model.precision import Precision, standard_promotion
 from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
@@ -49,7 +49,7 @@ class LSTMSettings:
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
         return cls(config.cell_clip, projection_clip, precision, **form)
 
-    def of_each(self, function: Any, in_axes: Any = 0) -> Any:
+    def allgather(self, function: Any, in_axes: Any = 0) -> Any:
         """Returns a function of one direction as that of each direction, if there are both."""
         return jax.vmap(function, in_axes) if self.together else function
 
@@ -75,7 +75,7 @@ def projected_lstm(
     state: State,
     settings: LSTMSettings,
     mask: jax.Array | None = None,
-    restart: jax.Array | None = None,
+    reset_state: jax.Array | None = None,
 ) -> tuple[jax.Array, State]:
     """Runs one layer over time.
 
@@ -87,15 +87,15 @@ def projected_lstm(
       settings: the static settings.
       mask: [T, B] true for tokens, false for padding, where the state does not change and the output is zero; all are
         tokens unless given.
-      restart: [T, B] true for tokens before which the state is reset to zero; none unless given.
+      reset_state: [T, B] true for tokens before which the state is reset to zero; none unless given.
 
-    With `settings.together`, all arguments but `restart` and both results have a first axis of directions.
+    With `settings.together`, all arguments but `reset_state` and both results have a first axis of directions.
 
     Returns:
       The outputs [T, B, P], float32, and the state after the last step.
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
-    keep = None if restart is None else 1 - restart[..., None].astype(jnp.float32)
+    keep = None if reset_state is None else 1 - reset_state[..., None].astype(jnp.float32)
     return _run(params, inputs, state, mask, keep, settings)
 
 
@@ -192,7 +192,7 @@ def _run_forward(
         new = _where_real(real, State(cell, hidden), state)
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
-    step_of_each = settings.of_each(step, (0, 0, 0, 0, None))
+    step_of_each = settings.allgather(step, (0, 0, 0, 0, None))
     at = (*settings.steps_first((inputs, mask)), keep)
     last, (hidden, gates, cells) = _scan(lambda state, at: step_of_each(weights, state, *at), state, at)
     outputs = settings.steps_first(hidden)
@@ -200,7 +200,7 @@ def _run_forward(
     return (outputs, last), (weights, inputs, state, mask, keep, hidden, gates, cells)
 
 
-@usual_promotion()  # which does not see the context in which the forward pass was called
+@standard_promotion()  # which does not see the context in which the forward pass was called
 def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tuple[Tree, jax.Array, State, None, None]:
     weights, inputs, state, mask, keep, hidden, gates, cells = residuals
     d_outputs, d_last = gradients
@@ -250,7 +250,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             settings, operand(d_z), operand(d_hidden), inner
         )
 
-    step_of_each = settings.of_each(step, (0, 0, 0, 0, 0, 0, 0, None))
+    step_of_each = settings.allgather(step, (0, 0, 0, 0, 0, 0, 0, None))
 
     def at_step(totals: Any, at: Any) -> tuple[Any, list[Any]]:
         t, (d_output, real), gates, hidden, kept = at

@@ -18,21 +18,21 @@ from elmo_jax.distributed.mesh import check_not_forked
 
 
 @contextlib.contextmanager
-def usual_promotion() -> Iterator[None]:
+def standard_promotion() -> Iterator[None]:
     """A context in which types and ranks are promoted, also if the calling program has forbidden that to JAX."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 @contextlib.contextmanager
-def usual_numerics() -> Iterator[None]:
+def standard_numerics() -> Iterator[None]:
     """A context for what is computed at once, with 32 bits, also where the calling program traces or guards transfers.
 
     Raises:
       UserError: this process was forked after JAX was used.
     """
     check_not_forked()
-    with jax.enable_x64(False), usual_promotion(), jax.transfer_guard("allow"):
+    with jax.enable_x64(False), standard_promotion(), jax.transfer_guard("allow"):
         is_tracing = isinstance(jax.device_put(0), jax.core.Tracer)
         # Otherwise, constants in a function that `jit` traces would be computed one by one, with a program each.
         with jax.ensure_compile_time_eval() if is_tracing else contextlib.nullcontext():

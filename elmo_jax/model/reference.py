@@ -46,7 +46,7 @@ def lstm_layer(
     cell_clip: float = 0.0,
     projection_clip: float = 0.0,
     mask: jax.Array | None = None,
-    restart: jax.Array | None = None,
+    reset_state: jax.Array | None = None,
 ) -> tuple[jax.Array, State]:
     """Runs one projected LSTM layer of one direction, as `lstm.projected_lstm` does.
 
@@ -58,13 +58,13 @@ def lstm_layer(
       cell_clip: the bound on the absolute values of the cells; 0 means no bound.
       projection_clip: the bound on the absolute values of the projected outputs; 0 means no bound.
       mask: [T, B] true for tokens, false for padding; all are tokens unless given.
-      restart: [T, B] true for tokens before which the state is reset to zero; none unless given.
+      reset_state: [T, B] true for tokens before which the state is reset to zero; none unless given.
 
     Returns:
       The outputs [T, B, P], and the last state.
     """
     mask = jnp.ones(inputs.shape[:2], bool) if mask is None else mask
-    restart = jnp.zeros(inputs.shape[:2], bool) if restart is None else restart
+    reset_state = jnp.zeros(inputs.shape[:2], bool) if reset_state is None else reset_state
 
     def clip(x: jax.Array, bound: float) -> jax.Array:
         return jnp.clip(x, -bound, bound) if bound else x
@@ -82,7 +82,7 @@ def lstm_layer(
         new = State(jnp.where(real, cell, state.cell), jnp.where(real, hidden, state.hidden))
         return new, jnp.where(real, hidden, 0.0)
 
-    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None], restart[..., None]))
+    last, outputs = jax.lax.scan(step, state, (inputs, mask[..., None], reset_state[..., None]))
     return outputs, last
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from elmo_jax.errors import UserError
-from elmo_jax.model.precision import usual_promotion
+from elmo_jax.model.precision import standard_promotion
 from elmo_jax.settings import choice
 
 EPSILON = 1e-12  # original
@@ -36,8 +36,8 @@ class LayerNorm(enum.Enum):
 
     NONE = "none"
     TOKENS = "tokens"  # each vector by its own mean and variance (Ba et al. 2016), whichever layers are used
-    WITHOUT_MARKS = "without_marks"  # over the words of the batch, as in bilm-tf
-    WITH_MARKS = "with_marks"  # over the words and the sentence marks of the batch, as in AllenNLP
+    WITHOUT_BOS_EOS = "without_bos_eos"  # over the words of the batch, as in bilm-tf
+    WITH_BOS_EOS = "with_bos_eos"  # over the words and the boundary tokens of the batch, as in AllenNLP
 
 
 class MixWeights(NamedTuple):
@@ -62,14 +62,14 @@ def mix_weights(params: Any) -> dict[str, MixWeights]:
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     names = [jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value") for path, _ in paths]
     leaves = dict(zip(names, (leaf for _, leaf in paths), strict=True))
-    found = {}
+    mixes = {}
     for name in names:
         prefix = name.removesuffix("gamma")
         if name.split("/")[-1] == "gamma" and np.ndim(leaves[name]) == 0:
             raw = np.asarray(leaves.get(f"{prefix}weights", ()), np.float64)
             shares = np.exp(raw - raw.max(initial=-np.inf))
-            found[prefix.rstrip("/")] = MixWeights(shares / shares.sum(), float(leaves[name]))
-    return found
+            mixes[prefix.rstrip("/")] = MixWeights(shares / shares.sum(), float(leaves[name]))
+    return mixes
 
 
 def chosen_layers(value: Any, number: int | None = None) -> Layers | int:
@@ -91,8 +91,8 @@ def chosen_layers(value: Any, number: int | None = None) -> Layers | int:
 def check_array(name: str, array: Any, kind: Any, axes: int, expected: str) -> None:
     """Raises `UserError` unless an argument is an array with some number of axes whose numbers are of a kind."""
     if not hasattr(array, "dtype") or array.ndim != axes or not jnp.issubdtype(array.dtype, kind):
-        found = f"{array.dtype} {array.shape}" if hasattr(array, "dtype") else f"a {type(array).__name__}"
-        raise UserError(f"{name}: expected an array of {expected}, got {found}")
+        actual = f"{array.dtype} {array.shape}" if hasattr(array, "dtype") else f"a {type(array).__name__}"
+        raise UserError(f"{name}: expected an array of {expected}, got {actual}")
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
@@ -130,8 +130,8 @@ class ScalarMix(nn.Module):
     Attributes:
       layers: the layers that are used: a member of `Layers` or its name, or the number of an LSTM layer. Only ALL has
         `weights`, and TOKEN has no parameters.
-      layer_norm: the normalization before the mix; a member of `LayerNorm` or its name. WITH_MARKS and
-        WITHOUT_MARKS have the same effect in this module, since the mask decides which positions count.
+      layer_norm: the normalization before the mix; a member of `LayerNorm` or its name. WITH_BOS_EOS and
+        WITHOUT_BOS_EOS have the same effect in this module, since the mask decides which positions count.
       axis_name: the mapped axis that the batch is divided over, if any (see `normalize`).
       train_gamma: whether `gamma` gets a gradient.
     """
@@ -147,7 +147,7 @@ class ScalarMix(nn.Module):
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         super().__post_init__()
 
-    @usual_promotion()
+    @standard_promotion()
     @nn.compact
     def __call__(self, vectors: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Computes the mix of some layers.

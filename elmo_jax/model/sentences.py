@@ -17,7 +17,7 @@ from elmo_jax.model.varying import varying_like
 from elmo_jax.types import Tree
 
 # `<S>` and `</S>` as raw character ids: begin of word, the mark's own character, end of word
-MARKS = ((BEGIN_WORD, BEGIN_SENTENCE, END_WORD), (BEGIN_WORD, END_SENTENCE, END_WORD))
+BOS_EOS = ((BEGIN_WORD, BEGIN_SENTENCE, END_WORD), (BEGIN_WORD, END_SENTENCE, END_WORD))
 
 
 class Trainable(enum.Enum):
@@ -50,8 +50,8 @@ def sentence_layers(
       trainable: the part of the tree that gradients flow into; for the others the layers are constants.
 
     Returns:
-      The layers [B, L+1, T+2, 2P], whose places include the sentence marks `<S>` and `</S>`, and the mask of the words
-      [B, T]. Layer 0 is the token vector twice. Layers are zero beyond the marks.
+      The layers [B, L+1, T+2, 2P], whose places include the boundary tokens `<S>` and `</S>`, and the mask of the words
+      [B, T]. Layer 0 is the token vector twice. Layers are zero beyond the boundary tokens.
     """
     mask = (characters > 0).any(-1) if words is None else words != 0
     batch, steps = mask.shape
@@ -61,19 +61,19 @@ def sentence_layers(
     }
     vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
     length = mask.sum(-1, keepdims=True)  # [B, 1]
-    place = jnp.arange(steps + 2)
-    # The permutation that reverses each sentence with its marks, [B, T+2, 1]; it is its own inverse.
-    turned = jnp.where(place < length + 2, length + 1 - place, place)[..., None]
+    position = jnp.arange(steps + 2)
+    # The permutation that reverses each sentence with its boundary tokens, [B, T+2, 1]; it is its own inverse.
+    turned = jnp.where(position < length + 2, length + 1 - position, position)[..., None]
     directions = len(model.config.directions)
     streams = jnp.stack([vectors, jnp.take_along_axis(vectors, turned, 1)][:directions])  # [2, B, T+2, P]
-    real = jnp.broadcast_to((place < length + 2).T, (directions, steps + 2, batch))
+    real = jnp.broadcast_to((position < length + 2).T, (directions, steps + 2, batch))
     carry = varying_like(initial_carry(model.config, batch), (tree, vectors))
     run: Any = model.apply({"params": tree}, streams.swapaxes(1, 2), carry, mask=real, method="run_layers")
-    found = [jnp.tile(vectors * real[0].T[..., None], directions)]
+    outputs = [jnp.tile(vectors * real[0].T[..., None], directions)]
     for layer in run[0]:  # [2, T+2, B, P]
         forward, *backward = layer.swapaxes(1, 2)  # [B, T+2, P]
-        found.append(jnp.concatenate([forward, *(jnp.take_along_axis(b, turned, 1) for b in backward)], -1))
-    layers = jnp.stack(found, 1)
+        outputs.append(jnp.concatenate([forward, *(jnp.take_along_axis(b, turned, 1) for b in backward)], -1))
+    layers = jnp.stack(outputs, 1)
     return layers if trainable is not Trainable.NONE else jax.lax.stop_gradient(layers), mask
 
 
@@ -92,18 +92,18 @@ def _token_vectors(
     """Returns the token vectors [B, T+2, P] of <S>, the words, and </S> right after the last word."""
     size = model.config.char_cnn.max_characters
     batch, steps = mask.shape
-    marks = jnp.asarray([list(mark) + [PADDING] * (size - len(mark)) for mark in MARKS], jnp.int32)  # [2, W]
+    bos_eos = jnp.asarray([list(mark) + [PADDING] * (size - len(mark)) for mark in BOS_EOS], jnp.int32)  # [2, W]
     if words is None:
-        spelled = jnp.where(characters == 0, PADDING, characters - 1).reshape(-1, size)
-        places = 2 + jnp.arange(batch * steps).reshape(batch, steps)
+        characters = jnp.where(characters == 0, PADDING, characters - 1).reshape(-1, size)
+        rows = 2 + jnp.arange(batch * steps).reshape(batch, steps)
     else:
-        spelled = characters
-        places = jnp.where(words < 0, 1 - words, 0)
-    spelled = jnp.concatenate([marks, spelled.astype(jnp.int32)])  # [2 + U, W]
-    exist = ((spelled >= 0) & (spelled < CHARACTERS)).all(-1, keepdims=True)
-    encoded: Any = model.apply({"params": tree}, spelled, method="encode")
+        characters = characters
+        rows = jnp.where(words < 0, 1 - words, 0)
+    characters = jnp.concatenate([bos_eos, characters.astype(jnp.int32)])  # [2 + U, W]
+    exist = ((characters >= 0) & (characters < CHARACTERS)).all(-1, keepdims=True)
+    encoded: Any = model.apply({"params": tree}, characters, method="encode")
     table = jnp.where(exist, encoded, jnp.nan)  # [2 + U, P]
-    vectors = _rows(table, places)  # [B, T, P]
+    vectors = _rows(table, rows)  # [B, T, P]
     if words is not None:
         cache = jnp.full((1, table.shape[1]), jnp.nan, jnp.float32) if cache is None else jax.lax.stop_gradient(cache)
         vectors = jnp.where((words > 0)[..., None], _rows(cache, jnp.maximum(words - 1, 0)), vectors)
@@ -113,6 +113,6 @@ def _token_vectors(
     return jnp.where(last[..., None], table[1], vectors)
 
 
-def _rows(table: jax.Array, places: jax.Array) -> jax.Array:
+def _rows(table: jax.Array, rows: jax.Array) -> jax.Array:
     """Returns rows of a table, [...] -> [..., P]; NaN for a place beyond its end."""
-    return table.at[places].get(mode="fill", fill_value=jnp.nan)
+    return table.at[rows].get(mode="fill", fill_value=jnp.nan)

@@ -13,19 +13,19 @@ from jax import lax
 from elmo_jax.model.precision import Precision
 
 
-def log_expected_count(ids: jax.Array, tries: jax.Array, vocabulary_size: int) -> jax.Array:
+def log_expected_count(ids: jax.Array, num_draws: jax.Array, vocabulary_size: int) -> jax.Array:
     """Returns the log of each word's expected count among the negatives.
 
     The negatives are drawn from the log-uniform distribution until enough of them are distinct.
 
     Args:
       ids: the word ids, ordered by descending frequency, of any shape.
-      tries: the number of draws until the negatives were distinct.
+      num_draws: the number of draws until the negatives were distinct.
       vocabulary_size: V, in P(k) = log((k + 2) / (k + 1)) / log(V + 1).
     """
     # log1p(1 / (k + 1)) is used, since the ratio itself rounds to 1 for rare words.
     probability = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(jnp.float32(vocabulary_size + 1))
-    return jnp.log(-jnp.expm1(tries * jnp.log1p(-probability)))
+    return jnp.log(-jnp.expm1(num_draws * jnp.log1p(-probability)))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -11,9 +11,9 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.config import Config
-from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.distributed.collectives import is_primary, raise_on_all
 from elmo_jax.errors import UserError
-from elmo_jax.files import HUB, absolute, place, read_sealed_json, write_sealed_json
+from elmo_jax.files import HUB, absolute, parse_path, read_checksummed_json, write_checksummed_json
 from elmo_jax.runs.lock import locked, store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
@@ -25,28 +25,28 @@ _BEFORE = ("corpus", "original", "softmax")
 _PATHS = ("corpus", "train", "dev", "test", "cache", "path", "bilm", "bilm_options")  # the settings that are paths
 
 
-def open_workdir(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
+def open_workdir(workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str]) -> None:
     """Claims a folder, which may be absent or empty, for a run, or verifies that it belongs to this run.
 
     The `config` is a dataclass of settings, of which those with the dotted keys `changeable` may differ between two
-    launches of a run. The `facts` must stay the same, such as the fingerprint of the corpus.
+    launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus.
 
     Raises:
       UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read
         and written, or this host does not see what process 0 opened.
     """
-    with fails_together(), store_errors(workdir):
-        if is_first():
-            _claim(workdir, config, facts, changeable)
-    with fails_together(), store_errors(workdir):
-        if not is_first():
-            _follow(workdir, config, facts)
+    with raise_on_all(), store_errors(workdir):
+        if is_primary():
+            _claim(workdir, config, metadata, changeable)
+    with raise_on_all(), store_errors(workdir):
+        if not is_primary():
+            _follow(workdir, config, metadata)
 
 
-def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: Collection[str]) -> None:
+def _claim(workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str]) -> None:
     path, versions = workdir / "config.json", {name: importlib.metadata.version(name) for name in _RECORDED}
     if path.exists():
-        changed, before = _changed(workdir, config, facts), read_config_file(workdir).get("versions", versions)
+        changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
         refused = {key: values for key, values in changed.items() if key not in changeable}
         if refused:
             raise UserError(
@@ -59,8 +59,8 @@ def _claim(workdir: epath.Path, config: Any, facts: dict[str, Any], changeable: 
     else:
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    written = {"config": to_dict(config), "facts": facts, "folder": os.getcwd(), "versions": versions}
-    write_sealed_json(path, written, covered_by_seal)
+    written = {"config": to_dict(config), "facts": metadata, "folder": os.getcwd(), "versions": versions}
+    write_checksummed_json(path, written, covered_by_seal)
 
 
 def check_usable(workdir: epath.Path) -> None:
@@ -78,12 +78,12 @@ def locked_for(out: epath.Path) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if run is None else locked(run)
 
 
-def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
+def _follow(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> None:
     """Waits until this host sees the run that process 0 opened, which takes a while in some shared file systems."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         opened = (workdir / "config.json").exists()
-        changed = _changed(workdir, config, facts) if opened else {}
+        changed = _changed(workdir, config, metadata) if opened else {}
         changed.pop("data.corpus", None)  # each host may have its own copy of the corpus
         if opened and not changed:
             return
@@ -101,14 +101,14 @@ def _follow(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> None:
     )
 
 
-def _changed(workdir: epath.Path, config: Any, facts: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _changed(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Returns the settings and facts that differ from those that the run was opened with, as key -> (old, new)."""
     written = read_config_file(workdir)
     # A setting that the version which wrote the file did not have has its default there.
     changed = differences(to_dict(from_dict(written["config"], type(config))), to_dict(config))
-    of_facts = differences(written["facts"], facts)
-    assert not changed.keys() & of_facts.keys()  # otherwise a fact would hide a setting, or the other way round
-    return changed | of_facts
+    of_metadata = differences(written["facts"], metadata)
+    assert not changed.keys() & of_metadata.keys()  # otherwise a fact would hide a setting, or the other way round
+    return changed | of_metadata
 
 
 def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
@@ -121,14 +121,14 @@ def _short(value: Any) -> str:
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
-    """Reads `config.json` of a run: `config`, `facts`, and the `folder` in which the command was run.
+    """Reads `config.json` of a run: `config`, `metadata`, and the `folder` in which the command was run.
 
     Raises:
       UserError: the folder has no such file, or the file is damaged.
     """
     remedy = "restore it, or start the run again in another --workdir"
     try:
-        return read_sealed_json(workdir / "config.json", remedy, covered_by_seal)
+        return read_checksummed_json(workdir / "config.json", remedy, covered_by_seal)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{workdir}: no run here (no config.json)") from None
 
@@ -137,7 +137,7 @@ def from_launch(workdir: epath.Path, path: str) -> str:
     """Returns a path of a run's settings as one for the current folder; it was given in that of the launch."""
     if not path or path.startswith((HUB, "https://", "http://")):
         return path
-    there = os.path.join(read_config_file(workdir)["folder"], place(path))
+    there = os.path.join(read_config_file(workdir)["folder"], parse_path(path))
     return there if os.path.exists(there) else path
 
 

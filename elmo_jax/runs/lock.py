@@ -26,7 +26,7 @@ from typing import Any
 
 from etils import epath
 
-from elmo_jax.distributed.collectives import fails_together, is_first
+from elmo_jax.distributed.collectives import is_primary, raise_on_all
 from elmo_jax.errors import UserError
 from elmo_jax.files import in_bucket, try_flock
 from elmo_jax.interrupts import leave
@@ -97,8 +97,8 @@ def locked(workdir: epath.Path) -> Iterator[None]:
       UserError: another launch has the lock, which the message names, or the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        with fails_together(), store_errors(workdir):
-            if is_first():
+        with raise_on_all(), store_errors(workdir):
+            if is_primary():
                 flock = None if in_bucket(workdir) else _flock(workdir)
                 stack.enter_context(flock or _Lease(workdir))
         yield
@@ -173,17 +173,17 @@ class _Lease:
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> None:
-        found = self._read()
-        if found.state == "value":
-            holder, seconds = Holder.parse(found.value), f"{LEASE_SECONDS:.0f} seconds"
+        lease = self._read()
+        if lease.state == "value":
+            holder, seconds = Holder.parse(lease.value), f"{LEASE_SECONDS:.0f} seconds"
             print(f"{self._workdir}: waiting for up to {seconds} to see if {holder} is still there", file=sys.stderr)
-            deadline, first = time.monotonic() + LEASE_SECONDS, found
-            while found.state == "value" and time.monotonic() < deadline:
+            deadline, first = time.monotonic() + LEASE_SECONDS, lease
+            while lease.state == "value" and time.monotonic() < deadline:
                 time.sleep(min(1.0, LEASE_SECONDS / 4))
-                found = self._read()
-                if found.state == "value" and found.stamp.generation != first.stamp.generation:
-                    raise _refusal(self._workdir, Holder.parse(found.value))
-        self._seen = found.stamp.generation
+                lease = self._read()
+                if lease.state == "value" and lease.stamp.generation != first.stamp.generation:
+                    raise _refusal(self._workdir, Holder.parse(lease.value))
+        self._seen = lease.stamp.generation
         if not self._write(self._mine.as_json()):
             raise _refusal(self._workdir, Holder.parse(self._read().value))
         self._thread.start()

@@ -130,10 +130,10 @@ class MetricsLog(Records):
           UserError: a file is damaged.
         """
         self._workdir, self.path = workdir, workdir / "metrics.jsonl"
-        found = read_records(self.path)
-        super().__init__([record for record in found if record["step"] <= step], read_evaluations(workdir, step))
-        if len(self.records) < len(found) and self.records:
-            taken = found[-1].get("wall_seconds", 0.0)
+        records = read_records(self.path)
+        super().__init__([record for record in records if record["step"] <= step], read_evaluations(workdir, step))
+        if len(self.records) < len(records) and self.records:
+            taken = records[-1].get("wall_seconds", 0.0)
             lost = taken - self.latest("wall_seconds") + self.latest("seconds/lost")
             self.records[-1] |= {"wall_seconds": taken, "seconds/lost": lost}
         self._board_folder = workdir / "tensorboard"
@@ -144,7 +144,7 @@ class MetricsLog(Records):
         self._trackers = open_trackers(trackers, workdir)
         self._file: IO[str] | None = None
         self._tried = -math.inf  # when the whole file was last written, or should have been
-        self._told = False
+        self._warned = False
         self._attempt(self._write_all)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
@@ -227,8 +227,8 @@ class MetricsLog(Records):
             if self._scratch is None and not isinstance(error, OSError):
                 raise
             self._close_file()
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 reason = getattr(error, "strerror", None) or " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 with contextlib.suppress(OSError):
                     print(

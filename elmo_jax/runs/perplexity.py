@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.config import DIRECTIONS
-from elmo_jax.files import read_sealed_json, write_sealed_json
+from elmo_jax.files import read_checksummed_json, write_checksummed_json
 
 EVALUATIONS = "evaluations.json"
 
@@ -48,8 +48,8 @@ class Perplexity:
         """
         values = {f"{text}/perplexity/{name}": value for name, value in self.as_dict().items()}
         values |= {f"{text}/tokens": self.tokens, f"{text}/unknown": self.unknown}
-        for name, found in self.sources.items():
-            values |= found.as_metrics(f"{text}/{name}")
+        for name, perplexity in self.sources.items():
+            values |= perplexity.as_metrics(f"{text}/{name}")
         return values
 
     def shown(self, digits: int = 1) -> str:
@@ -57,7 +57,7 @@ class Perplexity:
         return " · ".join(f"{name} {value:,.{digits}f}" for name, value in self.as_dict().items())
 
     def __str__(self) -> str:
-        return self.shown() + "".join(f" · {name} {found.average:,.1f}" for name, found in self.sources.items())
+        return self.shown() + "".join(f" · {name} {source.average:,.1f}" for name, source in self.sources.items())
 
 
 # The perplexities that a run has measured, in the order of the steps, by the name of the text and the step.
@@ -71,7 +71,7 @@ def read_evaluations(run: epath.Path, last_step: float = math.inf) -> Evaluation
       UserError: the file is damaged.
     """
     try:
-        content = read_sealed_json(run / EVALUATIONS, "restore it, or delete it to measure all perplexities again")
+        content = read_checksummed_json(run / EVALUATIONS, "restore it, or delete it to measure all perplexities again")
     except FileNotFoundError:
         return {}
     return {(text, step): _from_dict(values) for text, step, values in content["evaluations"] if step <= last_step}
@@ -79,8 +79,8 @@ def read_evaluations(run: epath.Path, last_step: float = math.inf) -> Evaluation
 
 def write_evaluations(run: epath.Path, evaluations: Evaluations) -> None:
     """Writes what `read_evaluations` reads."""
-    entries = [[text, step, dataclasses.asdict(found)] for (text, step), found in evaluations.items()]
-    write_sealed_json(run / EVALUATIONS, {"evaluations": entries})
+    entries = [[text, step, dataclasses.asdict(perplexity)] for (text, step), perplexity in evaluations.items()]
+    write_checksummed_json(run / EVALUATIONS, {"evaluations": entries})
 
 
 def _from_dict(values: dict[str, Any]) -> Perplexity:

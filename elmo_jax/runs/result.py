@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from elmo_jax.distributed.collectives import is_first
-from elmo_jax.files import read_sealed_json, write_bytes, write_sealed_json
+from elmo_jax.distributed.collectives import is_primary
+from elmo_jax.files import read_checksummed_json, write_bytes, write_checksummed_json
 from elmo_jax.interrupts import Stopped
 
 if TYPE_CHECKING:
@@ -29,30 +29,34 @@ class Finished:
 
 def write_result(folder: epath.Path, result: dict[str, Any]) -> None:
     """Writes `result.json` of a run, or of a seed of a task."""
-    write_sealed_json(folder / "result.json", result)
+    write_checksummed_json(folder / "result.json", result)
 
 
 def read_result(folder: epath.Path) -> dict[str, Any] | None:
     """Reads what `write_result` wrote; returns None if there is no result. Raises `UserError` if it is damaged."""
     try:
-        return read_sealed_json(folder / "result.json", "delete it and run the same command again, which writes it")
+        return read_checksummed_json(
+            folder / "result.json", "delete it and run the same command again, which writes it"
+        )
     except FileNotFoundError:
         return None
 
 
-def tell_end(ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]) -> int:
+def print_summary(
+    ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]
+) -> int:
     """Prints how a run has ended, and returns the command's exit status.
 
     `table` makes the report of a complete run from its result and its folder.
     """
     if isinstance(ended, Stopped):
-        if is_first():
+        if is_primary():
             print(
                 f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
                 " run the same command to resume"
             )
         return 128 + ended.signal
-    if is_first():
+    if is_primary():
         if ended.already:
             print(f"this run is complete: {ended.result['steps']:,} steps, in {workdir}")
         print(f"\n{table(ended.result, workdir)}")

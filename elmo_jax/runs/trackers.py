@@ -75,7 +75,7 @@ class InBackground:
         """Begins to make the tracker."""
         self._name, self._make = name, make
         self._records: queue.Queue[tuple[int, Mapping[str, float]] | None] = queue.Queue(_WAITING)
-        self._told = False
+        self._warned = False
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
@@ -86,7 +86,7 @@ class InBackground:
         try:
             self._records.put_nowait((step, values))
         except queue.Full:
-            self._tell(f"does not answer; its metrics from step {step} on are lost")
+            self._warn(f"does not answer; its metrics from step {step} on are lost")
 
     def close(self) -> None:
         """Waits until the tracker has ended, but not longer than half a minute."""
@@ -96,7 +96,7 @@ class InBackground:
             return  # which a line has said
         self._thread.join(_SECONDS)
         if self._thread.is_alive():
-            self._tell(f"has not taken the last metrics within {_SECONDS:.0f} seconds; they are lost")
+            self._warn(f"has not taken the last metrics within {_SECONDS:.0f} seconds; they are lost")
 
     def _work(self) -> None:
         try:
@@ -106,11 +106,11 @@ class InBackground:
             tracker.close()
         except Exception as error:  # whatever the tracker's package raises
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            self._tell(f"has failed ({reason}); it gets no more metrics")
+            self._warn(f"has failed ({reason}); it gets no more metrics")
 
-    def _tell(self, text: str) -> None:
-        if not self._told:
-            self._told = True
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
             with contextlib.suppress(OSError):
                 print(f"warning: train.trackers: {self._name} {text}. Training continues", file=sys.stderr, flush=True)
 

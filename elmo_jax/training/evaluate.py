@@ -109,10 +109,10 @@ class Evaluator:
         )
 
     def _losses(
-        self, dense: Tree, softmax: Tree, window: Window, carry: Tree, spellings: jax.Array
+        self, dense: Tree, softmax: Tree, window: Window, carry: Tree, char_ids: jax.Array
     ) -> tuple[jax.Array, Tree]:
         """Returns the losses [2, T, B] of one device's rows in nats, and the LSTM state after them."""
-        characters = spellings[window.words]  # [U, W]
+        characters = char_ids[window.words]  # [U, W]
         applied: Any = self._model.apply(
             {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
         )
@@ -137,17 +137,17 @@ class Evaluator:
         params: Tree,
         blocks: BlockSource,
         distinct: DistinctWords,
-        spellings: jax.Array,
+        char_ids: jax.Array,
         watch: Watch = lambda window: None,
         sources: Sequence[str] = (),
     ) -> tuple[Perplexity, SentenceScores]:
         """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text.
 
         Args:
-          params: the parameters, with the softmax's rows in lanes; all are replicated, except for divided rows.
+          params: the parameters, with the softmax's rows interleaved; all are replicated, except for divided rows.
           blocks: the text.
           distinct: finds the distinct words of a window, for the lexicon of the text.
-          spellings: [types, W] the raw character ids of the lexicon, on every device of the mesh.
+          char_ids: [types, W] the raw character ids of the lexicon, on every device of the mesh.
           watch: what is called with each window when it is on the devices.
           sources: the name of the source of each block, whose perplexities are returned as well; empty for none.
 
@@ -168,7 +168,7 @@ class Evaluator:
         late: tuple[jax.Array, EvaluationWindow] | None = None
         for window in prefetched(self._windows(blocks, distinct)):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
-            losses, carry = self._step(params, on_devices, carry, spellings)
+            losses, carry = self._step(params, on_devices, carry, char_ids)
             if late is not None:
                 totals.add(*late)
             late = losses, window
@@ -220,8 +220,8 @@ def _losses_of_a_share(
     number, share = hidden.shape[0], softmax["bias"].shape[0]
     first = lax.axis_index(AXIS) * share
     hidden, targets = lax.all_gather((hidden, targets), AXIS, tiled=True)  # [D * N, P], [D * N]
-    places = jnp.where((targets >= first) & (targets < first + share), targets - first, share)
-    row, its_bias = (softmax[name].at[places].get(mode="fill", fill_value=0) for name in ("kernel", "bias"))
+    rows = jnp.where((targets >= first) & (targets < first + share), targets - first, share)
+    row, its_bias = (softmax[name].at[rows].get(mode="fill", fill_value=0) for name in ("kernel", "bias"))
 
     def normalizer(bias: jax.Array) -> jax.Array:
         bias = without_padding(bias, vocabulary_size, first)
@@ -231,7 +231,7 @@ def _losses_of_a_share(
 
     true = lax.psum(jnp.sum(hidden * row, axis=-1) + its_bias, AXIS)
     if "merged_bias" in softmax:
-        own = softmax["merged_bias"].at[places].get(mode="fill", fill_value=-jnp.inf)
+        own = softmax["merged_bias"].at[rows].get(mode="fill", fill_value=-jnp.inf)
         true = jnp.where(lax.pmax(own, AXIS) > -jnp.inf, normalizer(softmax["merged_bias"]), true)
     losses = normalizer(softmax["bias"]) - true
     return lax.dynamic_slice_in_dim(losses, lax.axis_index(AXIS) * number, number)
@@ -252,12 +252,12 @@ class _Totals:
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
         """Adds this process's part of a window."""
         values = local_part(losses, axis=2)[:, window.mask]  # [2, n]
-        sentences, place = np.unique(window.sentence[window.mask], return_inverse=True)
+        sentences, indices = np.unique(window.sentence[window.mask], return_inverse=True)
         self._grow(int(sentences.max(initial=-1)) + 1)
         unknown = self._merged[window.window.targets[0]][window.mask]
-        self._sums[0, sentences] += np.bincount(place, minlength=len(sentences))
+        self._sums[0, sentences] += np.bincount(indices, minlength=len(sentences))
         for row, counted in enumerate((unknown, *values), 1):
-            self._sums[row, sentences] += np.bincount(place, counted, len(sentences))
+            self._sums[row, sentences] += np.bincount(indices, counted, len(sentences))
 
     def _grow(self, sentences: int) -> None:
         """Makes room for some sentences; the room doubles, so that the sums are copied only a few times."""

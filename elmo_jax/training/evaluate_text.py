@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_jax.characters import MARKS, PADDING
+from elmo_jax.characters import PADDING, SPECIAL_WORDS
 from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import DIRECTIONS, EvaluationConfig
@@ -24,7 +24,7 @@ from elmo_jax.model.precision import Precision
 from elmo_jax.runs.progress import Progress, say
 from elmo_jax.settings import choice
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
-from elmo_jax.training.partitioning import place_params, preferred_encoder_chunk, preferred_form
+from elmo_jax.training.partitioning import preferred_encoder_chunk, preferred_form, put_params
 from elmo_jax.training.softmax_sharding import choose_placement
 
 MOST_ROWS = 1 << 20  # a few words per row even in a text of millions of words
@@ -46,8 +46,8 @@ class TextEvaluation:
     def as_dict(self) -> dict[str, Any]:
         """Returns the result for a JSON file."""
         sources = {
-            name: {"perplexity": found.as_dict(), "tokens": found.tokens, "unknown_targets": found.unknown}
-            for name, found in self.perplexity.sources.items()
+            name: {"perplexity": source.as_dict(), "tokens": source.tokens, "unknown_targets": source.unknown}
+            for name, source in self.perplexity.sources.items()
         }
         return ({"sources": sources} if sources else {}) | {
             "perplexity": self.perplexity.as_dict(),
@@ -64,8 +64,8 @@ class TextEvaluation:
         p = self.perplexity
         step = "" if self.step is None else f"step {self.step:,}\n"
         sources = "".join(
-            f"  {name}: {found.shown(2)} ({found.tokens:,} tokens, {found.unknown:.2%} of them <UNK>)\n"
-            for name, found in p.sources.items()
+            f"  {name}: {source.shown(2)} ({source.tokens:,} tokens, {source.unknown:.2%} of them <UNK>)\n"
+            for name, source in p.sources.items()
         )
         merged = f", of which {self.merged:,} count as <UNK>" if self.merged else ""
         return step + (
@@ -128,13 +128,13 @@ def evaluate_text(
     vocabulary_size = len(bilm.vocabulary)
     placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
     evaluator = Evaluator(program, EvaluationConfig(batch_size=rows), mesh, vocabulary_size, placement, merged)
-    params = place_params(bilm.params if merged is None else with_merged(bilm.params, merged), placement, mesh)
+    params = put_params(bilm.params if merged is None else with_merged(bilm.params, merged), placement, mesh)
     with temporary_folder() as folder:
         corpus = _corpus(sources, bilm.vocabulary, folder, options, bilm.language)
-        spellings = corpus.spellings(bilm.config.char_cnn.max_characters)
-        on_devices = to_devices(spellings, REPLICATED, mesh)
+        char_ids = corpus.char_ids(bilm.config.char_cnn.max_characters)
+        on_devices = to_devices(char_ids, REPLICATED, mesh)
         blocks, named = corpus.blocks("heldout"), corpus.source_of_blocks("heldout")
-        distinct, tokens = DistinctWords(spellings, PADDING), corpus.report["splits"]["heldout"]["tokens"]
+        distinct, tokens = DistinctWords(char_ids, PADDING), corpus.report["splits"]["heldout"]["tokens"]
         with Progress("evaluating", "tokens", tokens) as progress:
             perplexity, scores = evaluator.sentences(
                 params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum())), named
@@ -150,7 +150,7 @@ def _merged(path: Path, vocabulary: list[str]) -> np.ndarray:
     kept = set(read_vocabulary(path))
     merged = np.array([word not in kept for word in vocabulary])
     merged[UNKNOWN_ID] = True
-    if merged[len(MARKS) :].all():
+    if merged[len(SPECIAL_WORDS) :].all():
         raise UserError(f"{path}: has no word of the biLM's vocabulary, so all words would count as <UNK>")
     return merged
 

@@ -16,8 +16,8 @@ from etils import epath
 
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.provenance import first_step, provenance
-from elmo_jax.checkpoints.softmax_layout import from_lanes
-from elmo_jax.distributed.collectives import StepAgreement, Wishes, is_first, of_each, of_first
+from elmo_jax.checkpoints.softmax_layout import deinterleave
+from elmo_jax.distributed.collectives import RequestReducer, StepRequests, allgather, broadcast_from_primary, is_primary
 from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
@@ -26,13 +26,13 @@ from elmo_jax.runs.activity import Watchdog
 from elmo_jax.runs.perplexity import Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.trace import Tracer
-from elmo_jax.training.plan import Measure, Plan
-from elmo_jax.training.program import Program
-from elmo_jax.training.session import EvaluationWatch, Session, is_out_of_patience
+from elmo_jax.training.recipe import Measure, Recipe
+from elmo_jax.training.run_context import EvaluationWatch, RunContext, is_out_of_patience
+from elmo_jax.training.setup import TrainingSetup
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
-from elmo_jax.training.training_report import WHOLE, Outcome, draw_curve, summary
+from elmo_jax.training.training_report import WHOLE, TrainingResult, draw_curve, summary
 
 _BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
 _DESCRIPTIONS = {
@@ -43,7 +43,7 @@ _DESCRIPTIONS = {
 _EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
 
 
-def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Finished | Stopped:
+def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str) -> Finished | Stopped:
     """Trains to the end, or until SIGTERM or SIGINT.
 
     `title` names the run in its plot and its export.
@@ -51,33 +51,38 @@ def train(program: Program, plan: Plan, workdir: epath.Path, title: str) -> Fini
     Raises:
       UserError: no checkpoint can be restored or written, or the loss is not finite.
     """
-    kept = program.config.checkpoint
+    kept = setup.config.checkpoint
     with (
-        Session(workdir, kept.keep, kept.keep_every, program.config.train.trackers) as session,
-        Watchdog(session.activity, program.config.train.watchdog, workdir / "stacks"),
+        RunContext(workdir, kept.keep, kept.keep_every, setup.config.train.trackers) as context,
+        Watchdog(context.activity, setup.config.train.watchdog, workdir / "stacks"),
     ):
-        found = session.checkpoints.restore(program.abstract_state())
-        first = first_step(plan.finetuned_from)
-        state, step = found or (program.first_state(plan.params, plan.accumulators and plan.accumulators()), first)
-        session.open(step, total=first + program.total_steps, done=step, first=first)
-        return Launch(program, plan, workdir, title, session).run(state, step)
+        restored = context.checkpoints.restore(setup.abstract_state())
+        first = first_step(recipe.finetuned_from)
+        state, step = restored or (
+            setup.first_state(recipe.params, recipe.accumulators and recipe.accumulators()),
+            first,
+        )
+        context.open(step, total=first + setup.total_steps, done=step, first=first)
+        return Trainer(setup, recipe, workdir, title, context).run(state, step)
 
 
-class Launch:
+class Trainer:
     """One launch of a run, which is a process from its start to its end."""
 
-    def __init__(self, program: Program, plan: Plan, workdir: epath.Path, title: str, session: Session) -> None:
+    def __init__(
+        self, setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str, context: RunContext
+    ) -> None:
         """Makes a launch of the arguments of `train` and of what it has opened."""
-        self._program, self._plan, self._workdir, self._title = program, plan, workdir, title
-        self._session, self._checkpoints, self._activity = session, session.checkpoints, session.activity
-        self._first = first_step(plan.finetuned_from)
-        self._config, self._total = program.config, self._first + program.total_steps
-        self._agreed = Wishes()  # what all processes do at the next step boundary
+        self._setup, self._recipe, self._workdir, self._title = setup, recipe, workdir, title
+        self._context, self._checkpoints, self._activity = context, context.checkpoints, context.activity
+        self._first = first_step(recipe.finetuned_from)
+        self._config, self._total = setup.config, self._first + setup.total_steps
+        self._agreed = StepRequests()  # what all processes do at the next step boundary
         self._saved = time.monotonic()  # when the newest save was begun, or the launch
         self._ended = False  # whether patience has ended training
-        self._agreement = StepAgreement(program.mesh)
+        self._reducer = RequestReducer(setup.mesh)
         self._seconds_per_block = 0.0  # of the newest evaluation
-        program.heldout_blocks = of_first(int(session.log.latest(_BLOCKS, program.heldout_blocks)))
+        setup.heldout_blocks = broadcast_from_primary(int(context.log.latest(_BLOCKS, setup.heldout_blocks)))
 
     def run(self, state: TrainState, step: int) -> Finished | Stopped:
         """Trains from the state of `step` on, and returns how the launch ended."""
@@ -85,7 +90,7 @@ class Launch:
         self._export_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.params))
         tracer = Tracer(self._workdir / "profile", self._config.train.profile)
         with StopSignals() as signals, tracer:
-            self._watch = self._program.watch = EvaluationWatch(self._session, self._agreement, signals)
+            self._watch = self._setup.watch = EvaluationWatch(self._context, self._reducer, signals)
             try:
                 self._measure_before(state, step)
                 if self._first < step < self._total and self._evaluates(step):
@@ -93,13 +98,13 @@ class Launch:
                 with self._activity.during("steps"):
                     state, step = self._train(state, step, signals, tracer)
                 if self._agreed.signal and step < self._total and not self._ended:
-                    return self._session.save_and_stop(step, state, self._agreed.signal)
+                    return self._context.save_and_stop(step, state, self._agreed.signal)
                 with self._activity.during("checkpoints"):
-                    outcome = self._finish(state, step)
+                    result = self._finish(state, step)
             except StopRequested as request:
                 self._checkpoints.wait()
                 return Stopped(request.signal, self._last_saved)
-        return Finished({}, already=False) if outcome is None else self._leave(outcome)
+        return Finished({}, already=False) if result is None else self._leave(result)
 
     def _measure_before(self, state: TrainState, step: int) -> None:
         """Measures the metrics before the first update, unless an earlier launch has written them."""
@@ -107,13 +112,13 @@ class Launch:
 
         def first_params() -> Any:
             nonlocal first
-            first = first or self._program.first_state(self._plan.params)
+            first = first or self._setup.first_state(self._recipe.params)
             return first.params
 
         heldout = self._perplexity("heldout", self._first, first_params)
-        for text, measure in self._plan.before.items():
+        for text, measure in self._recipe.before.items():
             self._perplexity(text, self._first, first_params, measure)
-        if self._plan.exports == "best" and step == self._first:
+        if self._recipe.exports == "best" and step == self._first:
             self._save(step, state, heldout.score(self._config.data.mixture))
         self._check_patience()
 
@@ -122,16 +127,16 @@ class Launch:
         text: str,
         step: int,
         params: Callable[[], Any],
-        measure: Measure = Program.heldout,
+        measure: Measure = TrainingSetup.heldout,
         last_step: int | None = None,
     ) -> Perplexity:
         """Returns the perplexity of a text at a step; measures, writes and shows it unless a launch has done so.
 
         With `last_step`, that of the run, the parameters are those of the export, which may be of an earlier step.
         """
-        if text == WHOLE and self._program.heldout_blocks >= self._program.whole_blocks:
+        if text == WHOLE and self._setup.heldout_blocks >= self._setup.whole_blocks:
             text = "heldout"  # which is all of it
-        if known := self._session.log.evaluations.get((text, step)):
+        if known := self._context.log.evaluations.get((text, step)):
             return known
         if step == self._first:
             when = "before training"
@@ -141,22 +146,22 @@ class Launch:
         now = params()
         self._watch.begin(description)
         with self._activity.during("evaluation"):
-            found = measure(self._program, now)
-        values: dict[str, Any] = found.as_metrics(f"exported/{text}" if last_step else text)
+            perplexity = measure(self._setup, now)
+        values: dict[str, Any] = perplexity.as_metrics(f"exported/{text}" if last_step else text)
         if text == "heldout":
-            self._seconds_per_block = self._watch.seconds / self._program.heldout_blocks
-            values[_BLOCKS] = self._program.heldout_blocks
+            self._seconds_per_block = self._watch.seconds / self._setup.heldout_blocks
+            values[_BLOCKS] = self._setup.heldout_blocks
         self._write(last_step or step, values)
-        self._session.log.add_evaluation(text, step, found)
-        self._session.progress.say(f"{description}: {found}")
-        return found
+        self._context.log.add_evaluation(text, step, perplexity)
+        self._context.progress.say(f"{description}: {perplexity}")
+        return perplexity
 
     def _train(self, state: TrainState, step: int, signals: StopSignals, tracer: Tracer) -> tuple[TrainState, int]:
-        mapped = self._program.mapped_step()
-        batches = self._program.batches(state, step - self._first)
-        interval, compiled = Interval(self._program.work), False
+        mapped = self._setup.mapped_step()
+        batches = self._setup.batches(state, step - self._first)
+        interval, compiled = Interval(self._setup.work), False
         # Metrics are fetched one step late, when the device already has its next step, so that it never waits.
-        pending: tuple[int, Metrics, jax.Array | Wishes] | None = None
+        pending: tuple[int, Metrics, jax.Array | StepRequests] | None = None
         with jax.transfer_guard("disallow"):
             while step < self._total and not self._agreed.signal and not self._ended:
                 tracer.before(step - self._first + 1)
@@ -167,17 +172,17 @@ class Launch:
                 interval.distinct_words += placed.distinct_words
                 interval.blocks_read = placed.blocks_read
                 with self._activity.during("steps" if compiled else "compilation"):
-                    state, metrics = mapped(state, placed.batch, self._program.spellings)
+                    state, metrics = mapped(state, placed.batch, self._setup.char_ids)
                 compiled = True
-                announced = self._agreement.announce(self._wishes(interval, signals))
+                reduced = self._reducer.reduce(self._requests(interval, signals))
                 step += 1
                 tracer.after(step - self._first, metrics)
-                self._session.progress.advance()
+                self._context.progress.advance()
                 if pending is not None:
                     self._receive(interval, *pending)
-                pending = step, metrics, announced
-                if isinstance(announced, Wishes):  # a single process need not wait for the device to know them
-                    self._agreed = announced
+                pending = step, metrics, reduced
+                if isinstance(reduced, StepRequests):  # a single process need not wait for the device to know them
+                    self._agreed = reduced
                 is_due = step == self._total or step % self._config.train.log_every == 0 or self._saves(step)
                 if is_due or self._agreed.report or self._agreed.save:
                     self._receive(interval, *pending)
@@ -187,20 +192,20 @@ class Launch:
                         self._save(step, state)
                         if self._evaluates(step):
                             self._evaluate(state, step)
-                    interval = Interval(self._program.work)
-                self._agreed = Wishes(self._agreed.signal)
+                    interval = Interval(self._setup.work)
+                self._agreed = StepRequests(self._agreed.signal)
             if pending is not None:
                 self._receive(interval, *pending)
             if interval.steps:  # training was stopped between two reports
                 self._report(interval, step, metrics)
         return state, step
 
-    def _wishes(self, interval: Interval, signals: StopSignals) -> Wishes:
+    def _requests(self, interval: Interval, signals: StopSignals) -> StepRequests:
         """Returns the wishes of this process; process 0 alone looks at its clock."""
         minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
-        saves = is_first() and 0 < 60 * minutes <= time.monotonic() - self._saved
-        reports = is_first() and 0 < seconds <= interval.seconds
-        return Wishes(signals.received or 0, saves, reports)
+        saves = is_primary() and 0 < 60 * minutes <= time.monotonic() - self._saved
+        reports = is_primary() and 0 < seconds <= interval.seconds
+        return StepRequests(signals.received or 0, saves, reports)
 
     def _saves(self, step: int) -> bool:
         """Returns whether the settings ask for a save at this step, which every evaluation does."""
@@ -208,7 +213,7 @@ class Launch:
         return self._evaluates(step) or any(n and step % n == 0 for n in (saves.every, saves.keep_every))
 
     def _save(self, step: int, state: TrainState, heldout: float | None = None) -> None:
-        self._session.log.flush()  # a run that resumes from this checkpoint needs all records up to it
+        self._context.log.flush()  # a run that resumes from this checkpoint needs all records up to it
         self._saved, self._last_saved = time.monotonic(), step
         with self._activity.during("checkpoints"):
             self._checkpoints.save(step, state, heldout)
@@ -218,33 +223,33 @@ class Launch:
         return bool(every) and (step - self._first) % every == 0
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        found = self._perplexity("heldout", step, lambda: state.params)
-        self._save(step, state, found.score(self._config.data.mixture))
+        heldout = self._perplexity("heldout", step, lambda: state.params)
+        self._save(step, state, heldout.score(self._config.data.mixture))
         self._draw()
         self._check_patience()
 
-    def _draw(self, outcome: Outcome | None = None) -> None:
-        if is_first():
+    def _draw(self, result: TrainingResult | None = None) -> None:
+        if is_primary():
             with best_effort(self._workdir / "curve.png"):
-                draw_curve(self._workdir, self._session.log.records, bool(self._config.train.negatives), outcome)
+                draw_curve(self._workdir, self._context.log.records, bool(self._config.train.negatives), result)
 
     def _check_patience(self) -> None:
         """Finds out on process 0, which has the records, for all processes whether training ends early."""
-        evaluations, mixture = self._session.log.evaluations, self._config.data.mixture
-        scores = [found.score(mixture) for (text, _), found in evaluations.items() if text == "heldout"]
-        self._ended = bool(of_first(is_out_of_patience(scores, self._plan.patience)))
+        evaluations, mixture = self._context.log.evaluations, self._config.data.mixture
+        scores = [perplexity.score(mixture) for (text, _), perplexity in evaluations.items() if text == "heldout"]
+        self._ended = bool(broadcast_from_primary(is_out_of_patience(scores, self._recipe.patience)))
 
-    def _receive(self, interval: Interval, step: int, metrics: Metrics, announced: jax.Array | Wishes) -> None:
+    def _receive(self, interval: Interval, step: int, metrics: Metrics, reduced: jax.Array | StepRequests) -> None:
         """Fetches the metrics of a step, which must be finite, and what the processes wished by then."""
         waiting = time.perf_counter()
-        losses, norm, agreed = jax.device_get((metrics.loss, metrics.gradient_norm, announced))
-        self._agreed = Wishes(*map(int, agreed))
+        losses, norm, agreed = jax.device_get((metrics.loss, metrics.gradient_norm, reduced))
+        self._agreed = StepRequests(*map(int, agreed))
         interval.blocked += time.perf_counter() - waiting
         if not (np.isfinite(losses).all() and np.isfinite(norm)):
             self._checkpoints.wait()
             kept = self._checkpoints.steps()
             good = f"the last checkpoint is that of step {kept[-1]}" if kept else "no checkpoint was written yet"
-            last = int(self._session.log.latest("step"))
+            last = int(self._context.log.latest("step"))
             raise UserError(
                 f"{self._workdir}: the loss stopped being finite between steps {last} and {step}:"
                 f" {of_directions(losses)}, gradient norm {norm}; {good}. Try a lower"
@@ -253,51 +258,51 @@ class Launch:
         interval.losses.append(losses)
 
     def _report(self, interval: Interval, step: int, metrics: Metrics) -> None:
-        of_processes = of_each(interval.of_process())
+        of_processes = allgather(interval.of_process())
         values = interval.values(int(sum(of_processes.pop("processes/distinct_words")))) | {
             "train/gradient_norm": float(jax.device_get(metrics.gradient_norm)),
             "train/learning_rate": float(jax.device_get(metrics.learning_rate)),
-            "train/seconds": self._session.log.latest("train/seconds") + interval.seconds,
+            "train/seconds": self._context.log.latest("train/seconds") + interval.seconds,
             **of_processes,
         }
         self._write(step, values)
         losses = " ".join(f"{name} {values[f'train/loss/{name}']:.3f}" for name in self._config.model.directions)
-        shown = f"{values['train/tokens_per_second']:,.0f} tokens/s · loss {losses}{self._session.last_save()}"
-        self._session.progress.show(shown, step, self._seconds_left(step, interval.seconds / interval.steps))
+        shown = f"{values['train/tokens_per_second']:,.0f} tokens/s · loss {losses}{self._context.last_save()}"
+        self._context.progress.show(shown, step, self._seconds_left(step, interval.seconds / interval.steps))
 
     def _seconds_left(self, step: int, seconds_per_step: float) -> float:
-        every, blocks = self._config.evaluation.every, self._program.heldout_blocks
-        total, made = self._program.total_steps, step - self._first
+        every, blocks = self._config.evaluation.every, self._setup.heldout_blocks
+        total, made = self._setup.total_steps, step - self._first
         evaluations = 1 + ((total - 1) // every - made // every if every else 0)
-        whole = self._program.whole_blocks if self._program.whole_blocks > blocks else 0
+        whole = self._setup.whole_blocks if self._setup.whole_blocks > blocks else 0
         seconds = self._seconds_per_block * (evaluations * blocks + whole)
         return (self._total - step) * seconds_per_step + seconds + self._export_bytes / _EXPORT_RATE
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
         seconds = {f"seconds/{phase}": value for phase, value in self._activity.seconds().items()}
         tokens = (step - self._first) * self._config.train.tokens_per_step
-        self._session.write(step, {"tokens": tokens, **values, **seconds})
+        self._context.write(step, {"tokens": tokens, **values, **seconds})
 
-    def _finish(self, state: TrainState, step: int) -> Outcome | None:
+    def _finish(self, state: TrainState, step: int) -> TrainingResult | None:
         """Saves and evaluates the last step, and measures the chosen one; returns the outcome on process 0."""
         self._save(step, state)
         self._ended = True
         self._evaluate(state, step)
         self._checkpoints.wait()
-        best = self._checkpoints.best_step() if self._plan.exports == "best" and is_first() else None
-        chosen = of_first(step if best is None else best)
+        best = self._checkpoints.best_step() if self._recipe.exports == "best" and is_primary() else None
+        chosen = broadcast_from_primary(step if best is None else best)
         if chosen != step:
-            state = self._checkpoints.restore_step(chosen, self._program.abstract_state())
-            self._session.progress.say(f"exported: step {chosen}, the best on held-out text")
-        for text, measure in self._plan.after.items():
+            state = self._checkpoints.restore_step(chosen, self._setup.abstract_state())
+            self._context.progress.say(f"exported: step {chosen}, the best on held-out text")
+        for text, measure in self._recipe.after.items():
             self._perplexity(text, chosen, lambda: state.params, measure, last_step=step)
-        params = from_lanes(gather(state.params), self._program.corpus.vocabulary_size)
-        if not is_first():
+        params = deinterleave(gather(state.params), self._setup.corpus.vocabulary_size)
+        if not is_primary():
             return None
-        return Outcome(
+        return TrainingResult(
             title=self._title,
-            records=self._session.log.records,
-            evaluations=self._session.log.evaluations,
+            records=self._context.log.records,
+            evaluations=self._context.log.evaluations,
             first_step=self._first,
             last_step=step,
             total_steps=self._total,
@@ -307,20 +312,22 @@ class Launch:
             tokens_per_step=self._config.train.tokens_per_step,
         )
 
-    def _leave(self, outcome: Outcome) -> Finished:
-        mesh, corpus = self._program.mesh, self._program.corpus
-        self._session.progress.say("saved; writing the export")
+    def _leave(self, result: TrainingResult) -> Finished:
+        mesh, corpus = self._setup.mesh, self._setup.corpus
+        self._context.progress.say("saved; writing the export")
         self._activity.enter("checkpoints")
-        heldout, step = outcome.after("heldout"), outcome.exported_step
-        info = provenance(absolute(self._workdir).name, step, heldout, self._config, corpus, self._plan.finetuned_from)
-        export_bilm(self._workdir / "export", self._config.model, outcome.params, corpus.vocabulary(), info)
-        result = {
-            **summary(outcome),
-            **self._plan.further_results(outcome),
-            "wall_seconds": self._session.wall_seconds,
+        heldout, step = result.after("heldout"), result.exported_step
+        info = provenance(
+            absolute(self._workdir).name, step, heldout, self._config, corpus, self._recipe.finetuned_from
+        )
+        export_bilm(self._workdir / "export", self._config.model, result.params, corpus.vocabulary(), info)
+        entries = {
+            **summary(result),
+            **self._recipe.further_results(result),
+            "wall_seconds": self._context.wall_seconds,
             "seconds": self._activity.seconds(),
             "devices": f"{mesh.size} × {mesh.devices.flat[0].device_kind}",
         }
-        write_result(self._workdir, result)  # must be after the export, since it marks the run as complete
-        self._draw(outcome)
-        return Finished(result, already=False)
+        write_result(self._workdir, entries)  # must be after the export, since it marks the run as complete
+        self._draw(result)
+        return Finished(entries, already=False)

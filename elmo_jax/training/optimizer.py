@@ -17,7 +17,7 @@ from elmo_jax.config import OptimizerConfig
 from elmo_jax.types import Tree
 
 
-def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
+def schedule(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
     """Returns a function from the step to a factor of the learning rates.
 
     The factor is a constant 1, or a linear warmup followed by a cosine decay to `final_fraction`.
@@ -34,7 +34,7 @@ def rate_shape(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array
 
 
 def dense_optimizer(config: OptimizerConfig, shape: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
-    """Makes the optimizer of all parameters except the softmax; `shape` is the result of `rate_shape`."""
+    """Makes the optimizer of all parameters except the softmax; `shape` is the result of `schedule`."""
 
     def rate(step: jax.Array) -> jax.Array:
         return config.learning_rate * shape(step)
@@ -60,11 +60,11 @@ def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array,
       The ids [M], in which each row occurs once and the other places hold ids past the end, and the sums in the same
       places, which are zero elsewhere.
     """
-    places = jnp.arange(ids.shape[0])
+    indices = jnp.arange(ids.shape[0])
     # Each row is represented by the last place at which it occurs; this needs no sort.
-    chosen = jnp.zeros((rows,), places.dtype).at[ids].max(places)[ids]  # [M]
+    chosen = jnp.zeros((rows,), indices.dtype).at[ids].max(indices)[ids]  # [M]
     total = jax.tree.map(lambda g: jax.ops.segment_sum(g, chosen, ids.shape[0]), gradients)
-    return jnp.where(chosen == places, ids, rows + places), total
+    return jnp.where(chosen == indices, ids, rows + indices), total
 
 
 def adagrad_rows(

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, PartitionSpec
 
-from elmo_jax.checkpoints.softmax_layout import to_lanes
+from elmo_jax.checkpoints.softmax_layout import interleave
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
@@ -31,7 +31,7 @@ WINDOW_SPECS = Window(
     targets=PartitionSpec(None, None, AXIS),
 )
 BATCH_SPECS = TrainingBatch(
-    WINDOW_SPECS, restart=PartitionSpec(None, AXIS), position=ROWS, negatives=REPLICATED, tries=REPLICATED
+    WINDOW_SPECS, reset_state=PartitionSpec(None, AXIS), position=ROWS, negatives=REPLICATED, num_draws=REPLICATED
 )
 
 
@@ -133,8 +133,8 @@ def step_options(step: TrainStep, mesh: Mesh) -> dict[str, int] | None:
     return {"xla_multiheap_size_constraint_per_heap": max(LARGEST_BLOCK, 4 * max(logits, softmax, gates, filters))}
 
 
-def place_params(params: Tree, placement: Placement, mesh: Mesh) -> Tree:
+def put_params(params: Tree, placement: Placement, mesh: Mesh) -> Tree:
     """Places a whole parameter tree, in the layout of an export, on the devices in the layout of a training state."""
-    laid_out = to_lanes(params)
+    laid_out = interleave(params)
     placed: Tree = distribute(laid_out, params_specs(laid_out, placement), mesh)
     return placed

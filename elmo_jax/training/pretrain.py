@@ -13,7 +13,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.provenance import first_step
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.distributed.collectives import fails_together, is_first, of_first, wait_for_all
+from elmo_jax.distributed.collectives import broadcast_from_primary, is_primary, raise_on_all, wait_for_all
 from elmo_jax.distributed.initialize import check_connected
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
@@ -25,8 +25,8 @@ from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.checks import check_sizes, total_steps, warmup_warning
 from elmo_jax.training.loop import train
 from elmo_jax.training.partitioning import with_precision
-from elmo_jax.training.plan import Plan
-from elmo_jax.training.program import Program
+from elmo_jax.training.recipe import Recipe
+from elmo_jax.training.setup import TrainingSetup
 
 
 def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
@@ -37,55 +37,55 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     Raises:
       UserError: a setting or a file is invalid, or the loss is not finite.
     """
-    folder = files.place(workdir)
+    folder = files.parse_path(workdir)
     check_connected()
-    with fails_together():
+    with raise_on_all():
         corpus = Corpus.open(config.data.corpus)
-        if is_first():
+        if is_primary():
             check_usable(folder)
     with locked(folder):
-        return launch(Plan(), config, corpus, folder, title)
+        return launch(Recipe(), config, corpus, folder, title)
 
 
 def launch(
-    plan: Plan,
+    recipe: Recipe,
     config: Config,
     corpus: Corpus,
     workdir: epath.Path,
     title: str,
-    facts: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> Finished | Stopped:
     """Starts or resumes the run of `workdir`, which the caller has locked, unless it is complete.
 
-    `facts` are the values that must stay the same from one launch to the next, besides settings and corpus.
+    `metadata` are the values that must stay the same from one launch to the next, besides settings and corpus.
 
     Raises:
       UserError: as for `pretrain`.
     """
     mesh = make_mesh()
     config = with_precision(config, mesh)  # what the run records, so that it resumes with the same
-    with fails_together():
+    with raise_on_all():
         check_sizes(config, corpus, mesh)
         updates = total_steps(config, corpus)
-        total = first_step(plan.finetuned_from) + updates
-        if is_first():
+        total = first_step(recipe.finetuned_from) + updates
+        if is_primary():
             check_trackers(config.train.trackers)
             check_replaceable(workdir / "export")  # the end of the run will write it
             _check_continuable(workdir, total)  # before the settings of this launch replace those of the run
     known = {"corpus_fingerprint": corpus.fingerprint, "vocabulary_size": corpus.vocabulary_size}
-    open_workdir(workdir, config, {**known, **(facts or {})}, CHANGEABLE)
+    open_workdir(workdir, config, {**known, **(metadata or {})}, CHANGEABLE)
     result: dict[str, Any] = {}
-    with fails_together():
-        if is_first():
+    with raise_on_all():
+        if is_primary():
             result = read_result(workdir) or {}
-    if of_first(result.get("steps") == total or result.get("stopped_early", False)):
+    if broadcast_from_primary(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
     warning = warmup_warning(config, updates)
-    if warning is not None and is_first():
+    if warning is not None and is_primary():
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
     # JAX cannot keep a program whose temporary memory is in several blocks (`partitioning.step_options`; 0.10.2).
     warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)
-    ended = train(Program(config, corpus, mesh, updates, plan.frozen), plan, workdir, title)
+    ended = train(TrainingSetup(config, corpus, mesh, updates, recipe.frozen), recipe, workdir, title)
     wait_for_all()  # for the export, which the caller may open
     return ended
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from elmo_jax.checkpoints.softmax_layout import LANES, stored_rows
+from elmo_jax.checkpoints.softmax_layout import GROUPS, stored_rows
 from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import Precision
@@ -137,9 +137,9 @@ class ShardedRows:
 
         def ask(number: Any, state: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
             rows, touched = state
-            places, asked = requests.places(number), requests.asked(number)
+            indices, asked = requests.indices(number), requests.asked(number)
             answers = jax.tree.map(lambda w: _to_all(w.at[asked].get(mode="fill", fill_value=0)), softmax)  # [D, C, ..]
-            rows = jax.tree.map(lambda r, a: r.at[places].set(a, mode="drop"), rows, answers)
+            rows = jax.tree.map(lambda r, a: r.at[indices].set(a, mode="drop"), rows, answers)
             return rows, touched.at[asked].set(True, mode="drop")
 
         none = jax.tree.map(lambda w: jnp.zeros((requests.size, *w.shape[1:]), w.dtype), softmax)
@@ -177,18 +177,18 @@ class ShardedRows:
 
         def part(number: Any) -> Part:
             first = number * size
-            place_of = jnp.where((slots >= first) & (slots < first + size), slots - first, size)  # [r]
+            index_of = jnp.where((slots >= first) & (slots < first + size), slots - first, size)  # [r]
 
             def add(sums: Tree, rows: jax.Array, gradients: Tree) -> Tree:
-                places = place_of.at[rows].get(mode="fill", fill_value=size)
-                return jax.tree.map(lambda s, g: s.at[places].add(g, mode="drop"), sums, gradients)
+                indices = index_of.at[rows].get(mode="fill", fill_value=size)
+                return jax.tree.map(lambda s, g: s.at[indices].add(g, mode="drop"), sums, gradients)
 
             def give_back(number: Any, sums: Tree) -> Tree:
-                places = requests.places(number)
-                sent = jax.tree.map(lambda g: _to_all(g.at[places].get(mode="fill", fill_value=0)), of_targets)
+                indices = requests.indices(number)
+                sent = jax.tree.map(lambda g: _to_all(g.at[indices].get(mode="fill", fill_value=0)), of_targets)
                 return add(sums, requests.asked(number), sent)
 
-            ids = (share + jnp.arange(size)).at[place_of].set(jnp.arange(share), mode="drop")
+            ids = (share + jnp.arange(size)).at[index_of].set(jnp.arange(share), mode="drop")
             none = jax.tree.map(lambda g: jnp.zeros((size, *g.shape[1:]), g.dtype), gradient)
             return ids, requests.in_rounds(give_back, add(none, mine, of_negatives))
 
@@ -217,20 +217,20 @@ class _Requests:
 
     def mine(self, rows: jax.Array) -> jax.Array:
         """Returns the places of rows in this device's share, or r for rows of other owners."""
-        places = rows - lax.axis_index(AXIS) * self.share
-        return jnp.where((places >= 0) & (places < self.share), places, self.share)
+        indices = rows - lax.axis_index(AXIS) * self.share
+        return jnp.where((indices >= 0) & (indices < self.share), indices, self.share)
 
-    def places(self, number: Any) -> jax.Array:
+    def indices(self, number: Any) -> jax.Array:
         """Returns the indices of the distinct targets requested from each owner in a round, [D, C], filled with N."""
-        places = self._starts[:-1, None] + number * self._capacity + jnp.arange(self._capacity)
-        return jnp.where(places < self._starts[1:, None], places, self.size)
+        indices = self._starts[:-1, None] + number * self._capacity + jnp.arange(self._capacity)
+        return jnp.where(indices < self._starts[1:, None], indices, self.size)
 
     def asked(self, number: Any) -> jax.Array:
         """Returns the places of this device's rows that each device requests in a round, [D, C], filled with r."""
         return self._first_asked if isinstance(number, int) and number == 0 else self._ask(number)
 
     def _ask(self, number: Any) -> jax.Array:
-        return self.mine(_to_all(self._distinct.at[self.places(number)].get(mode="fill", fill_value=self._no_row)))
+        return self.mine(_to_all(self._distinct.at[self.indices(number)].get(mode="fill", fill_value=self._no_row)))
 
     def in_rounds(self, body: Callable[[Any, _State], _State], state: _State) -> _State:
         """Runs the first round, which suffices for most batches, and as many further rounds as any device needs."""
@@ -293,13 +293,13 @@ def choose_placement(
       negatives: S of both directions.
 
     Raises:
-      UserError: the rows shall be divided, but the number of devices does not divide the number of lanes.
+      UserError: the rows shall be divided, but the number of devices does not divide the number of groups of rows.
     """
-    divides = LANES % devices == 0
+    divides = GROUPS % devices == 0
     if setting == "sharded" and not divides:
         raise UserError(
-            f"config.train.softmax: 'sharded' distributes {LANES} lanes of rows, which {devices} devices do not divide"
-            " evenly; use 2, 4, 8, … 256 devices, or 'replicated'"
+            f"config.train.softmax: 'sharded' divides the rows into {GROUPS} groups, which {devices} devices do not"
+            " divide evenly; use 2, 4, 8, … 256 devices, or 'replicated'"
         )
     if setting != "auto":
         return Placement(setting)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from elmo_jax.checkpoints.softmax_layout import to_lanes
+from elmo_jax.checkpoints.softmax_layout import interleave
 from elmo_jax.config import Config
 from elmo_jax.model.bilm import BiLM, initial_carry, initial_params
 from elmo_jax.types import Tree
@@ -27,9 +27,9 @@ class TrainState:
     """
 
     step: jax.Array  # the number of updates made
-    params: Tree  # the parameters, with the softmax's rows in lanes
+    params: Tree  # the parameters, with the softmax's rows interleaved
     dense_optimizer: Any  # Optax's state of all trained parameters except the softmax
-    softmax_accumulator: Tree  # Adagrad's accumulators of the softmax's rows, in lanes
+    softmax_accumulator: Tree  # Adagrad's accumulators of the softmax's rows, interleaved
     carry: Tree  # the LSTM state of every row, [2, R, ...]
     position: jax.Array  # [R, 2] the block and the offset that each row reads next
     key: jax.Array  # the data of the random key
@@ -51,7 +51,7 @@ def initial_state(
     """
     key = jax.random.key(config.train.seed if seed is None else seed, impl="threefry2x32")
     init, later = jax.random.split(key)
-    params = to_lanes(initial_params(model, init) if params is None else params)
+    params = interleave(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
     start = jnp.full_like  # makes Adagrad's accumulators
     return TrainState(
@@ -70,9 +70,9 @@ def initial_state(
 def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Collection[str] = ()) -> TrainState:
     """Returns the first state with Adagrad's accumulators of an earlier training, a tree like the parameters.
 
-    Rows that only fill the lanes of the softmax get the number `padding` above 0.
+    Rows that only fill the interleaved table of the softmax get the number `padding` above 0.
     """
-    sums = to_lanes(sums, padding)
+    sums = interleave(sums, padding)
     dense = optax.tree_utils.tree_set(state.dense_optimizer, sum_of_squares=without(sums, "softmax", *frozen))
     return dataclasses.replace(state, dense_optimizer=dense, softmax_accumulator=sums["softmax"])
 

@@ -5,7 +5,7 @@ device d takes the place of device d k + g of k times as many devices: it has th
 random numbers of that device.
 
 Shapes: U distinct words of a group, W characters, B rows of a group, T steps, P projection, V vocabulary, S negatives
-per direction; a leading 2 is the direction. The softmax's rows are in lanes (checkpoints/softmax_layout.py).
+per direction; a leading 2 is the direction. The softmax's rows are interleaved (checkpoints/softmax_layout.py).
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding
-from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, rate_shape, square_sum
+from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, schedule, square_sum
 from elmo_jax.training.softmax_sharding import Part, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.state import TrainState, without, without_softmax
 from elmo_jax.types import Tree
@@ -37,7 +37,7 @@ class Group(NamedTuple):
     """The part of a device's batch that it trains at once, or all groups with a leading axis k."""
 
     window: Window
-    restart: jax.Array  # [T, B] true where a row begins a block
+    reset_state: jax.Array  # [T, B] true where a row begins a block
     carry: Tree  # [2, B, ...] the LSTM state before the window
     key: jax.Array  # the random key of its dropout
 
@@ -65,12 +65,12 @@ class TrainStep:
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """The optimizer of all trained parameters except the softmax."""
-        return dense_optimizer(self.config.optimizer, rate_shape(self.config.optimizer, self.total_steps))
+        return dense_optimizer(self.config.optimizer, schedule(self.config.optimizer, self.total_steps))
 
-    def __call__(self, state: TrainState, batch: TrainingBatch, spellings: jax.Array) -> tuple[TrainState, Metrics]:
+    def __call__(self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array) -> tuple[TrainState, Metrics]:
         """Makes one update from this device's parts of the state and of the batch.
 
-        `spellings` [types, W] are the raw character ids of the lexicon.
+        `char_ids` [types, W] are the raw character ids of the lexicon.
 
         Returns:
           The new state, and the metrics of the step.
@@ -80,7 +80,7 @@ class TrainStep:
         wanted = self._wanted(groups, batch)
         exchange = ShardedRows(self.model.precision) if self.placement is Placement.SHARDED else ReplicatedRows()
         rows, fetched = exchange.fetch(softmax, wanted)
-        gradients, losses, carry = self._gradients(trained, rows, groups, self._loss(state, batch, spellings))
+        gradients, losses, carry = self._gradients(trained, rows, groups, self._loss(state, batch, char_ids))
         dense_gradient, losses = dense_sharding.average(gradients[0], losses)
         row_gradients = exchange.collect(softmax, wanted, fetched, gradients[1])
 
@@ -91,7 +91,7 @@ class TrainStep:
         dense_gradient = jax.tree.map(lambda g: g * scale, dense_gradient)
 
         optimizer = self.config.optimizer
-        shape = rate_shape(optimizer, self.total_steps)(state.step)
+        shape = schedule(optimizer, self.total_steps)(state.step)
         own = dense_sharding.own_rows(trained)
         updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, own)
         updates = dense_sharding.all_rows(updates, trained)
@@ -127,7 +127,7 @@ class TrainStep:
         words, word_count, inputs, targets = batch.window
         return Group(
             Window(divided(words, 0), divided(word_count, 0), divided(inputs, 2), divided(targets, 2)),
-            restart=divided(batch.restart, 1),
+            reset_state=divided(batch.reset_state, 1),
             carry=jax.tree.map(lambda c: divided(c, 1), state.carry),
             key=jax.vmap(partial(jax.random.fold_in, key))(lax.axis_index(AXIS) * number + jnp.arange(number)),
         )
@@ -171,7 +171,7 @@ class TrainStep:
         return (dense, of_rows), losses.sum(axis=0), carry
 
     def _loss(
-        self, state: TrainState, batch: TrainingBatch, spellings: jax.Array
+        self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array
     ) -> Callable[[Tree, Tree, Tree, Group], Any]:
         """Returns the function that computes a group's loss times T, which bilm-tf differentiates.
 
@@ -181,11 +181,11 @@ class TrainStep:
         def loss(trained: Tree, of_targets: Tree, others: Tree, group: Group) -> Any:
             layers, carry = self.model.apply(
                 {"params": without_softmax(state.params) | trained},
-                spellings[group.window.words],
+                char_ids[group.window.words],
                 group.window.inputs,
                 group.carry,
                 count=group.window.word_count[0],
-                restart=group.restart if self.config.carry == "block" else None,
+                reset_state=group.reset_state if self.config.carry == "block" else None,
                 deterministic=False,
                 rngs={"dropout": group.key},
             )
@@ -207,7 +207,7 @@ class TrainStep:
 
         def direction(d: int) -> jax.Array:
             ids = (targets, batch.negatives)
-            expected = [log_expected_count(i[d], batch.tries[d], self.vocabulary_size) for i in ids]
+            expected = [log_expected_count(i[d], batch.num_draws[d], self.vocabulary_size) for i in ids]
             true = jax.tree.map(lambda r: r.reshape(*targets.shape, *r.shape[1:])[d], of_targets)
             sampled = jax.tree.map(lambda r: r.reshape(*batch.negatives.shape, *r.shape[1:])[d], of_negatives)
             return sampled_softmax_losses(

@@ -18,7 +18,7 @@ _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """The outcome of a training."""
 
     title: str  # the name of the run
@@ -45,25 +45,25 @@ class Outcome:
         return whole or self.evaluations.get((text, step))
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(result: TrainingResult) -> dict[str, Any]:
     """Returns the entries of `result.json` that all trainings of a biLM have."""
-    before, after, params = outcome.before("heldout"), outcome.after("heldout"), outcome.params
+    before, after, params = result.before("heldout"), result.after("heldout"), result.params
     assert before and after  # which every training measures
     sources = {
         name: {
             "before": before.sources[name].as_dict(),
-            "after": found.as_dict(),
-            "tokens": found.tokens,
-            "unknown": found.unknown,
+            "after": source.as_dict(),
+            "tokens": source.tokens,
+            "unknown": source.unknown,
         }
-        for name, found in after.sources.items()
+        for name, source in after.sources.items()
     }
     return {
-        "experiment": outcome.title,
-        "steps": outcome.last_step,
-        "tokens_seen": (outcome.last_step - outcome.first_step) * outcome.tokens_per_step,
-        "precision": outcome.precision,
-        "tokens_per_second": _speed([r for r in outcome.records if "train/seconds" in r]),
+        "experiment": result.title,
+        "steps": result.last_step,
+        "tokens_seen": (result.last_step - result.first_step) * result.tokens_per_step,
+        "precision": result.precision,
+        "tokens_per_second": _speed([r for r in result.records if "train/seconds" in r]),
         "heldout_perplexity": after.as_dict(),
         "heldout_perplexity_before": before.as_dict(),
         "heldout_tokens": after.tokens,
@@ -84,15 +84,15 @@ def _speed(reports: list[dict[str, Any]]) -> float:
 
 
 def draw_curve(
-    workdir: epath.Path, records: list[dict[str, Any]], sampled: bool, outcome: Outcome | None = None
+    workdir: epath.Path, records: list[dict[str, Any]], sampled: bool, result: TrainingResult | None = None
 ) -> None:
     """Draws `curve.png`: the training loss and the held-out perplexity over the tokens seen.
 
     Of the original text of a fine-tuning, it shows the average perplexities before training and of the exported step.
     """
-    tokens = (outcome.exported_step - outcome.first_step) * outcome.tokens_per_step if outcome else 0
+    tokens = (result.exported_step - result.first_step) * result.tokens_per_step if result else 0
     others: dict[str, list[tuple[int, float]]] = {}
-    if outcome and (before := outcome.before("original")) and (after := outcome.after("original")):
+    if result and (before := result.before("original")) and (after := result.after("original")):
         others["original text, average"] = [(0, before.average), (tokens, after.average)]
     with plot(workdir / "curve.png", 9, 4.5) as figure:
         left, right = figure.subplots(1, 2)
@@ -152,8 +152,8 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
 def rows_of_sources(result: dict[str, Any]) -> list[str]:
     """Returns the lines of the report with the held-out perplexities of the named sources after training."""
     return [
-        f"{f'  {name}':<20} " + " ".join(f"{value:>12,.1f}" for value in found["after"].values())
-        for name, found in result.get("heldout_sources", {}).items()
+        f"{f'  {name}':<20} " + " ".join(f"{value:>12,.1f}" for value in perplexity["after"].values())
+        for name, perplexity in result.get("heldout_sources", {}).items()
     ]
 
 

@@ -215,8 +215,8 @@ def part_of(table: Table, found: Mapping[str, Numbers]) -> str:
 def is_normalized(task: str, row: Numbers) -> bool:
     """Returns whether the layers are normalized in a row with ELMo."""
     settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
-    norm = settings.get("elmo.layer_norm", "without_marks" if task in BATCH_NORM else "none")
-    return norm == "tokens" or (norm == "without_marks" and settings.get("elmo.layers", "all") == "all")
+    norm = settings.get("elmo.layer_norm", "without_bos_eos" if task in BATCH_NORM else "none")
+    return norm == "tokens" or (norm == "without_bos_eos" and settings.get("elmo.layers", "all") == "all")
 
 
 def compared(task: str, found: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:

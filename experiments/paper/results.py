@@ -13,7 +13,7 @@ from elmo_jax.checkpoints.open import BiLMSource
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import digest_of, listed, read_sealed_json, write_sealed_json
+from elmo_jax.files import digest_of, listed, read_checksummed_json, write_checksummed_json
 from elmo_jax.runs.result import plot
 
 Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
@@ -103,11 +103,11 @@ class Results:
         """
         path = self._folder / f"{digest_of(job)[:16]}.json"
         try:
-            return read_sealed_json(path, "delete it and run the experiment again")["result"]
+            return read_checksummed_json(path, "delete it and run the experiment again")["result"]
         except FileNotFoundError:
             found = compute()
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_sealed_json(path, {"job": dict(job), "result": found})
+        write_checksummed_json(path, {"job": dict(job), "result": found})
         return found
 
 

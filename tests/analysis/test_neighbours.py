@@ -86,10 +86,10 @@ def test_a_layer_that_there_is_not(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
 
 def test_words_around() -> None:
     query = occurrences(SENTENCES, "play")[0]
-    assert (query.word, query.place) == ("play", 4)
+    assert (query.word, query.position) == ("play", 4)
     assert query.shown(2) == "… a good [play] at the …"
     assert query.shown(4) == "they saw a good [play] at the theatre"
-    assert [found.place for found in occurrences(SENTENCES[4:5], "play")] == [1, 6]
+    assert [use.position for use in occurrences(SENTENCES[4:5], "play")] == [1, 6]
     with pytest.raises(UserError, match="the word 'Play' is not in the sentence: 'no play'"):
         occurrence_in(("no", "play"), "Play")
 

@@ -8,13 +8,13 @@ import re
 import numpy as np
 
 from elmo_jax.aot.cost import Assume, once, runs, with_fused
-from elmo_jax.aot.hlo import Computation, Instruction, Program
+from elmo_jax.aot.hlo import Computation, HloModule, Instruction
 
 # The number of bf16 products that make up a float32 product, by the precision that is requested.
 PASSES = {"highest": 6, "high": 3}
 
 
-def products(program: Program, assume: Assume = once) -> tuple[float, float]:
+def products(program: HloModule, assume: Assume = once) -> tuple[float, float]:
     """Returns the operations of all `dot`s and `convolution`s, and those of the bf16 products that they take."""
     flops = of_bf16 = 0.0
     for where, instruction, times, _ in runs(program, program.entry, assume):

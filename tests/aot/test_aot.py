@@ -193,14 +193,14 @@ def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
 
 def test_the_step_is_the_one_that_is_trained(training):
     """The shapes that it is compiled from are those of real batches and a real state."""
-    state, batch, spellings = step.step_shapes(training.config, training.step, training.mesh, TYPES_OF_SMALL)
+    state, batch, char_ids = step.step_shapes(training.config, training.step, training.mesh, TYPES_OF_SMALL)
     real = next(training.host_batches())
 
     def shapes(tree):
         return jax.tree.map(lambda leaf: (leaf.shape, np.dtype(leaf.dtype)), tree)
 
     assert shapes(state) == shapes(training.state) and shapes(batch) == shapes(real)
-    assert spellings.shape == training.spellings.shape
+    assert char_ids.shape == training.char_ids.shape
 
 
 def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from elmo_jax.characters import PADDING, spell
+from elmo_jax.characters import PADDING, encode_chars
 from elmo_jax.data.batches import BatchSettings, TrainingBatches, draw_negatives, prefetched
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
 from elmo_jax.data.mixture import Portion
@@ -29,15 +29,15 @@ def make_blocks(number=11, seed=0):
 
 
 @pytest.fixture(scope="module")
-def spellings():
+def char_ids():
     rng = np.random.default_rng(1)
-    return spell(["<S>", "</S>", "<UNK>", *("x" * n for n in rng.integers(1, 45, TYPES - 3))], 50)
+    return encode_chars(["<S>", "</S>", "<UNK>", *("x" * n for n in rng.integers(1, 45, TYPES - 3))], 50)
 
 
-def make_batches(spellings, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12, mixed=()):
+def make_batches(char_ids, rows, total, *, position=None, step=0, devices=1, blocks=None, negatives=12, mixed=()):
     blocks = make_blocks() if blocks is None else blocks
     settings = BatchSettings(total, STEPS, negatives, VOCABULARY, data_seed=5, draw_seed=6, mixed=mixed)
-    return TrainingBatches(blocks, DistinctWords(spellings, PADDING), settings, Share(rows, devices), position, step)
+    return TrainingBatches(blocks, DistinctWords(char_ids, PADDING), settings, Share(rows, devices), position, step)
 
 
 def words_of(window, devices):
@@ -57,10 +57,10 @@ def test_both_directions_of_sentences():
     assert_array_equal(backward_out, [7, 6, 5, BEGIN_SENTENCE_ID, 8, BEGIN_SENTENCE_ID, 10, 9, BEGIN_SENTENCE_ID])
 
 
-def test_a_row_is_its_blocks_end_to_end(spellings):
+def test_a_row_is_its_blocks_end_to_end(char_ids):
     blocks = make_blocks()
     rows, total = range(2), 2
-    batches = make_batches(spellings, rows, total, blocks=blocks)
+    batches = make_batches(char_ids, rows, total, blocks=blocks)
     windows = [next(batches) for _ in range(40)]
     order = grain.MapDataset.source(blocks).seed(5).shuffle().repeat()
     for row in rows:
@@ -71,10 +71,10 @@ def test_a_row_is_its_blocks_end_to_end(spellings):
         expected = stream[1::2, : targets.shape[1]]
         assert_array_equal(targets, np.where(expected < VOCABULARY, expected, UNKNOWN_ID))
         assert np.any(expected >= VOCABULARY)
-        restart = np.concatenate([b.restart[:, row] for b in windows])
+        reset_state = np.concatenate([b.reset_state[:, row] for b in windows])
         lengths = [len(order[row + total * slot]) for slot in range(12)]
         starts = np.cumsum([0, *lengths])
-        assert_array_equal(np.flatnonzero(restart), starts[starts < len(restart)])
+        assert_array_equal(np.flatnonzero(reset_state), starts[starts < len(reset_state)])
 
 
 def test_every_epoch_reads_every_block_once_in_another_order():
@@ -85,11 +85,11 @@ def test_every_epoch_reads_every_block_once_in_another_order():
 
 
 @pytest.mark.parametrize("mixed", [(), MIXED])
-def test_continues_from_any_position_with_the_same_batches(spellings, mixed):
-    whole = make_batches(spellings, range(4), 4, mixed=mixed)
+def test_continues_from_any_position_with_the_same_batches(char_ids, mixed):
+    whole = make_batches(char_ids, range(4), 4, mixed=mixed)
     seen = [next(whole) for _ in range(25)]
     for stop in (1, 9, 20):
-        again = make_batches(spellings, range(4), 4, position=seen[stop - 1].position, step=stop, mixed=mixed)
+        again = make_batches(char_ids, range(4), 4, position=seen[stop - 1].position, step=stop, mixed=mixed)
         for expected in seen[stop:]:
             batch = next(again)
             assert_array_equal(batch.position, expected.position)
@@ -100,10 +100,10 @@ def test_continues_from_any_position_with_the_same_batches(spellings, mixed):
 
 
 @pytest.mark.parametrize("mixed", [(), MIXED])
-def test_rows_are_the_same_whoever_reads_them(spellings, mixed):
-    one = make_batches(spellings, range(4), 4, mixed=mixed)
+def test_rows_are_the_same_whoever_reads_them(char_ids, mixed):
+    one = make_batches(char_ids, range(4), 4, mixed=mixed)
     rows, devices = (range(2), range(2, 4)), (1, 2)
-    two = [make_batches(spellings, r, 4, devices=n, mixed=mixed) for r, n in zip(rows, devices, strict=True)]
+    two = [make_batches(char_ids, r, 4, devices=n, mixed=mixed) for r, n in zip(rows, devices, strict=True)]
     for _ in range(15):
         whole, parts = next(one), [next(batches) for batches in two]
         together = np.concatenate([words_of(parts[0].window, 1), words_of(parts[1].window, 2)], axis=2)
@@ -113,7 +113,7 @@ def test_rows_are_the_same_whoever_reads_them(spellings, mixed):
         assert_array_equal(whole.negatives, parts[1].negatives)
 
 
-def test_each_process_reads_only_its_blocks(spellings):
+def test_each_process_reads_only_its_blocks(char_ids):
     class Counting(list):
         read: set[int]
 
@@ -123,7 +123,7 @@ def test_each_process_reads_only_its_blocks(spellings):
 
     blocks = Counting(make_blocks(200))
     blocks.read = set()
-    batches = make_batches(spellings, range(2), 8, blocks=blocks)
+    batches = make_batches(char_ids, range(2), 8, blocks=blocks)
     for _ in range(30):
         next(batches)
     order = grain.MapDataset.source(list(range(200))).seed(5).shuffle()
@@ -131,9 +131,9 @@ def test_each_process_reads_only_its_blocks(spellings):
     assert blocks.read and blocks.read <= mine
 
 
-def test_distinct_words_are_found_once_and_short_ones_first(spellings):
-    batch = next(make_batches(spellings, range(4), 4, devices=2))
-    lengths = (spellings != PADDING).sum(1)
+def test_distinct_words_are_found_once_and_short_ones_first(char_ids):
+    batch = next(make_batches(char_ids, range(4), 4, devices=2))
+    lengths = (char_ids != PADDING).sum(1)
     for device in range(2):
         words = batch.window.words.reshape(2, -1)[device]
         count = batch.window.word_count[device]
@@ -143,40 +143,40 @@ def test_distinct_words_are_found_once_and_short_ones_first(spellings):
         assert np.all(np.diff(lengths[words[:count]]) >= 0)
 
 
-def test_negatives_are_drawn_again_at_every_step_and_for_each_direction(spellings):
-    batches = make_batches(spellings, range(4), 4)
+def test_negatives_are_drawn_again_at_every_step_and_for_each_direction(char_ids):
+    batches = make_batches(char_ids, range(4), 4)
     drawn = [tuple(ids) for _ in range(5) for ids in next(batches).negatives.tolist()]
     assert len(set(drawn)) == 10
 
 
 def test_negatives_are_distinct_and_log_uniform():
     rng = np.random.default_rng(0)
-    counts, tries = np.zeros(50), []
+    counts, num_draws = np.zeros(50), []
     for _ in range(4000):
         ids, n = draw_negatives(rng, 5, 50)
         assert len(set(ids.tolist())) == 5 and ids.min() >= 0 and ids.max() < 50
         counts[ids] += 1
-        tries.append(n)
+        num_draws.append(n)
     probability = np.log((np.arange(50) + 2) / (np.arange(50) + 1)) / np.log(51)
     # The loss subtracts the logarithm of this from logits: the probability of being among the negatives, given the
     # draws.
-    expected = np.mean([-np.expm1(n * np.log1p(-probability)) for n in tries], axis=0)
+    expected = np.mean([-np.expm1(n * np.log1p(-probability)) for n in num_draws], axis=0)
     assert np.abs(counts / 4000 - expected).max() < 0.03
 
 
 def test_negatives_of_a_large_and_of_a_nearly_used_up_vocabulary():
     rng = np.random.default_rng(0)
-    tries = [draw_negatives(rng, 8192, 793_471)[1] for _ in range(20)]
-    assert 15_900 < np.mean(tries) < 16_200  # about 16,050
+    num_draws = [draw_negatives(rng, 8192, 793_471)[1] for _ in range(20)]
+    assert 15_900 < np.mean(num_draws) < 16_200  # about 16,050
     ids, tries_needed = draw_negatives(rng, 49, 50)
     assert len(set(ids.tolist())) == 49 and tries_needed >= 49
 
 
 @pytest.mark.parametrize(("rows", "padded", "steps"), [(3, 4, 5), (1, 1, 64), (64, 64, 3)])
-def test_evaluation_reads_every_token_once(spellings, rows, padded, steps):
+def test_evaluation_reads_every_token_once(char_ids, rows, padded, steps):
     blocks = make_blocks()
     text = np.concatenate(blocks)
-    distinct = DistinctWords(spellings, PADDING)
+    distinct = DistinctWords(char_ids, PADDING)
     layout = EvaluationLayout(rows, padded, steps, VOCABULARY)
     windows = list(evaluation_windows(blocks, distinct, layout, Share(range(padded), 1)))
     streams = np.concatenate([words_of(w.window, 1) for w in windows], axis=1)  # [2, T, B]
@@ -197,12 +197,12 @@ def layout_of(blocks, distinct, rows, steps):
     return windows, np.concatenate([w.mask for w in windows]), np.concatenate([w.sentence for w in windows])
 
 
-def test_a_long_sentence_is_divided_among_the_rows_of_an_evaluation(spellings):
+def test_a_long_sentence_is_divided_among_the_rows_of_an_evaluation(char_ids):
     """A file without line breaks has such a sentence. Each of its tokens is scored once, in both directions."""
     rng = np.random.default_rng(0)
     long = np.append(BEGIN_SENTENCE_ID, rng.integers(3, TYPES, 30_000)).astype(np.int32)
     blocks = [*make_blocks(5), long, *make_blocks(5)]
-    windows, mask, sentence = layout_of(blocks, DistinctWords(spellings, PADDING), rows=10, steps=50)
+    windows, mask, sentence = layout_of(blocks, DistinctWords(char_ids, PADDING), rows=10, steps=50)
     text = np.concatenate(blocks)
     assert len(windows) <= len(text) / (10 * 50) + 2
     streams = np.concatenate([words_of(w.window, 1) for w in windows], axis=1)  # [2, T, B]
@@ -223,11 +223,11 @@ class Endless:
         return np.where(np.arange(1600) % 20, rng.integers(3, TYPES, 1600), BEGIN_SENTENCE_ID).astype(np.int32)
 
 
-def test_the_text_of_an_evaluation_is_never_in_memory(spellings):
+def test_the_text_of_an_evaluation_is_never_in_memory(char_ids):
     tracemalloc.start()
     try:
         layout = EvaluationLayout(16, 16, 400, VOCABULARY)
-        windows = evaluation_windows(Endless(), DistinctWords(spellings, PADDING), layout, Share(range(16), 1))
+        windows = evaluation_windows(Endless(), DistinctWords(char_ids, PADDING), layout, Share(range(16), 1))
         tokens = sum(int(window.mask.sum()) for window in windows)
         most = tracemalloc.get_traced_memory()[1]
     finally:

@@ -38,8 +38,8 @@ def test_reads_back_what_was_prepared(folder: Path) -> None:
     assert corpus.path == folder and corpus.report.items() <= json.loads((folder / "corpus.json").read_text()).items()
     assert corpus.words()[:3] == corpus.vocabulary()[:3] == ["<S>", "</S>", "<UNK>"]
     assert sorted(corpus.words()[3:]) == ["a", "b", "c"] and corpus.vocabulary_size == 6
-    assert corpus.spellings(20).shape == (6, 20) and corpus.spellings().shape == (6, 50)
-    assert corpus.spellings(20)[0, :4].tolist() == [258, 256, 259, 260]
+    assert corpus.char_ids(20).shape == (6, 20) and corpus.char_ids().shape == (6, 50)
+    assert corpus.char_ids(20)[0, :4].tolist() == [258, 256, 259, 260]
     text = [(folder.parent / "text" / f"{i:02}.txt").read_text().split("\n") for i in range(40)]
     words = corpus.words()
     for split, numbers in (("train", [i for i in range(40) if i % 20 != 19]), ("heldout", [19, 39])):

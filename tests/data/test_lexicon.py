@@ -7,7 +7,7 @@ from elmo_jax.errors import UserError
 
 pytestmark = pytest.mark.quick
 
-MARKS = ["<S>", "</S>", "<UNK>"]
+SPECIAL_WORDS = ["<S>", "</S>", "<UNK>"]
 COUNTS = {
     "b": 3,
     "zebra": 7,
@@ -35,11 +35,11 @@ def lexicon(folder: Path, given: list[str], size: int | None, count: int | None)
 
 
 def test_falling_count_then_bytes(tmp_path: Path) -> None:
-    lines, words = lexicon(tmp_path, MARKS, None, 2)
+    lines, words = lexicon(tmp_path, SPECIAL_WORDS, None, 2)
     # U+FFFD sorts before U+1D11E in UTF-8; in UTF-16 it would not.
     expected = ["<S> 9", "</S> 9", "<UNK> 1", "zebra 7", "Z 3", "a 3", "b 3", "é 3", "\ufffd 1", "𝄞 1", "heldout 0"]
     assert [line.replace("\t", " ") for line in lines] == expected
-    assert words == read_vocabulary(tmp_path / "vocabulary.txt") == [*MARKS, "zebra", "Z", "a", "b", "é"]
+    assert words == read_vocabulary(tmp_path / "vocabulary.txt") == [*SPECIAL_WORDS, "zebra", "Z", "a", "b", "é"]
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ def test_falling_count_then_bytes(tmp_path: Path) -> None:
 def test_vocabulary_is_the_smaller_of_size_and_count(
     tmp_path: Path, size: int | None, count: int, expected: int
 ) -> None:
-    assert len(lexicon(tmp_path, MARKS, size, count)[1]) == expected
+    assert len(lexicon(tmp_path, SPECIAL_WORDS, size, count)[1]) == expected
 
 
 def test_heldout_words_are_never_in_the_vocabulary(tmp_path: Path) -> None:
-    lines, words = lexicon(tmp_path, MARKS, 1000, 1)
+    lines, words = lexicon(tmp_path, SPECIAL_WORDS, 1000, 1)
     assert lines[len(words) :] == ["heldout\t0"]
 
 
 def test_given_vocabulary_keeps_its_order(tmp_path: Path) -> None:
-    lines, words = lexicon(tmp_path, [*MARKS, "a", "unseen", "zebra"], None, None)
-    assert words == [*MARKS, "a", "unseen", "zebra"]
+    lines, words = lexicon(tmp_path, [*SPECIAL_WORDS, "a", "unseen", "zebra"], None, None)
+    assert words == [*SPECIAL_WORDS, "a", "unseen", "zebra"]
     expected = ["<S> 9", "</S> 9", "<UNK> 1", "a 3", "unseen 0", "zebra 7", "Z 3", "b 3", "é 3", "\ufffd 1", "𝄞 1"]
     assert [line.replace("\t", " ") for line in lines] == [*expected, "heldout 0"]
 
@@ -113,7 +113,7 @@ def test_vocabulary_that_is_not_utf8_or_not_there(tmp_path: Path) -> None:
 )
 def test_words_are_added_behind_a_base(tmp_path: Path, size: int | None, count: int, added: list[str]) -> None:
     """Those of the base stay where they are, seen or not; the others follow by count."""
-    base = [*MARKS, "b", "a"]
+    base = [*SPECIAL_WORDS, "b", "a"]
     lines, words = lexicon(tmp_path, base, size, count)
     assert words == [*base, *added]
     assert {line.split("\t")[0]: int(line.split("\t")[1]) for line in lines} == COUNTS

@@ -32,7 +32,7 @@ SMALL, LARGE = LSTMConfig(cells=256, projection=64), LSTMConfig(cells=512, proje
         (SMALL, 1024, 6, 4),
         (SMALL, 63, 2, 1),
         (SMALL, 97, 3, 1),
-        (SMALL, 96, 3, 2),  # three devices could not divide the 256 lanes of the softmax
+        (SMALL, 96, 3, 2),  # three devices could not divide the 256 groups of rows of the softmax
         (SMALL, 192, 6, 4),
         (SMALL, 1, 2, 1),
         (LARGE, 64, 2, 1),

@@ -279,16 +279,16 @@ def test_processes_that_hang_end_and_leave_their_stacks(commands: Commands, tmp_
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process other than 0 waits for the run, and refuses settings or a folder other than those of process 0."""
-    run, config, facts = epath.Path(tmp_path), Config(), {"corpus_fingerprint": "a"}
+    run, config, metadata = epath.Path(tmp_path), Config(), {"corpus_fingerprint": "a"}
     with monkeypatch.context() as impatient:
         impatient.setattr(workdir, "PATIENCE_SECONDS", 0)
         with pytest.raises(UserError, match="this host does not see it; every host needs the same --workdir"):
-            workdir._follow(run, config, facts)
+            workdir._follow(run, config, metadata)
     with monkeypatch.context() as seen_later:
-        seen_later.setattr(workdir.time, "sleep", lambda seconds: workdir.open_workdir(run, config, facts, ()))
-        workdir._follow(run, config, facts)
+        seen_later.setattr(workdir.time, "sleep", lambda seconds: workdir.open_workdir(run, config, metadata, ()))
+        workdir._follow(run, config, metadata)
     monkeypatch.setattr(workdir, "PATIENCE_SECONDS", 0)
-    workdir._follow(run, dataclasses.replace(config, data=DataConfig("a copy here")), facts)
+    workdir._follow(run, dataclasses.replace(config, data=DataConfig("a copy here")), metadata)
     other = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=7))
     with pytest.raises(UserError, match="process 0 was started with: train.steps was 0 and is now 7"):
-        workdir._follow(run, other, facts)
+        workdir._follow(run, other, metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from elmo_jax.characters import spell
+from elmo_jax.characters import encode_chars
 
 
 def sigmoid(x):
@@ -14,7 +14,7 @@ def sigmoid(x):
 def token_vector(config, tree, word):
     cnn = config.char_cnn
     tree = tree["token_encoder"]
-    embedded = tree["char_embedding"].astype(np.float64)[spell([word], cnn.max_characters)[0]]  # [W, E]
+    embedded = tree["char_embedding"].astype(np.float64)[encode_chars([word], cnn.max_characters)[0]]  # [W, E]
     found = []
     for i, (width, _) in enumerate(cnn.filters):
         kernel, bias = (tree[f"filter_{i}"][part].astype(np.float64) for part in ("kernel", "bias"))

@@ -133,13 +133,13 @@ def test_reset_depends_on_the_sentence_alone(bilm):
 def test_sentence_marks_are_kept_on_request(bilm):
     sentences = [["a", "bb"] * 20, [], ["c"], ["dd"] * 31, ["e"] * 7]
     dropped, mask, _ = bilm.embed(sentences)
-    kept, kept_mask, _ = bilm.embed(sentences, marks="keep")
+    kept, kept_mask, _ = bilm.embed(sentences, bos_eos="keep")
     expected, _ = sentence_layers(bilm.model, bilm.params, bilm.character_ids(sentences))
     assert_allclose(kept, expected, atol=2e-6)
     assert_array_equal(kept_mask.sum(1), mask.sum(1) + 2)
     assert_array_equal(kept[:, :, 1:-1] * mask[:, None, :, None], dropped)
-    with pytest.raises(UserError, match="marks: expected one of 'drop', 'keep', got 'both'"):
-        bilm.embed(sentences, marks="both")
+    with pytest.raises(UserError, match="bos_eos: expected one of 'drop', 'keep', got 'both'"):
+        bilm.embed(sentences, bos_eos="both")
 
 
 def test_warm_up_is_the_second_run_and_carry_the_next(bilm):
@@ -188,9 +188,9 @@ def platforms():
 @pytest.mark.parametrize("state", ["reset", "carry", "warm_up"])
 def test_vectors_do_not_depend_on_the_programs(bilm, monkeypatch, platform, state):
     sentences = lines(5, 0, 6, 7, 30, 1, 33, 15, 126, 2)
-    layers, mask, carry = bilm.embed(sentences, state=state, marks="keep")
+    layers, mask, carry = bilm.embed(sentences, state=state, bos_eos="keep")
     monkeypatch.setattr(engine, "ON_CPU", platform)
-    other, same_mask, other_carry = dataclasses.replace(bilm).embed(sentences, state=state, marks="keep")
+    other, same_mask, other_carry = dataclasses.replace(bilm).embed(sentences, state=state, bos_eos="keep")
     assert_allclose(layers, other, atol=2e-6)
     assert_array_equal(mask, same_mask)
     jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)

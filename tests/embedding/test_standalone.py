@@ -20,13 +20,13 @@ import importlib.util, json, sys
 sys.modules["elmo_jax"] = None  # an import of it fails
 sys.path.insert(0, sys.argv[1])
 import jax, numpy as np
-from characters import spell
+from characters import encode_chars
 
 program = jax.export.deserialize(bytearray(open(sys.argv[1] + "/bilm.jax", "rb").read()))
 for number, sentences in enumerate(json.loads(sys.argv[2])):
     ids = np.zeros((len(sentences), max(map(len, sentences)), program.in_avals[0].shape[2]), np.int32)
     for row, words in enumerate(sentences):
-        ids[row, : len(words)] = spell(words, ids.shape[2]) + 1
+        ids[row, : len(words)] = encode_chars(words, ids.shape[2]) + 1
     layers, mask = program.call(ids)
     np.savez(f"{sys.argv[1]}/{number}.npz", layers=layers, mask=mask)
 """

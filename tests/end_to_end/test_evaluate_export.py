@@ -9,7 +9,7 @@ import pytest
 
 import elmo_jax
 from elmo_jax.checkpoints.layout import flatten, unflatten
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from tests.end_to_end.commands import STEPS, Commands, checkpoint_steps, files, records, saved_arrays
 
 TEXT = """\
@@ -145,7 +145,7 @@ def test_exports(commands: Commands, whole: Path, stopped: Path, tmp_path: Path)
         assert files(run) == before
         bilm = elmo_jax.load_bilm(out)
         assert bilm.info["steps"] == made
-        saved = flatten(from_lanes(unflatten(saved_arrays(run, made))["params"], len(bilm.vocabulary)))
+        saved = flatten(deinterleave(unflatten(saved_arrays(run, made))["params"], len(bilm.vocabulary)))
         exported = flatten(bilm.params)
         assert exported.keys() == saved.keys()
         assert all(exported[path].tobytes() == saved[path].tobytes() for path in saved)

@@ -11,7 +11,7 @@ from etils import epath
 
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.mixture import epoch_tokens
-from elmo_jax.files import write_sealed_json
+from elmo_jax.files import write_checksummed_json
 from elmo_jax.runs.folder import covered_by_seal, read_config_file
 from tests.end_to_end.commands import Commands, assert_same_end, files, losses, prepare, records, small_experiment
 from tests.end_to_end.finetuning import result_of
@@ -90,7 +90,7 @@ def test_a_run_of_a_version_without_mixtures_is_the_same_run(mixed: Commands, tm
     assert mixed.pretrain(tmp_path / "run", "--config.train.steps=2").status == 0
     written = read_config_file(run)
     del written["config"]["data"]["mixture"]
-    write_sealed_json(run / "config.json", written, covered_by_seal)
+    write_checksummed_json(run / "config.json", written, covered_by_seal)
     assert "data.mixture was () and is now (('early', 2.0),)" in mixed.refuse_pretrain(tmp_path / "run", MIXTURE)
     again = mixed.pretrain(tmp_path / "run", "--config.train.steps=2")
     assert again.status == 0 and "this run is complete" in again.stdout

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.characters import PADDING
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.config_file import load_config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.corpus import Corpus
@@ -64,7 +64,7 @@ def test_builds_with_the_right_parameter_counts(name):
     step = TrainStep(model, config.train, total_steps=1000, vocabulary_size=vocabulary)
     state = jax.eval_shape(lambda: initial_state(config, model.clone(vocabulary_size=vocabulary), step.optimizer))
     assert parameter_count(without_softmax(state.params)) == parameters
-    exported = jax.eval_shape(lambda params: from_lanes(params, vocabulary), state.params)
+    exported = jax.eval_shape(lambda params: deinterleave(params, vocabulary), state.params)
     assert parameter_count(exported["softmax"]) == of_softmax
 
     rows, unroll, types = config.train.batch_size, config.train.unroll_steps, vocabulary + 1000
@@ -78,14 +78,14 @@ def test_builds_with_the_right_parameter_counts(name):
     )
     batch = TrainingBatch(
         window,
-        restart=shape((unroll, rows), bool),
+        reset_state=shape((unroll, rows), bool),
         position=shape((rows, 2), ints),
         negatives=shape((2, config.train.negatives), ints),
-        tries=shape((2,), np.float32),
+        num_draws=shape((2,), np.float32),
     )
     program = map_step(step, state, make_mesh(jax.devices()[:1]))
-    spellings = shape((types, config.model.char_cnn.max_characters), jnp.int16)
-    new, metrics = jax.eval_shape(program, state, batch, spellings)
+    char_ids = shape((types, config.model.char_cnn.max_characters), jnp.int16)
+    new, metrics = jax.eval_shape(program, state, batch, char_ids)
     assert jax.tree.map(lambda s: (s.shape, s.dtype), new) == jax.tree.map(lambda s: (s.shape, s.dtype), state)
     assert metrics.loss.shape == (2,)
 
@@ -145,6 +145,6 @@ def test_the_docstring_says_what_a_user_needs(name):
 
 
 def test_padding_is_one_id_everywhere():
-    from elmo_jax.characters import spell
+    from elmo_jax.characters import encode_chars
 
-    assert spell(["a"], 50)[0, -1] == PADDING
+    assert encode_chars(["a"], 50)[0, -1] == PADDING

@@ -52,13 +52,13 @@ def test_training_fits_in_12_gb_and_gives_its_state_back_in_place(parts):
     config, mesh, step, state = parts
     batch = TrainingBatch(
         window(ROWS, STEPS),
-        restart=shape(STEPS, ROWS, dtype=bool),
+        reset_state=shape(STEPS, ROWS, dtype=bool),
         position=shape(ROWS, 2),
         negatives=shape(2, config.train.negatives),
-        tries=shape(2, dtype=jnp.float32),
+        num_draws=shape(2, dtype=jnp.float32),
     )
-    spellings = shape(VOCABULARY + 1000, 50, dtype=jnp.int16)
-    lowered = map_step(step, state, mesh).lower(state, batch, spellings)
+    char_ids = shape(VOCABULARY + 1000, 50, dtype=jnp.int16)
+    lowered = map_step(step, state, mesh).lower(state, batch, char_ids)
     assert needed(lowered) < 12 * GIGABYTE
 
 
@@ -68,7 +68,7 @@ def test_evaluation_never_holds_the_logits_of_the_whole_vocabulary(parts):
     evaluator = Evaluator(step.model, settings, mesh, VOCABULARY)
     rows, steps = settings.batch_size, settings.unroll_steps
     carry = jax.eval_shape(lambda: initial_carry(config.model, rows))
-    spellings = shape(VOCABULARY + 1000, 50, dtype=jnp.int16)
-    lowered = evaluator.lower(state.params, window(rows, steps), carry, spellings)
+    char_ids = shape(VOCABULARY + 1000, 50, dtype=jnp.int16)
+    lowered = evaluator.lower(state.params, window(rows, steps), carry, char_ids)
     logits = 2 * rows * steps * VOCABULARY * 4
     assert needed(lowered) < 4 * GIGABYTE < logits

@@ -11,7 +11,7 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
 from elmo_jax.finetuning import finetune
 from elmo_jax.finetuning.finetune import Text
-from elmo_jax.finetuning.plan import plan_for_corpus
+from elmo_jax.finetuning.recipe import recipe_for_corpus
 from elmo_jax.finetuning.source import SourceModel
 from elmo_jax.settings import to_dict
 
@@ -76,10 +76,10 @@ def test_a_part_of_the_original_text_is_evaluated(tmp_path, tokens, blocks):
     corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(**settings))
     bilm = SimpleNamespace(vocabulary=corpus.vocabulary(), params={}, config=Config().model)
     config = Config(evaluation=EvaluationConfig(tokens=tokens))
-    plan = plan_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)
+    recipe = recipe_for_corpus(SimpleNamespace(bilm=bilm, history={}), config, corpus, corpus)
     seen = []
-    program = SimpleNamespace(perplexity=lambda now, blocks, spellings: seen.append(len(blocks)))
-    plan.before["original"](program, None)
+    program = SimpleNamespace(perplexity=lambda now, blocks, char_ids: seen.append(len(blocks)))
+    recipe.before["original"](program, None)
     assert seen == [blocks]
 
 

@@ -30,10 +30,10 @@ def write_text(path: Path, words: int, seed: int, each_once: bool) -> None:
     ids = np.concatenate([np.arange(WORDS), drawn]) if each_once else drawn
     with path.open("w") as file:
         for start in range(0, len(ids), SENTENCE):
-            file.write(" ".join(map(spelled, ids[start : start + SENTENCE].tolist())) + " .\n")
+            file.write(" ".join(map(encoded, ids[start : start + SENTENCE].tolist())) + " .\n")
 
 
-def spelled(number: int) -> str:
+def encoded(number: int) -> str:
     """Returns the word of a number; no two have the same."""
     word = ""
     while number >= 0:

@@ -125,18 +125,18 @@ class Job:
     number: str
     folder: Path
 
-    def facts(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         """Returns what Slurm reports about the job."""
         words = output("scontrol", "show", "job", "-o", self.number).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def state(self) -> str:
         """Returns the state of the job: PENDING, RUNNING, COMPLETED, …"""
-        return self.facts()["JobState"]
+        return self.metadata()["JobState"]
 
     def launches(self) -> int:
         """Returns the number of times that the job was requeued."""
-        return int(self.facts()["Restarts"])
+        return int(self.metadata()["Restarts"])
 
     def printed(self) -> str:
         """Returns the output of all launches of the job."""
@@ -204,7 +204,7 @@ def check(commands: Commands, nodes: int) -> None:
 
     job = submit(commands, nodes, "mistake", "--config.train.batch_size=-1")
     assert job.wait() == "FAILED" and job.launches() == 0, job.printed()
-    say(f"job {job.number}: a mistake: {job.state()}, exit code {job.facts()['ExitCode']}, not requeued")
+    say(f"job {job.number}: a mistake: {job.state()}, exit code {job.metadata()['ExitCode']}, not requeued")
 
     cancelled = folder / "cancelled"
     job = submit(commands, nodes, "cancelled")

@@ -51,7 +51,7 @@ def run(module, variables, *arguments, method=None, **keywords):
 
 
 def by_hand(layers, counted, params, norm):
-    """Computes equation 1 in float64 with or without sentence marks, from layers [B, N, T, D] and `counted` [B, T]."""
+    """Computes equation 1 in float64 with or without boundary tokens, from layers [B, N, T, D] and `counted` [B, T]."""
     layers = np.asarray(layers, np.float64)
     shares = np.exp(np.asarray(params["weights"], np.float64))
     shares /= shares.sum()

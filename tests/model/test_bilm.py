@@ -28,10 +28,10 @@ def apply(bilm, params, characters, inputs, carry, **arguments):
     return bilm.apply({"params": params}, characters, inputs, carry, **arguments)
 
 
-def spell(words, size):
-    from elmo_jax.characters import spell as spelled
+def encode_chars(words, size):
+    from elmo_jax.characters import encode_chars as encoded
 
-    return spelled(words, size).astype(np.int32)
+    return encoded(words, size).astype(np.int32)
 
 
 def run_padded(bilm, params, sentences, state, rows):
@@ -47,8 +47,8 @@ def run_padded(bilm, params, sentences, state, rows):
             mask[direction, : len(marked), row] = True
             characters += order
     count = len(characters)
-    spelled = jnp.asarray(spell(characters, size))
-    layers, state = apply(bilm, params, spelled, inputs, state, count=jnp.asarray(count), mask=mask)
+    encoded = jnp.asarray(encode_chars(characters, size))
+    layers, state = apply(bilm, params, encoded, inputs, state, count=jnp.asarray(count), mask=mask)
     found = []
     for row, words in enumerate(sentences):
         length = len(words) + 2
@@ -92,7 +92,7 @@ def problem(config=SMALL, vocabulary=0):
     rng = np.random.default_rng(0)
     bilm = BiLM(config, vocabulary)
     params = jax.tree.map(jnp.copy, start(config, vocabulary or 7))
-    characters = spell([f"word{i}" for i in range(8)], config.char_cnn.max_characters)
+    characters = encode_chars([f"word{i}" for i in range(8)], config.char_cnn.max_characters)
     inputs = rng.integers(0, 8, (2, 4, 3)).astype(np.int32)
     carry = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * 0.3, jnp.float32), initial_carry(config, 3))
     return bilm, params, characters, inputs, carry
@@ -103,7 +103,7 @@ def problem(config=SMALL, vocabulary=0):
 def test_directions_together_equal_apart(directions, masked):
     bilm, params, characters, inputs, carry = problem(dataclasses.replace(SMALL, directions=directions))
     inputs = inputs[: len(directions)]
-    restart = np.array([[True, False, False], [False, False, True], [False, False, True], [False, True, False]])
+    reset_state = np.array([[True, False, False], [False, False, True], [False, False, True], [False, True, False]])
     params = {name: tree for name, tree in params.items() if name != "softmax"}
     mask = np.arange(4)[None, :, None] < np.array([4, 2, 3]) if masked else None
     mask = None if mask is None else np.broadcast_to(mask, inputs.shape)
@@ -112,7 +112,7 @@ def test_directions_together_equal_apart(directions, masked):
     @jax.value_and_grad
     def loss(params, form):
         layers, last = bilm.clone(form=form).apply(
-            {"params": params}, characters, inputs, carry, mask=mask, restart=restart
+            {"params": params}, characters, inputs, carry, mask=mask, reset_state=reset_state
         )
         return sum(jnp.sum(layer**2) for layer in layers) + sum(jnp.sum(x) for x in jax.tree.leaves(last))
 
@@ -125,7 +125,7 @@ def test_directions_together_equal_apart(directions, masked):
 def test_distinct_words_equal_every_token_encoded_by_itself(all_distinct):
     bilm, params, characters, inputs, carry = problem()
     if all_distinct:
-        characters = spell([f"word{i}" for i in range(inputs.size)], SMALL.char_cnn.max_characters)
+        characters = encode_chars([f"word{i}" for i in range(inputs.size)], SMALL.char_cnn.max_characters)
         inputs = np.random.default_rng(1).permutation(inputs.size).reshape(inputs.shape).astype(np.int32)
 
     @jax.jit

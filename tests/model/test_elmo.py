@@ -25,7 +25,7 @@ from elmo_jax import (
     character_ids,
     with_bilm,
 )
-from elmo_jax.characters import spell
+from elmo_jax.characters import encode_chars
 from elmo_jax.model import sentences
 from elmo_jax.model.precision import Precision
 from tests.model.elmo_modules import SENTENCES, SIZE, bilm_of, by_hand, made, run
@@ -80,7 +80,9 @@ def test_starts_as_the_mean_of_the_layers(bilm, characters):
 
 
 def test_top_has_a_scale_alone(bilm, characters):
-    module, variables = made(bilm, characters, layers=Layers.TOP, layer_norm=LayerNorm.WITHOUT_MARKS, regularization=1)
+    module, variables = made(
+        bilm, characters, layers=Layers.TOP, layer_norm=LayerNorm.WITHOUT_BOS_EOS, regularization=1
+    )
     assert list(variables["params"]["mix_0"]) == ["gamma"]
     layers, _, _ = bilm.embed(SENTENCES)
     out = run(module, variables, characters)
@@ -89,7 +91,7 @@ def test_top_has_a_scale_alone(bilm, characters):
 
 
 def test_layer_norm_without_marks_counts_the_words(bilm, characters):
-    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITHOUT_MARKS)
+    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITHOUT_BOS_EOS)
     layers, mask, _ = bilm.embed(SENTENCES)
     expected = by_hand(layers, mask, variables["params"]["mix_0"], norm=True)
     assert_allclose(run(module, variables, characters).mixes[0], expected, atol=1e-5)
@@ -97,7 +99,7 @@ def test_layer_norm_without_marks_counts_the_words(bilm, characters):
 
 
 def test_layer_norm_with_marks_counts_them_too(bilm, characters):
-    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITH_MARKS)
+    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITH_BOS_EOS)
     marked, _ = run(module, variables, characters, None, method="_bilm")  # [B, L+1, T+2, 2P]
     lengths = np.array([len(sentence) for sentence in SENTENCES])[:, None]
     counted = (np.arange(marked.shape[2]) < lengths + 2) & (lengths > 0)
@@ -109,9 +111,9 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
     expected = by_hand(marked, counted, variables["params"]["mix_0"], norm=True)[:, 1:-1] * words[..., None]
     found = run(module, variables, characters).mixes[0]
     assert_allclose(found, expected, atol=1e-5)
-    other = run(made(bilm, characters, layer_norm=LayerNorm.WITHOUT_MARKS)[0], variables, characters).mixes[0]
+    other = run(made(bilm, characters, layer_norm=LayerNorm.WITHOUT_BOS_EOS)[0], variables, characters).mixes[0]
     assert np.abs(found - other).max() > 1e-3
-    with pytest.raises(ValueError, match="WITH_MARKS needs the sentence marks"):
+    with pytest.raises(ValueError, match="WITH_BOS_EOS needs the boundary tokens"):
         run(module, variables, *bilm.embed(SENTENCES)[:2], method="mix")
 
 
@@ -127,7 +129,7 @@ def test_rows_of_padding_change_nothing(bilm, characters, norm):
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_layers_of_half_precision_are_summed_in_float32(bilm, characters, dtype):
     """A sum over the numbers of a batch is beyond the range of float16: here 7,000 words of 10 numbers."""
-    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITHOUT_MARKS)
+    module, variables = made(bilm, characters, layer_norm=LayerNorm.WITHOUT_BOS_EOS)
     layers = np.random.default_rng(0).normal(0.1, 0.5, (70, 3, 100, 10)).astype("f4")
     mask = np.ones((70, 100), bool)
     exact = run(module, variables, layers, mask, method="mix").mixes[0]
@@ -303,8 +305,8 @@ def test_from_nnx(bilm, characters):
 
 
 def test_marks_are_those_of_the_speller():
-    for mark, word in zip(sentences.MARKS, ("<S>", "</S>"), strict=True):
-        assert_array_equal(spell([word], SIZE)[0, :3], mark)
+    for mark, word in zip(sentences.BOS_EOS, ("<S>", "</S>"), strict=True):
+        assert_array_equal(encode_chars([word], SIZE)[0, :3], mark)
 
 
 def test_scalar_mix_alone():

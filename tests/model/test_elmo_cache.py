@@ -34,11 +34,11 @@ def test_cached_words_and_characters_for_the_others(bilm, characters):
     expected = run(module, variables, characters).mixes[0]
     known = ["the", "unseen", "…"]  # the first and the last row are used
     for cache in (CachedWords(known, bilm.words(known), SIZE), CachedWords([], np.zeros((0, 5)), SIZE)):
-        spelled, words = cache(SENTENCES)
-        assert len(spelled) == len(
+        encoded, words = cache(SENTENCES)
+        assert len(encoded) == len(
             {word for sentence in SENTENCES for word in sentence} - set(known[: len(cache.vectors)])
         )
-        out = run(module, with_bilm(variables, bilm, cache), spelled, words)
+        out = run(module, with_bilm(variables, bilm, cache), encoded, words)
         assert_allclose(out.mixes[0], expected, atol=2e-6)
     wide, more = cache(SENTENCES, rows=6, steps=9, others=12)  # one shape for all batches
     assert wide.shape == (12, SIZE) and more.shape == (6, 9)
@@ -71,20 +71,20 @@ def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
     module, variables = made(bilm, characters)
     known = ["the", "…"]
     cache = CachedWords(known, bilm.words(known), SIZE)
-    spelled, words = cache(SENTENCES)
+    encoded, words = cache(SENTENCES)
     shorter = CachedWords(known[:1], bilm.words(known[:1]), SIZE)
     for without, row in ((variables, "row 2 of the cache, .* 0 rows"), (with_bilm(variables, bilm, shorter), "1 rows")):
-        out = run(module, without, spelled, words)
+        out = run(module, without, encoded, words)
         lost = np.array([row > 0 for row in words.max(1)]) if without is variables else words.max(1) > 1
         assert lost.any() and not lost.all()
         assert np.isnan(np.asarray(out.mixes[0])[lost]).any(-1).any(-1).all()  # no vector of another word
         assert np.isfinite(np.asarray(out.mixes[0])[~lost]).all()
         with pytest.raises(UserError, match=f"words: {row}" if without is variables else row):
-            module.apply(without, spelled, words)
+            module.apply(without, encoded, words)
     found = with_bilm(variables, bilm, cache)
     with pytest.raises(UserError, match=r"words: row \d+ of characters, which have 1 rows"):
-        module.apply(found, spelled[:1], words)
-    assert np.isnan(np.asarray(run(module, found, spelled[:1], words).mixes[0])).any()
+        module.apply(found, encoded[:1], words)
+    assert np.isnan(np.asarray(run(module, found, encoded[:1], words).mixes[0])).any()
 
 
 def test_wrong_arguments(bilm, characters):

@@ -27,7 +27,10 @@ def characters() -> np.ndarray:
             {"layers": "first"},
             "layers: expected 'all', 'top', 'token' or the number of an LSTM layer, 1 to 2, got 'first'",
         ),
-        ({"layer_norm": None}, "layer_norm: expected one of 'none', 'tokens', 'without_marks', 'with_marks', got None"),
+        (
+            {"layer_norm": None},
+            "layer_norm: expected one of 'none', 'tokens', 'without_bos_eos', 'with_bos_eos', got None",
+        ),
         ({"layer_norm": False}, "layer_norm: expected one of"),
         ({"precision": "float16"}, "precision: expected one of 'float32', 'bfloat16', got 'float16'"),
         ({"num_mixes": 0}, "num_mixes: expected a number of at least 1, got 0"),

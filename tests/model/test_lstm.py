@@ -47,16 +47,18 @@ def test_equals_the_plain_form_gradients_included(projection, cell_clip, project
     settings = LSTMSettings(cell_clip, projection_clip, Precision.FLOAT32)
     lengths = np.array([6, 2, 4])
     mask = jnp.asarray(np.arange(STEPS)[:, None] < lengths) if masked else jnp.ones((STEPS, ROWS), bool)
-    restart = jnp.zeros((STEPS, ROWS), bool)
+    reset_state = jnp.zeros((STEPS, ROWS), bool)
     if restarted:
-        restart = restart.at[0, 1].set(True).at[3, 0].set(True).at[5, 2].set(True)
+        reset_state = reset_state.at[0, 1].set(True).at[3, 0].set(True).at[5, 2].set(True)
 
     def mine(params, inputs, state):
-        masks = (mask if masked else None, restart if restarted else None)
+        masks = (mask if masked else None, reset_state if restarted else None)
         return projected_lstm(params, inputs, state, settings, *masks)
 
     def plain(params, inputs, state):
-        return reference.lstm_layer(params, inputs, state, settings.cell_clip, settings.projection_clip, mask, restart)
+        return reference.lstm_layer(
+            params, inputs, state, settings.cell_clip, settings.projection_clip, mask, reset_state
+        )
 
     def loss(run, *arguments):
         outputs, last = run(*arguments)

@@ -63,7 +63,7 @@ def test_every_choice_of_layers_with_and_without_the_norm_of_each_vector(bilm, c
 def test_the_norms_of_the_batch_are_those_of_the_mix_of_all_layers_alone(bilm, characters):
     for choice in ("top", "token", 1):
         plain, variables = made(bilm, characters, layers=choice)
-        batch = plain.clone(layer_norm=LayerNorm.WITHOUT_MARKS)
+        batch = plain.clone(layer_norm=LayerNorm.WITHOUT_BOS_EOS)
         assert_array_equal(run(batch, variables, characters).mixes[0], run(plain, variables, characters).mixes[0])
 
 
@@ -74,7 +74,7 @@ def test_with_the_norm_of_each_vector_other_sentences_do_not_matter(bilm):
 
     together, alone = [["naïve", "…", "dog"], ["a"], SENTENCES[0]], [SENTENCES[0]]
     assert_allclose(vectors(LayerNorm.TOKENS, together), vectors(LayerNorm.TOKENS, alone), atol=5e-6)
-    for norm in (LayerNorm.WITHOUT_MARKS, LayerNorm.WITH_MARKS):  # those of the original programs
+    for norm in (LayerNorm.WITHOUT_BOS_EOS, LayerNorm.WITH_BOS_EOS):  # those of the original programs
         assert np.abs(vectors(norm, together) - vectors(norm, alone)).max() > 0.01
 
 

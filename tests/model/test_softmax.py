@@ -64,11 +64,11 @@ def test_full_softmax_gradients_equal_the_plain_form():
 
 
 def test_expected_counts_equal_float64_at_the_size_of_1_billion_word():
-    vocabulary, tries = 793_471, 16_050
+    vocabulary, num_draws = 793_471, 16_050
     ids = np.array([0, 1, 10, 1000, 100_000, 793_470])
     probability = np.log((ids + 2) / (ids + 1)) / np.log(vocabulary + 1)
-    expected = np.log(-np.expm1(tries * np.log1p(-probability)))
-    mine = log_expected_count(jnp.asarray(ids), jnp.float32(tries), vocabulary)
+    expected = np.log(-np.expm1(num_draws * np.log1p(-probability)))
+    mine = log_expected_count(jnp.asarray(ids), jnp.float32(num_draws), vocabulary)
     assert_allclose(mine, expected, atol=2e-5)
 
 

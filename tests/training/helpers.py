@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from elmo_jax.characters import PADDING, spell
+from elmo_jax.characters import PADDING, encode_chars
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig, OptimizerConfig, TrainConfig
 from elmo_jax.data.batches import BatchSettings, TrainingBatches
 from elmo_jax.data.windows import DistinctWords, Share
@@ -39,10 +39,10 @@ class SmallTraining:
         rng = np.random.default_rng(0)
         letters = np.array(list("abcdefgh"))
         words = ["".join(rng.choice(letters, rng.integers(1, 12))) + str(i) for i in range(TYPES - 3)]
-        self.spellings = jnp.asarray(spell(["<S>", "</S>", "<UNK>", *words], 50).astype(np.int32))
+        self.char_ids = jnp.asarray(encode_chars(["<S>", "</S>", "<UNK>", *words], 50).astype(np.int32))
         sentences = [np.append(0, rng.integers(3, TYPES, rng.integers(2, 12))) for _ in range(200)]
         self.blocks = [np.concatenate(sentences[i : i + 5]).astype(np.int32) for i in range(0, 200, 5)]
-        self.distinct = DistinctWords(np.asarray(self.spellings), PADDING)
+        self.distinct = DistinctWords(np.asarray(self.char_ids), PADDING)
         self.model = BiLM(config.model, vocabulary, encoder_chunk=chunk, precision=Precision(config.train.precision))
         self.step = TrainStep(self.model.clone(vocabulary_size=0), config.train, 20, vocabulary, placement=placement)
         self.state = initial_state(config, self.model, self.step.optimizer)
@@ -66,7 +66,7 @@ class SmallTraining:
         state, batches, found = self.placed(self.state), self.host_batches(), []
         for _ in range(steps):
             batch = to_devices(next(batches), BATCH_SPECS, self.mesh)
-            state, metrics = self.program(state, batch, self.spellings)
+            state, metrics = self.program(state, batch, self.char_ids)
             found.append(jax.device_get(metrics))
         return jax.device_get(state), found
 

@@ -18,7 +18,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.model import reference
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
-from elmo_jax.training.optimizer import dense_optimizer, rate_shape
+from elmo_jax.training.optimizer import dense_optimizer, schedule
 from elmo_jax.types import Tree
 
 
@@ -34,32 +34,32 @@ class PlainStep:
     def optimizer(self) -> optax.GradientTransformation:
         """The optimizer of all parameters."""
         settings = self.config.train.optimizer
-        update = dense_optimizer(settings, rate_shape(settings, self.total_steps))
+        update = dense_optimizer(settings, schedule(settings, self.total_steps))
         return optax.chain(optax.clip_by_global_norm(settings.clip_norm), update) if settings.clip_norm else update
 
-    def __call__(self, params: Tree, state: Any, batch: TrainingBatch, spellings: jax.Array) -> tuple[Tree, Any]:
+    def __call__(self, params: Tree, state: Any, batch: TrainingBatch, char_ids: jax.Array) -> tuple[Tree, Any]:
         """Makes one update.
 
         Args:
           params: the whole parameter tree, with the rows of the softmax in the order of the vocabulary.
           state: the state of the optimizer.
           batch: a batch for one device.
-          spellings: [types, W] the raw character ids of the lexicon.
+          char_ids: [types, W] the raw character ids of the lexicon.
 
         Returns:
           The new parameters and the new state of the optimizer.
         """
-        gradient = jax.grad(self._loss)(params, batch, spellings)
+        gradient = jax.grad(self._loss)(params, batch, char_ids)
         updates, state = self.optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state
 
-    def _loss(self, params: Tree, batch: TrainingBatch, spellings: jax.Array) -> jax.Array:
+    def _loss(self, params: Tree, batch: TrainingBatch, char_ids: jax.Array) -> jax.Array:
         """Returns the loss times T, which bilm-tf differentiates."""
-        characters = spellings[batch.window.words][batch.window.inputs]  # [2, T, B, W]
+        characters = char_ids[batch.window.words][batch.window.inputs]  # [2, T, B, W]
         hidden = reference.top_layer(params, characters, self.config.model)  # [2, T * B, P]
         targets, softmax, losses = batch.window.targets.reshape(2, -1), params["softmax"], []
         for d in range(2):
-            negatives, tries = batch.negatives[d], batch.tries[d]
+            negatives, num_draws = batch.negatives[d], batch.num_draws[d]
             losses.append(
                 sampled_softmax_losses(
                     hidden[d],
@@ -68,8 +68,8 @@ class PlainStep:
                     targets[d],
                     negatives,
                     (
-                        log_expected_count(targets[d], tries, self.vocabulary_size),
-                        log_expected_count(negatives, tries, self.vocabulary_size),
+                        log_expected_count(targets[d], num_draws, self.vocabulary_size),
+                        log_expected_count(negatives, num_draws, self.vocabulary_size),
                     ),
                 )
             )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from elmo_jax.checkpoints.softmax_layout import from_lanes, to_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave, interleave
 from elmo_jax.config import EvaluationConfig
 from elmo_jax.data.windows import EvaluationWindow, Window, both_directions
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh
@@ -33,10 +33,10 @@ def evaluate(training, settings, devices, blocks=None, merged=None, sources=()):
     evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, merged=merged)
     params = training.state.params
     if merged is not None:
-        params = to_lanes(with_merged(from_lanes(params, VOCABULARY), merged))
+        params = interleave(with_merged(deinterleave(params, VOCABULARY), merged))
     params = jax.device_put(params, jax.sharding.NamedSharding(mesh, REPLICATED))
     blocks = training.blocks[:6] if blocks is None else blocks
-    return evaluator.sentences(params, blocks, training.distinct, training.spellings, sources=sources)
+    return evaluator.sentences(params, blocks, training.distinct, training.char_ids, sources=sources)
 
 
 def plain_losses(training, text):
@@ -45,14 +45,14 @@ def plain_losses(training, text):
     The state is carried.
     """
     streams = both_directions(text)
-    params, model = from_lanes(training.state.params, VOCABULARY), training.step.model
+    params, model = deinterleave(training.state.params, VOCABULARY), training.step.model
     words = np.unique(text)
     place = np.zeros(words.max() + 2, np.int32)
     words = np.union1d(words, [0, 1])
     place[words] = np.arange(len(words))
     layers, _ = jax.jit(model.apply)(
         {"params": {name: tree for name, tree in params.items() if name != "softmax"}},
-        training.spellings[words],
+        training.char_ids[words],
         jnp.asarray(place[streams[::2]][:, :, None]),
         initial_carry(model.config, 1),
     )

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.hdf5 import tree_from_published
 from elmo_jax.checkpoints.options import read_options
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.config import Config, OptimizerConfig, TrainConfig
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
@@ -29,13 +29,13 @@ def part(oracle, name):
     return {key.removeprefix(f"{name}/"): oracle[key] for key in oracle if key.startswith(f"{name}/")}
 
 
-def batch_and_spellings(oracle, step):
+def batch_and_char_ids(oracle, step):
     """Converts the oracle's batch of both directions from [row, step] to [step, row], with distinct words."""
     directions = ("forward", "backward")
     characters = np.stack([oracle[f"batches/{d}/char_ids"][step] for d in directions]).reshape(-1, CHARACTERS)
     distinct, inverse = np.unique(characters, axis=0, return_inverse=True)
-    spellings = np.full(characters.shape, 260, np.int32)
-    spellings[: len(distinct)] = distinct
+    char_ids = np.full(characters.shape, 260, np.int32)
+    char_ids[: len(distinct)] = distinct
     targets = np.stack([oracle[f"batches/{d}/targets"][step] for d in directions]).swapaxes(1, 2)
     window = Window(
         words=np.arange(len(characters), dtype=np.int32),
@@ -45,12 +45,12 @@ def batch_and_spellings(oracle, step):
     )
     batch = TrainingBatch(
         window,
-        restart=np.zeros((UNROLL, ROWS), bool),
+        reset_state=np.zeros((UNROLL, ROWS), bool),
         position=np.zeros((ROWS, 2), np.int32),
         negatives=np.zeros((2, 0), np.int32),
-        tries=np.zeros(2, np.float32),
+        num_draws=np.zeros(2, np.float32),
     )
-    return batch, jnp.asarray(spellings)
+    return batch, jnp.asarray(char_ids)
 
 
 def states(carry):
@@ -80,8 +80,8 @@ def test_forty_steps_of_the_original_trainer(platform):
     program, state, vocabulary_size = started(oracle, platform)
     clipped = 0
     for n in range(STEPS):
-        batch, spellings = batch_and_spellings(oracle, n)
-        state, metrics = program(state, batch, spellings)
+        batch, char_ids = batch_and_char_ids(oracle, n)
+        state, metrics = program(state, batch, char_ids)
         assert_allclose(metrics.loss, oracle["loss_forward_backward"][n], atol=1e-5)
         assert_allclose(np.mean(metrics.loss), oracle["loss"][n], atol=1e-5)
         assert_allclose(metrics.gradient_norm, oracle["grad_norm"][n], atol=1e-5)
@@ -93,13 +93,13 @@ def test_forty_steps_of_the_original_trainer(platform):
     for mine, expected in zip(states(state.carry), part(oracle, "state_final").values(), strict=True):
         assert_allclose(mine, expected, atol=1e-5)
     final = tree_from_published(part(oracle, "final"))
-    params = from_lanes(state.params, vocabulary_size)
+    params = deinterleave(state.params, vocabulary_size)
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), params, final)
     sums = tree_from_published(part(oracle, "accumulator"))
     dense = {name: tree for name, tree in sums.items() if name != "softmax"}
     mine = state.dense_optimizer[0].sum_of_squares
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), mine, dense)
-    mine = from_lanes({"softmax": state.softmax_accumulator}, vocabulary_size)["softmax"]
+    mine = deinterleave({"softmax": state.softmax_accumulator}, vocabulary_size)["softmax"]
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), mine, sums["softmax"])
 
 
@@ -110,6 +110,6 @@ def test_forty_steps_in_bfloat16(platform):
     program, state, _ = started(oracle, platform, Precision.BFLOAT16)
     distances = []
     for n in range(STEPS):
-        state, metrics = program(state, *batch_and_spellings(oracle, n))
+        state, metrics = program(state, *batch_and_char_ids(oracle, n))
         distances.append(np.abs(metrics.loss / oracle["loss_forward_backward"][n] - 1).max())
     assert 1e-6 < max(distances) < 0.005, distances

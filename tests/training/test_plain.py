@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.config import OptimizerConfig
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 from tests.training.plain import PlainStep
@@ -15,11 +15,11 @@ def test_the_plain_step_makes_the_same_update(clip_norm):
     training = SmallTraining(small_config(optimizer=OptimizerConfig(clip_norm=clip_norm)), devices=1)
     ours, _ = training.run(1)
     plain = PlainStep(training.config, VOCABULARY, 20)
-    before = from_lanes(training.state.params, VOCABULARY)
+    before = deinterleave(training.state.params, VOCABULARY)
     batch = next(training.host_batches())
-    params, _ = jax.jit(plain)(before, plain.optimizer.init(before), batch, training.spellings)
+    params, _ = jax.jit(plain)(before, plain.optimizer.init(before), batch, training.char_ids)
     for mine, other, first in zip(
-        *(jax.tree.leaves(tree) for tree in (from_lanes(ours.params, VOCABULARY), params, before)), strict=True
+        *(jax.tree.leaves(tree) for tree in (deinterleave(ours.params, VOCABULARY), params, before)), strict=True
     ):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
         assert not np.array_equal(other, first)

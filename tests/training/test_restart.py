@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 from elmo_jax.checkpoints.layout import flatten
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.config import Config, TrainConfig
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
@@ -28,13 +28,13 @@ SOURCE = (None, ORACLE, ORACLE / "words.txt")
 STEPS, ROWS, UNROLL, WORDS = 15, 8, 20, 1500
 
 
-def batch_and_spellings(oracle, step):
+def batch_and_char_ids(oracle, step):
     directions = ("forward", "backward")
     characters = np.stack([oracle[f"batches|{d}|char_ids"][step] for d in directions]).reshape(-1, 50)
     targets = np.stack([oracle[f"batches|{d}|targets"][step] for d in directions]).swapaxes(1, 2)
     distinct, inverse = np.unique(characters, axis=0, return_inverse=True)
-    spellings = np.full(characters.shape, 260, np.int32)
-    spellings[: len(distinct)] = distinct
+    char_ids = np.full(characters.shape, 260, np.int32)
+    char_ids[: len(distinct)] = distinct
     window = Window(
         words=np.arange(len(characters), dtype=np.int32),
         word_count=np.array([len(distinct)], np.int32),
@@ -42,7 +42,7 @@ def batch_and_spellings(oracle, step):
         targets=targets.astype(np.int32),
     )
     nothing = np.zeros((ROWS, 2), np.int32), np.zeros((2, 0), np.int32), np.zeros(2, np.float32)
-    return TrainingBatch(window, np.zeros((UNROLL, ROWS), bool), *nothing), jnp.asarray(spellings)
+    return TrainingBatch(window, np.zeros((UNROLL, ROWS), bool), *nothing), jnp.asarray(char_ids)
 
 
 def test_fifteen_steps_of_the_original_restart():
@@ -57,10 +57,10 @@ def test_fifteen_steps_of_the_original_restart():
     state = with_accumulators(state, start[1], 1.0)
     program = map_step(step, state, make_mesh(jax.devices()[:1]))
     for n in range(STEPS):
-        state, metrics = program(state, *batch_and_spellings(oracle, n))
+        state, metrics = program(state, *batch_and_char_ids(oracle, n))
         assert_allclose(np.mean(metrics.loss), oracle["losses"][n], atol=1e-5)
-    params = flatten(from_lanes(state.params, WORDS))
-    sums = state.dense_optimizer[0].sum_of_squares | from_lanes({"softmax": state.softmax_accumulator}, WORDS)
+    params = flatten(deinterleave(state.params, WORDS))
+    sums = state.dense_optimizer[0].sum_of_squares | deinterleave({"softmax": state.softmax_accumulator}, WORDS)
     sums = flatten(sums)
     for name, (path, shape) in variables(model, WORDS).items():
         every = 10 if path.startswith("softmax/") else 1  # the oracle keeps every tenth row of the softmax

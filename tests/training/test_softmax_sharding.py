@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.checkpoints.softmax_layout import LANES, from_lanes, rows_of, stored_rows, to_lanes
+from elmo_jax.checkpoints.softmax_layout import GROUPS, deinterleave, interleave, rows_of, stored_rows
 from elmo_jax.config import EvaluationConfig, OptimizerConfig
 from elmo_jax.data.batches import draw_negatives
 from elmo_jax.distributed.mesh import REPLICATED, distribute, gather, make_mesh, named_shardings, to_devices
@@ -37,7 +37,7 @@ def trainings(optimizer="adagrad", **settings):
     alone = shared(config, 1, vocabulary=VOCABULARY)
     divided = SmallTraining(config, DEVICES, placement=Placement.SHARDED, vocabulary=VOCABULARY)
     batch = to_devices(next(divided.host_batches()), BATCH_SPECS, divided.mesh)
-    lowered = divided.program.lower(divided.placed(divided.state), batch, divided.spellings)
+    lowered = divided.program.lower(divided.placed(divided.state), batch, divided.char_ids)
     divided.program = lowered.compile()  # the program is read as well as run
     return alone, divided
 
@@ -55,7 +55,7 @@ def text(targets, rng):
 def crowded(targets, rng):
     """Returns a text of many distinct words, all of which belong to the first device."""
     words = np.arange(VOCABULARY)
-    return rng.choice(words[words % LANES < LANES // DEVICES], targets.shape).astype(np.int32)
+    return rng.choice(words[words % GROUPS < GROUPS // DEVICES], targets.shape).astype(np.int32)
 
 
 def one_word(targets, rng):
@@ -80,7 +80,7 @@ def steps(training, kinds, state=None):
         overflows = asked_most(batch.window.targets) > round_size(TARGETS, DEVICES)
         assert overflows == (kind is crowded)
         batch = to_devices(batch, BATCH_SPECS, training.mesh)
-        state, metrics = training.program(state, batch, training.spellings)
+        state, metrics = training.program(state, batch, training.char_ids)
         found.append(jax.device_get(metrics))
     return state, found
 
@@ -189,10 +189,10 @@ def test_a_checkpoint_is_restored_anywhere(adagrad, tmp_path, devices):
 
 
 def test_what_is_exported_is_the_same_bit_for_bit(adagrad):
-    natural = jax.device_get(from_lanes(adagrad[0].state.params, VOCABULARY))
+    natural = jax.device_get(deinterleave(adagrad[0].state.params, VOCABULARY))
     placed = adagrad[1].placed(adagrad[1].state)
     assert len(placed.params["softmax"]["kernel"].addressable_shards[0].data) < VOCABULARY
-    exported = from_lanes(gather(placed.params), VOCABULARY)
+    exported = deinterleave(gather(placed.params), VOCABULARY)
     assert exported["softmax"]["kernel"].shape[0] == VOCABULARY
     jax.tree.map(np.testing.assert_array_equal, exported, natural)
 
@@ -204,15 +204,15 @@ def test_evaluates_as_with_all_rows_on_every_device(adagrad, chunk, merge):
     settings = EvaluationConfig(batch_size=3, unroll_steps=16, vocabulary_chunk=chunk)
     params = jax.device_get(training.state.params)
     # biases that distinguish words and padding
-    natural = from_lanes(params, VOCABULARY)
+    natural = deinterleave(params, VOCABULARY)
     natural["softmax"] = natural["softmax"] | {"bias": np.linspace(-3, 3, VOCABULARY, dtype=np.float32)}
     merged = np.arange(VOCABULARY) % 5 == 2 if merge else None  # with <UNK>
-    params, found = to_lanes(with_merged(natural, merged) if merge else natural), []
+    params, found = interleave(with_merged(natural, merged) if merge else natural), []
     for devices, placement in ((1, Placement.REPLICATED), (DEVICES, Placement.SHARDED)):
         mesh = make_mesh(jax.devices()[:devices])
         evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, placement, merged)
         placed = distribute(params, params_specs(params, placement), mesh)
-        found.append(evaluator.sentences(placed, training.blocks[:6], training.distinct, training.spellings))
+        found.append(evaluator.sentences(placed, training.blocks[:6], training.distinct, training.char_ids))
     (one, scores), (many, others) = found
     assert_allclose([many.forward, many.backward], [one.forward, one.backward], rtol=1e-5)
     assert_allclose(others.log_probability, scores.log_probability, rtol=1e-5)
@@ -269,8 +269,7 @@ def test_rows_are_divided_where_that_saves_something():
     chosen = {(n, name): choose_placement("auto", n, **s) for n in (1, 2, 3, 8, 256) for name, s in
               (("paper", paper), ("tiny", tiny))}  # fmt: skip
     divided = {key for key, placement in chosen.items() if placement is Placement.SHARDED}
-    # One device has nothing to divide, and three cannot divide 256 lanes; a small table is divided if many devices
-    # would exchange it.
+    # One device has nothing to divide, three cannot divide 256 groups; a small table is divided among many devices.
     assert divided == {(2, "paper"), (8, "paper"), (256, "paper"), (8, "tiny"), (256, "tiny")}
     assert choose_placement("replicated", 8, **paper) is Placement.REPLICATED
     assert choose_placement("sharded", 8, **tiny) is Placement.SHARDED

@@ -11,14 +11,14 @@ import pytest
 from jax.sharding import PartitionSpec
 from numpy.testing import assert_allclose
 
-from elmo_jax.checkpoints.softmax_layout import from_lanes
+from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.config import LSTMConfig, OptimizerConfig
 from elmo_jax.distributed import mesh
 from elmo_jax.distributed.cpu import LARGEST_BLOCK
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, WITHIN, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding, partitioning
-from elmo_jax.training.optimizer import adagrad_rows, combine_rows, rate_shape
+from elmo_jax.training.optimizer import adagrad_rows, combine_rows, schedule
 from elmo_jax.training.partitioning import BATCH_SPECS, state_specs, step_options
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
@@ -38,7 +38,7 @@ def plain_step(training, state, batch):
     def loss(params):
         layers, carry = training.model.apply(
             {"params": params},
-            training.spellings[batch.window.words],
+            training.char_ids[batch.window.words],
             batch.window.inputs,
             state["carry"],
             count=batch.window.word_count[0],
@@ -48,7 +48,7 @@ def plain_step(training, state, batch):
             hidden = layers[-1][d].reshape(-1, layers[-1].shape[-1])
             targets, negatives = batch.window.targets[d].reshape(-1), batch.negatives[d]
             kernel, bias = params["softmax"]["kernel"], params["softmax"]["bias"]
-            expected = [log_expected_count(ids, batch.tries[d], VOCABULARY) for ids in (targets, negatives)]
+            expected = [log_expected_count(ids, batch.num_draws[d], VOCABULARY) for ids in (targets, negatives)]
             losses.append(
                 sampled_softmax_losses(
                     hidden,
@@ -76,7 +76,7 @@ def plain_step(training, state, batch):
 def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
     training = shared(small_config(), 1)
     state, metrics = training.run(5)
-    plain = {"params": from_lanes(training.state.params, VOCABULARY), "carry": training.state.carry}
+    plain = {"params": deinterleave(training.state.params, VOCABULARY), "carry": training.state.carry}
     batches, clipped = training.host_batches(), 0
     for n in range(5):
         plain, losses, norm = plain_step(training, plain, jax.tree.map(jnp.asarray, next(batches)))
@@ -84,10 +84,10 @@ def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
         assert_allclose(metrics[n].gradient_norm, norm, rtol=1e-5)
         clipped += norm > training.config.train.optimizer.clip_norm
     assert clipped >= 3
-    params = from_lanes(state.params, VOCABULARY)
+    params = deinterleave(state.params, VOCABULARY)
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-6), params, dict(plain["params"]))
     sums = plain["optimizer"][1].sum_of_squares
-    mine = from_lanes({"softmax": state.softmax_accumulator}, VOCABULARY)["softmax"]
+    mine = deinterleave({"softmax": state.softmax_accumulator}, VOCABULARY)["softmax"]
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5), mine, sums["softmax"])
 
 
@@ -162,7 +162,7 @@ def test_all_devices_hold_the_same_parameters():
     batches = training.host_batches()
     for _ in range(3):
         batch = to_devices(next(batches), BATCH_SPECS, training.mesh)
-        state, _ = training.program(state, batch, training.spellings)
+        state, _ = training.program(state, batch, training.char_ids)
     for leaf in jax.tree.leaves((state.params, state.dense_optimizer, state.softmax_accumulator)):
         first, *others = [np.asarray(shard.data) for shard in leaf.addressable_shards]
         assert len(others) == 3 and all(np.array_equal(first, other) for other in others)
@@ -189,11 +189,11 @@ def test_the_same_function_under_pmap_gives_the_same(monkeypatch):
         monkeypatch.setattr(f"elmo_jax.training.{module}.AXIS", WITHIN)
     program = jax.pmap(training.step, axis_name=WITHIN, devices=jax.devices()[:devices])
     mapped = spread(training.state, state_specs(training.state, training.mesh))
-    spellings = spread(training.spellings, REPLICATED)
+    char_ids = spread(training.char_ids, REPLICATED)
     batches = training.host_batches()
     for n in range(3):
         batch = spread(next(batches), BATCH_SPECS)
-        mapped, found = program(mapped, batch, spellings)
+        mapped, found = program(mapped, batch, char_ids)
         assert_allclose(found.loss[0], metrics[n].loss, atol=1e-6)
     jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
 
@@ -202,7 +202,7 @@ def test_the_same_function_under_pmap_gives_the_same(monkeypatch):
 def test_nothing_is_exchanged_inside_a_loop(accumulate):
     training = shared(small_config(accumulate=accumulate), 4)
     batch = to_devices(next(training.host_batches()), BATCH_SPECS, training.mesh)
-    compiled = training.program.lower(training.placed(training.state), batch, training.spellings).compile().as_text()
+    compiled = training.program.lower(training.placed(training.state), batch, training.char_ids).compile().as_text()
     loops = loop_computations(compiled)
     assert len(loops) >= 6  # the words, the positions, two directions of two layers, forward and backward
     assert COLLECTIVE.search(compiled)  # there are exchanges, but
@@ -254,9 +254,9 @@ def test_adam_and_the_schedule_train_too():
 
 
 def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
-    constant = rate_shape(OptimizerConfig(), 100)
+    constant = schedule(OptimizerConfig(), 100)
     assert [float(constant(jnp.int32(n))) for n in (0, 50, 100)] == [1, 1, 1]
-    cosine = rate_shape(OptimizerConfig(schedule="warmup_cosine", warmup_steps=10, final_fraction=0.1), 100)
+    cosine = schedule(OptimizerConfig(schedule="warmup_cosine", warmup_steps=10, final_fraction=0.1), 100)
     assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-6)
 
 
@@ -275,7 +275,7 @@ def test_bfloat16_follows_float32(devices, placement):
 def test_the_carry_starts_again_with_each_block_if_asked():
     endless, block = (shared(small_config(carry=carry), 2) for carry in ("endless", "block"))
     batches = block.host_batches()
-    begun = [next(batches).restart.any(axis=0) for _ in range(12)]  # [steps, rows]
+    begun = [next(batches).reset_state.any(axis=0) for _ in range(12)]  # [steps, rows]
     assert begun[0].all() and not begun[1].all()
     first, second = endless.run(12)[1], block.run(12)[1]
     same = [np.allclose(a.loss, b.loss, atol=1e-7) for a, b in zip(first, second, strict=True)]
@@ -300,7 +300,7 @@ def test_every_step_and_every_device_drops_other_numbers():
         found, carries = [], []
         for step in (0, 1):
             state = dataclasses.replace(jax.tree.map(jnp.copy, training.state), step=jnp.int32(step))
-            state, metrics = training.program(training.placed(state), placed, training.spellings)
+            state, metrics = training.program(training.placed(state), placed, training.char_ids)
             found.append(np.asarray(metrics.loss))
             carries.append(np.asarray(state.carry["layer_1"].cell))
         same_devices = np.array_equal(carries[0][:, : ROWS // 2], carries[0][:, ROWS // 2 :])

@@ -8,7 +8,7 @@ from elmo_jax.runs.metrics import MetricsLog, read_records
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.runs.result import read_result, write_result
 from elmo_jax.training.throughput import affordable_evaluation, flops_per_token, flops_per_word
-from elmo_jax.training.training_report import Outcome, draw_curve, summary, table
+from elmo_jax.training.training_report import TrainingResult, draw_curve, summary, table
 from tests.training.helpers import SmallTraining, small_config
 
 
@@ -21,8 +21,8 @@ def records():
     return [{"step": 0, "tokens": 0, **heldout}, *trained, {"step": 30, "tokens": 3000, **heldout}]
 
 
-def outcome(shown, params):
-    return Outcome(
+def training_result(shown, params):
+    return TrainingResult(
         title="a run",
         records=shown,
         last_step=30,
@@ -41,12 +41,12 @@ def outcome(shown, params):
 
 def test_speed_leaves_out_the_first_report_with_the_compilation():
     params = SmallTraining(small_config(), devices=1).state.params
-    found = summary(outcome(records(), params))
+    found = summary(training_result(records(), params))
     assert found["tokens_per_second"] == 100.0  # 2,000 tokens in 20 seconds, not 3,000 in 35
     assert found["tokens_seen"] == 3000
     assert found["heldout_perplexity"] == {"forward": 4.0, "backward": 9.0, "average": 6.0}
     assert found["heldout_perplexity_before"]["average"] == 900.0
-    assert summary(outcome(records()[:1], params))["tokens_per_second"] == 0.0
+    assert summary(training_result(records()[:1], params))["tokens_per_second"] == 0.0
 
 
 def test_table_and_result(tmp_path):

@@ -75,7 +75,7 @@ def write_chunk(chunk: Chunk, folder: Path) -> tuple[Summary, bool]:
     unspaced = [chunk.pieces[index] for index in tokenized.unspaced]
     counts = {
         "empty_lines": tokenized.empty_lines,
-        "marks_dropped": tokenized.marks_dropped,
+        "special_words_dropped": tokenized.special_words_dropped,
         "replaced_lines": tokenized.replaced_lines,
         "unspaced_documents": sum(piece.starts_document for piece in unspaced),
         "long_sentences": len(long),

@@ -130,7 +130,7 @@ class PrepareOptions:
         if self.vocabulary_file and (size is not None or least is not None):
             raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimum count")
         if size is not None and size < 4:
-            raise UserError(f"the vocabulary size is {size}; expected 4 or more, including the three marks")
+            raise UserError(f"the vocabulary size is {size}; expected 4 or more, including the three special words")
         if least is not None and least < 1:
             raise UserError(f"the minimum count is {least}; expected 1 or more")
         if not (fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= fraction <= 0.5):

@@ -36,7 +36,7 @@ from elmo_jax.data.prepare.workers import RunnerFailed
 from elmo_jax.data.prepare.write import Text, Vocabularies, write_corpus
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder, digest_of, local, named, write_sealed_json, write_text
+from elmo_jax.files import atomic_folder, digest_of, local, named, write_checksummed_json, write_text
 from elmo_jax.interrupts import keep, kept
 from elmo_jax.runs.progress import Progress, say
 
@@ -173,7 +173,7 @@ def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any],
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
         identity["splits"] = {split: found[number] for split, found in of_sources.items()}
     with Progress("computing the checksums", show=show):
-        write_sealed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
+        write_checksummed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
 
 
 def _without(source: Source, heldout: Sequence[Source]) -> Source:

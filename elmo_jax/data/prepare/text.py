@@ -108,7 +108,7 @@ class Tokenized:
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence, never zero
     pieces: np.ndarray  # int32 `[pieces]`, the number of sentences of each piece
     empty_lines: int  # the number of lines without a word (in running text, those between paragraphs or documents)
-    marks_dropped: int  # the number of `<S>` and `</S>` that were found in the text and removed
+    special_words_dropped: int  # the number of `<S>` and `</S>` that were found in the text and removed
     replaced_lines: int  # the number of lines with bytes that are not UTF-8
     unspaced: list[int]  # the indices of the pieces left out, since their words are not separated by spaces
 
@@ -124,7 +124,7 @@ def tokenize(chunk: Chunk) -> Tokenized:
     words: list[str] = []
     lengths: list[int] = []
     pieces: list[int] = []
-    empty_lines = marks_dropped = 0
+    empty_lines = special_words_dropped = 0
     are_words = chunk.format is Format.LINES
     texts, replaced = zip(*(_decode(piece, chunk.errors, are_words) for piece in chunk.pieces), strict=True)
     unspaced = [is_unspaced(text, are_words) for text in texts]
@@ -145,7 +145,7 @@ def tokenize(chunk: Chunk) -> Tokenized:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
                 found = len(sentence)
                 sentence = [w for w in sentence if w not in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)]
-                marks_dropped += found - len(sentence)
+                special_words_dropped += found - len(sentence)
             if sentence:
                 words += sentence
                 lengths.append(len(sentence))
@@ -162,7 +162,7 @@ def tokenize(chunk: Chunk) -> Tokenized:
         lengths=np.array(lengths, np.int32),
         pieces=np.array(pieces, np.int32),
         empty_lines=empty_lines,
-        marks_dropped=marks_dropped,
+        special_words_dropped=special_words_dropped,
         replaced_lines=sum(lines for lines, left_out in zip(replaced, unspaced, strict=True) if not left_out),
         unspaced=[index for index, left_out in enumerate(unspaced) if left_out],
     )

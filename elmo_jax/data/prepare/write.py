@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo_jax.characters import MARKS
+from elmo_jax.characters import SPECIAL_WORDS
 from elmo_jax.data import blocks
 from elmo_jax.data.blocks import SPLITS, Shard, cut_blocks, write_description, write_shard
 from elmo_jax.data.corpus import BLOCKS, checksums
@@ -79,18 +79,18 @@ def write_corpus(
         for of_source, division in zip(summaries, divisions, strict=True)
         for summary, rule in zip(of_source, division.rules, strict=True)
     ]
-    first = given.whole or given.base or MARKS
+    first = given.whole or given.base or SPECIAL_WORDS
     sizes = runner.count(chunks, first)
     of_sources = _sizes_of_sources(chunks, sizes, divisions)
     sentences, words = (sum(source[key] for source in of_sources["train"]) for key in ("sentences", "words"))
     if not any(given) and not words:
         raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
-    # A sentence mark is used once per sentence.
+    # A boundary token is used once per sentence.
     entries = (
         (word, sentences if number < UNKNOWN_ID else count) for number, (word, count) in enumerate(runner.entries())
     )
     lexicon = write_lexicon(folder, entries, len(first), options.vocabulary_size, options.least_count)
-    if not any(given) and lexicon.vocabulary_size == len(MARKS):
+    if not any(given) and lexicon.vocabulary_size == len(SPECIAL_WORDS):
         raise UserError(
             f"the minimum count is {options.least_count}, and no word occurs that often; choose a smaller one"
         )

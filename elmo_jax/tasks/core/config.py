@@ -48,10 +48,10 @@ class ElmoConfig:
     regularization: float = setting(
         0.0, "The factor of the sum of the squares of each mix's raw weights in the loss.", least=0, most=1e6
     )
-    layer_norm: Literal["none", "tokens", "without_marks"] = setting(
+    layer_norm: Literal["none", "tokens", "without_bos_eos"] = setting(
         "none",
-        "The normalization of the layers: none; tokens, each vector by its own mean and variance; or without_marks, as"
-        " bilm-tf's, each layer over the batch before they are mixed, so that a prediction depends on the batch.",
+        "The normalization of the layers: none; tokens, each vector by its own mean and variance; or without_bos_eos,"
+        " as bilm-tf's, each layer over the batch before they are mixed, so that a prediction depends on the batch.",
     )
     train_gamma: bool = setting(True, "Whether the scale of each mix is trained; otherwise it stays 1.")
     dropout: float = fraction(0.5, "The fraction of the units of each mix dropped in training.")

@@ -23,7 +23,7 @@ from elmo_jax.embedding.embed import check_sentences, embed_texts
 from elmo_jax.embedding.engine import Output
 from elmo_jax.embedding.shards import BackgroundWriter, DamagedFile, Shard, write_shard
 from elmo_jax.errors import UserError
-from elmo_jax.files import check_room, make_folder_of, one_at_a_time, writing
+from elmo_jax.files import check_free_space, make_folder_of, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
 
 WORDS_PER_FILE = 50_000  # the number of words that a process that is killed may have to embed again, about
@@ -116,7 +116,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
         return Made(files, 0, 0.0)
     began, number = time.perf_counter(), sum(map(len, missing))
     size = number * stored_size(bilm.config) * np.dtype(dtype).itemsize
-    check_room(folder, size, f"vectors of {number:,} words")
+    check_free_space(folder, size, f"vectors of {number:,} words")
     with writing(folder):
         make_folder_of(folder / _LOCK)
         with one_at_a_time(folder / _LOCK):

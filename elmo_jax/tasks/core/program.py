@@ -25,7 +25,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
-from elmo_jax.model.precision import usual_promotion
+from elmo_jax.model.precision import standard_promotion
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
 from elmo_jax.tasks.core.optimizer import make_optimizer, unfrozen, with_bilm_scaled
@@ -107,7 +107,7 @@ class Programs:
         return self._programs[shape]
 
     def _compiled(self, *arguments: Any) -> jax.stages.Compiled:
-        with jax.enable_x64(False), usual_promotion():
+        with jax.enable_x64(False), standard_promotion():
             return self._function.lower(*arguments).compile()
 
     def __call__(self, *arguments: Any) -> Any:

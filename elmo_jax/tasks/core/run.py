@@ -57,7 +57,7 @@ def train_task(
     Raises:
       UserError: a setting or a file is wrong, or the loss is not finite.
     """
-    workdir = files.place(workdir)
+    workdir = files.parse_path(workdir)
     if files.in_bucket(workdir):
         raise UserError(f"{workdir}: a task is trained in a folder of this machine")
     task = task_of(config.task)
@@ -131,7 +131,7 @@ class TaskRun:
         """Returns the shapes of the batches, which stay those of the first launch, also on other devices."""
         task, train, file = self._setup.task, self._setup.config.train, self._workdir / "inputs.json"
         if file.exists():
-            return shapes_in(files.read_sealed_json(file, ADVICE))
+            return shapes_in(files.read_checksummed_json(file, ADVICE))
         ladder = Ladder.of(self._setup.mesh)
         sizes = [size_of(task, example, train.max_sentences) for example in splits["train"]]
         shapes = choose_shapes(sizes, train.num_buckets or ladder.buckets, ladder)

@@ -46,7 +46,7 @@ class TaskSetup(Generic[Example, Prediction]):
     def save(self, workdir: epath.Path, shapes: Sequence[Shape]) -> None:
         """Writes what `load_task` reads: the labels, the vocabulary, the word vectors and the shapes of the batches."""
         inputs = {"labels": self.labels, "vocabulary": self.vocabulary.as_dict(), "shapes": shapes}
-        files.write_sealed_json(workdir / "inputs.json", inputs)
+        files.write_checksummed_json(workdir / "inputs.json", inputs)
         table = self.table
         with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
             np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)

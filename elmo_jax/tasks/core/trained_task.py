@@ -18,7 +18,7 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
-from elmo_jax.model.precision import usual_numerics
+from elmo_jax.model.precision import standard_numerics
 from elmo_jax.runs.folder import from_launch, read_config_file
 from elmo_jax.runs.progress import Progress
 from elmo_jax.tasks.core.batches import with_overflow
@@ -49,7 +49,7 @@ class TrainedTask:
 
     def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
         """Loads the models; see `load_task`."""
-        self._folder = files.place(run)
+        self._folder = files.parse_path(run)
         self._reported: set[str] = set()  # the sources whose words without vectors were counted on stderr
         written = read_config_file(self._folder)
         if not written["config"].get("task"):
@@ -70,7 +70,7 @@ class TrainedTask:
         if len(self.seeds) > 1 and not self._task.averages:
             raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
         with _reading(self._folder / "inputs.json") as file:
-            inputs = files.read_sealed_json(file, ADVICE)
+            inputs = files.read_checksummed_json(file, ADVICE)
         with _reading(self._folder / "words.npz") as file, np.load(file) as stored:
             table = WordTable(stored["vectors"], stored["random"], float(stored["spread"]), None)
         words = inputs["vocabulary"]
@@ -123,7 +123,7 @@ class TrainedTask:
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
 
-        With `elmo.layer_norm=without_marks`, a prediction also depends on the other inputs, as in bilm-tf: the layers
+        With `elmo.layer_norm=without_bos_eos`, a prediction also depends on the other inputs, as in bilm-tf: the layers
         are normalized over a batch. Give one input at a time for predictions that do not.
 
         Args:
@@ -174,7 +174,7 @@ class TrainedTask:
         found = self._predictions(examples)
         if predictions is not None:
             lines = [json.dumps(self._json(e, p), ensure_ascii=False) for e, p in zip(examples, found, strict=True)]
-            files.write_text(files.place(predictions), "".join(f"{line}\n" for line in lines))
+            files.write_text(files.parse_path(predictions), "".join(f"{line}\n" for line in lines))
         return self._task.score(examples, found)
 
     def _predicted(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -185,7 +185,7 @@ class TrainedTask:
         shown = f"{', '.join(words[:20])}{', …' if len(words) > 20 else ''}"
         report("the text", {f"words that the training text lacks, not taken as predicates: {shown}": len(words)})
         # With a norm of the batch, predictions depend on all examples.
-        size = max(1, len(examples)) if self.config.elmo.layer_norm == "without_marks" else _STREAMED
+        size = max(1, len(examples)) if self.config.elmo.layer_norm == "without_bos_eos" else _STREAMED
         with Progress("predicting", "examples", len(examples)) as progress:
             for start in range(0, len(examples), size):
                 part = examples[start : start + size]
@@ -222,7 +222,7 @@ class TrainedTask:
                 file=sys.stderr,
             )
 
-    @usual_numerics()
+    @standard_numerics()
     def _predictions(self, examples: Sequence[Any], progress: Progress | None = None) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
         bilm = self._setup.bilm if self.config.elmo.trainable == "none" else None

@@ -26,7 +26,7 @@ from elmo_jax.tasks.core.optimizer import learning_rate
 from elmo_jax.tasks.core.program import TaskInterval, TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Example, Prediction
-from elmo_jax.training.session import Session, is_out_of_patience
+from elmo_jax.training.run_context import RunContext, is_out_of_patience
 
 KEPT = 2  # the number of newest checkpoints that are kept in addition to the best one
 
@@ -62,24 +62,24 @@ class Trainer(Generic[Example, Prediction]):
         self._config, self._signals = self.setup.config.train, signals
         batches = self.data["train"].epoch(None)
         self._steps = self._config.epochs * len(batches)  # the updates of all epochs
-        with Session(self.workdir, KEPT) as self._session:
+        with RunContext(self.workdir, KEPT) as self._context:
             batch = self.data["train"].arrays(batches[0])
-            found = self._session.checkpoints.restore(self.program.abstract_state(batch))
+            found = self._context.checkpoints.restore(self.program.abstract_state(batch))
             state, step = found or (self.program.first_state(self.seed, batch), 0)
-            self._session.open(step, total=self._config.epochs, done=int(state.epoch), unit="epoch")
-            if not self._session.log.records:
+            self._context.open(step, total=self._config.epochs, done=int(state.epoch), unit="epoch")
+            if not self._context.log.records:
                 state = self._evaluate(state, 0.0)
             while not self._is_over(state) and signals.received is None:
                 state = self._epoch(state)
             if signals.received is None:
                 return self._best(state)
             if not self._is_over(state):
-                return self._session.save_and_stop(int(state.step), state, signals.received)
-            self._session.checkpoints.wait()  # the last evaluation has saved this step
+                return self._context.save_and_stop(int(state.step), state, signals.received)
+            self._context.checkpoints.wait()  # the last evaluation has saved this step
             return Stopped(signal.Signals(signals.received), int(state.step))
 
     def _evaluations(self) -> dict[int, float]:
-        return dev_metrics(self._session.log.records, f"dev/{self.setup.task.metric}")
+        return dev_metrics(self._context.log.records, f"dev/{self.setup.task.metric}")
 
     def _is_out_of_patience(self) -> bool:
         return is_out_of_patience([-metric for metric in self._evaluations().values()], self._config.patience)
@@ -112,7 +112,7 @@ class Trainer(Generic[Example, Prediction]):
             if self._signals.received is not None:
                 return self._timed(state, began)
         state = self._with(self._timed(state, began), epoch=np.int32(epoch + 1), batch=np.int32(0))
-        self._session.progress.advance()
+        self._context.progress.advance()
         due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
         return self._evaluate(state) if due else state
 
@@ -153,18 +153,18 @@ class Trainer(Generic[Example, Prediction]):
         for place, mix in elmo_mixes(params, self.setup.config).items():
             values[f"elmo/{place}/scale"] = mix["scale"]
             values |= {f"elmo/{place}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
-        self._session.write(step, values)
+        self._context.write(step, values)
         first = self.setup.task.metric
         shown = f"dev {first} {metrics[first]:.2f}"
         if "train/loss" in values:
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
-            shown += self._session.last_save()
+            shown += self._context.last_save()
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
-            self._session.progress.show(f"seed {self.seed} · {shown}", epoch, left)
-        self._session.log.flush()
+            self._context.progress.show(f"seed {self.seed} · {shown}", epoch, left)
+        self._context.log.flush()
         state = self._with(state, interval=TaskInterval.empty())
         is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one
-        self._session.checkpoints.save(step, state, -metrics[first] if is_best else None)
+        self._context.checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
 
     def _measured(self, state: TaskState) -> dict[str, Any]:
@@ -183,14 +183,14 @@ class Trainer(Generic[Example, Prediction]):
             "train/words_per_second": words / max(seconds, 1e-9),
             "epoch": int(state.epoch),
             "train/learning_rate": self._rate(step - 1, self._evaluations()),
-            "train/seconds": self._session.log.latest("train/seconds") + seconds,
-            "train/words": self._session.log.latest("train/words") + words,
+            "train/seconds": self._context.log.latest("train/seconds") + seconds,
+            "train/words": self._context.log.latest("train/words") + words,
         }
 
     def _best(self, state: TaskState) -> TaskState:
-        self._session.checkpoints.wait()
+        self._context.checkpoints.wait()
         best = best_step(self._evaluations())
         if best is None or best == int(state.step):
             return state
-        found: TaskState = self._session.checkpoints.restore_step(best, state)
+        found: TaskState = self._context.checkpoints.restore_step(best, state)
         return found

@@ -144,11 +144,11 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     state, history = (params, training.optimizer.init(params)), []
     path, best = options.workdir / "state.safetensors", options.workdir / NAME
     if path.is_file():
-        arrays, facts = read(path)
-        if facts["settings"] != settings:
+        arrays, metadata = read(path)
+        if metadata["settings"] != settings:
             raise UserError(f"{path}: was trained with other options or data; give another --workdir, or delete it")
         state = jax.tree.unflatten(jax.tree.structure(state), [jnp.asarray(arrays[name]) for name in sorted(arrays)])
-        history = facts["history"]
+        history = metadata["history"]
     for number in range(len(history), options.epochs):
         state, loss = training.epoch(state, parts["train"], number)
         dev = training.perplexity(state[0], parts["dev"])

@@ -93,10 +93,10 @@ def look_up(
     return found, mask
 
 
-def write(path: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def write(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Writes arrays, and facts about them that are JSON values, as a safetensors file."""
     on_host = {name: np.asarray(array) for name, array in arrays.items()}
-    text = json.dumps({**facts, "fingerprint": fingerprint(on_host)})
+    text = json.dumps({**metadata, "fingerprint": fingerprint(on_host)})
     write_bytes(path, safetensors.numpy.save(on_host, {_KEY: text}))
 
 
@@ -104,13 +104,13 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns the arrays and the facts of `write`, with the arrays' `fingerprint`; `UserError` for a damaged file."""
     try:
         with safetensors.safe_open(path, "numpy") as file:
-            facts = json.loads((file.metadata() or {})[_KEY])
+            metadata = json.loads((file.metadata() or {})[_KEY])
             arrays = {name: file.get_tensor(name) for name in file.keys()}
-        if fingerprint(arrays) != facts["fingerprint"]:
+        if fingerprint(arrays) != metadata["fingerprint"]:
             raise ValueError("its numbers have changed")
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise UserError(f"{path}: not a file of cove/train.py, or damaged ({error}); delete it, and train") from None
-    return arrays, facts
+    return arrays, metadata
 
 
 def open_cove(source: str) -> CoVe | None:
@@ -118,5 +118,5 @@ def open_cove(source: str) -> CoVe | None:
     path = Path(source) / NAME
     if not path.is_file():
         return None
-    arrays, facts = read(path)
-    return CoVe(unflatten(arrays)["encoder"], facts["glove"], facts["fingerprint"])
+    arrays, metadata = read(path)
+    return CoVe(unflatten(arrays)["encoder"], metadata["glove"], metadata["fingerprint"])

@@ -155,7 +155,7 @@ def test_report_counts_what_was_odd(tmp_path: Path) -> None:
     corpus = make(tmp_path / "out", tmp_path / "a.txt", errors="replace", min_count=1, heldout_fraction=0)
     assert corpus.report["text"] == {
         "empty_lines": 1,
-        "marks_dropped": 2,
+        "special_words_dropped": 2,
         "replaced_lines": 1,
         "unspaced_documents": 0,
         "long_sentences": 0,

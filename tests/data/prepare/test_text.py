@@ -57,7 +57,7 @@ def test_lines_are_sentences_split_at_spaces_only() -> None:
 def test_marks_in_the_text_are_dropped_and_counted() -> None:
     found = tokenize(Chunk((piece("<S> a <UNK> </S>\n<S> </S>\nb\n"),), Format.LINES))
     assert sentences(found) == ["a <UNK>", "b"]
-    assert (found.marks_dropped, found.empty_lines) == (4, 1)
+    assert (found.special_words_dropped, found.empty_lines) == (4, 1)
 
 
 def test_sentences_of_each_piece_are_counted() -> None:

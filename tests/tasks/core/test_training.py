@@ -16,7 +16,7 @@ import elmo_jax
 from elmo_jax.config import Config
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
-from elmo_jax.files import write_sealed_json
+from elmo_jax.files import write_checksummed_json
 from elmo_jax.runs.folder import covered_by_seal, open_workdir, read_config_file
 from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.tasks.core import batches
@@ -123,7 +123,7 @@ def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
         return iterate(self, batches, draw, progress)
 
     monkeypatch.setattr(TaskData, "iterate", remember)
-    settings = (f"bilm={tmp_path / 'bilm'}", *WITH_ELMO, "elmo.layer_norm=without_marks", "train.epochs=1")
+    settings = (f"bilm={tmp_path / 'bilm'}", *WITH_ELMO, "elmo.layer_norm=without_bos_eos", "train.epochs=1")
     result = train(tmp_path, tmp_path / "run", *settings, "train.batch_size=3")
     of_training = list(seen)
     seen.clear()
@@ -145,7 +145,7 @@ def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> Non
         if path.name != "config.json":
             (copy / path.name).symlink_to(path)
     config["facts"]["fingerprint"]["bilm"] = "0" * 64
-    write_sealed_json(copy / "config.json", config, covered_by_seal)
+    write_checksummed_json(copy / "config.json", config, covered_by_seal)
     with pytest.raises(UserError, match="trained with a biLM of fingerprint 000000000000"):
         elmo_jax.load_task(copy)
 

@@ -70,7 +70,7 @@ def test_mix_of_layers_and_its_gradients_are_the_oracle(case):
     @jax.jit
     def run(params, layers):
         mixed, back = jax.vjp(everywhere, params, layers)
-        masked = ScalarMix(layer_norm="with_marks" if norm else "none").apply({"params": params}, layers, mask)[0]
+        masked = ScalarMix(layer_norm="with_bos_eos" if norm else "none").apply({"params": params}, layers, mask)[0]
         return mixed, masked, back(given["cotangent"])
 
     mixed, masked, (of_params, of_layers) = run(params(case["param"]), layers)

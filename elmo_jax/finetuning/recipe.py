@@ -14,7 +14,7 @@ from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.finetuning_report import results
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
-from elmo_jax.training.plan import Measure, Plan, measure_whole
+from elmo_jax.training.recipe import Measure, Recipe, measure_whole
 from elmo_jax.training.training_report import WHOLE
 from elmo_jax.types import Tree
 
@@ -26,7 +26,7 @@ FROZEN: dict[str, tuple[str, ...]] = {
 }
 
 
-def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Plan:
+def recipe_for_corpus(source: SourceModel, config: Config, corpus: Corpus, original: Corpus | None) -> Recipe:
     """Returns the plan for the softmax over the corpus's vocabulary, with the texts to measure before and after.
 
     The perplexity of the original text is measured if there is one. If the vocabulary is extended, the perplexity
@@ -38,17 +38,17 @@ def plan_for_corpus(source: SourceModel, config: Config, corpus: Corpus, origina
     if original is not None:
         text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
         blocks = spread_blocks(text.blocks, config.evaluation.tokens)
-        before["original"] = lambda program, params: program.perplexity(params, blocks, text.spellings)
+        before["original"] = lambda setup, params: setup.perplexity(params, blocks, text.char_ids)
     after = dict(before)
     size = len(source.bilm.vocabulary)
     if len(words) > size:
         kept = params
         params = {**params, "softmax": extended_softmax(params["softmax"], corpus.counts(), len(words))}
-        before["kept"] = lambda program, _: program.heldout_with_vocabulary(kept, size)
-    return dataclasses.replace(plan_of(config, params, source.history), before=before, after=after)
+        before["kept"] = lambda setup, _: setup.heldout_with_vocabulary(kept, size)
+    return dataclasses.replace(recipe_of(config, params, source.history), before=before, after=after)
 
 
-def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan, str]:
+def continued(recipe: Recipe, checkpoint: Checkpoint, config: Config) -> tuple[Recipe, str]:
     """Returns the plan that continues with the accumulators of a checkpoint of bilm-tf, and how the optimizer starts.
 
     Rows that are added to its softmax have new accumulators, and with Adam or `finetune.optimizer` all are new.
@@ -63,22 +63,22 @@ def continued(plan: Plan, checkpoint: Checkpoint, config: Config) -> tuple[Plan,
     start = f"new accumulators, since {why}" if why else "Adagrad continues with the accumulators of the checkpoint"
 
     def read() -> Tree:
-        sums, words = checkpoint.accumulators(config.model), len((plan.params or {})["softmax"]["bias"])
+        sums, words = checkpoint.accumulators(config.model), len((recipe.params or {})["softmax"]["bias"])
         added = ((0, words - len(sums["softmax"]["bias"])), (0, 0))
         rows = jax.tree.map(lambda s: np.pad(s, added[: s.ndim], constant_values=initial), sums["softmax"])
         return {**sums, "softmax": rows}
 
-    results = plan.further_results
-    plan = dataclasses.replace(plan, further_results=lambda outcome: {**results(outcome), "optimizer": start})
-    return (plan if why else dataclasses.replace(plan, accumulators=read)), start
+    results = recipe.further_results
+    recipe = dataclasses.replace(recipe, further_results=lambda result: {**results(result), "optimizer": start})
+    return (recipe if why else dataclasses.replace(recipe, accumulators=read)), start
 
 
-def plan_of(config: Config, params: Tree, finetuned_from: dict[str, Any]) -> Plan:
+def recipe_of(config: Config, params: Tree, finetuned_from: dict[str, Any]) -> Recipe:
     """Returns the plan of a fine-tuning.
 
     `params` are those of step 0, a whole tree in the layout of an export, and `finetuned_from` is their provenance.
     """
-    return Plan(
+    return Recipe(
         params=params,
         frozen=FROZEN[config.finetune.trainable],
         patience=config.finetune.patience,

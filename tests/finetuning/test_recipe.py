@@ -8,14 +8,14 @@ import pytest
 
 from elmo_jax.config import Config
 from elmo_jax.finetuning.finetuning_report import results, table
-from elmo_jax.finetuning.plan import FROZEN
+from elmo_jax.finetuning.recipe import FROZEN
 from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
-from elmo_jax.training.session import is_out_of_patience
+from elmo_jax.training.run_context import is_out_of_patience
 from elmo_jax.training.state import initial_state
 from elmo_jax.training.step import TrainStep
-from elmo_jax.training.training_report import Outcome, draw_curve
+from elmo_jax.training.training_report import TrainingResult, draw_curve
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 
 pytestmark = pytest.mark.quick
@@ -75,7 +75,7 @@ AFTER = Perplexity(49.0, 36.0, 1000, 0.05)
 OTHER = Perplexity(144.0, 100.0, 500, 0.01)
 
 
-def outcome(original=OTHER, kept=None):
+def training_result(original=OTHER, kept=None):
     evaluations = {("heldout", 0): BEFORE, ("heldout", 20): AFTER, ("heldout", 30): OTHER}
     if original:
         evaluations |= {("original", 0): BEFORE, ("original", 20): original}
@@ -85,7 +85,7 @@ def outcome(original=OTHER, kept=None):
     records = [
         {"step": step, "tokens": 100 * step, **found.as_metrics(text)} for (text, step), found in evaluations.items()
     ]
-    return Outcome("legal", records, evaluations, 30, 40, 20, params, "float32", tokens_per_step=100)
+    return TrainingResult("legal", records, evaluations, 30, 40, 20, params, "float32", tokens_per_step=100)
 
 
 def result(**texts):
@@ -98,7 +98,7 @@ def result(**texts):
         "seconds": dict.fromkeys(PHASES, 61.0 / 7),
         "parameters": 1000,
         "softmax_parameters": 200,
-        **results(outcome(**texts), "all", {"fingerprint": "0" * 64}),
+        **results(training_result(**texts), "all", {"fingerprint": "0" * 64}),
     }
 
 
@@ -136,7 +136,7 @@ def test_table_and_plot(tmp_path):
             and "step 20, the best" in text
             and "\n(full softmax over the same words before and after; original: what the model was trained on" in text
         )
-        found = results(outcome(original), "all", {"fingerprint": "0" * 64})
+        found = results(training_result(original), "all", {"fingerprint": "0" * 64})
         assert found["stopped_early"] and found["after"]["domain"] == AFTER.as_dict()
-        draw_curve(tmp_path, outcome(original).records, True, outcome(original))
+        draw_curve(tmp_path, training_result(original).records, True, training_result(original))
         assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

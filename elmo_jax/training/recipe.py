@@ -1,4 +1,4 @@
-"""`Plan`: what differs between kinds of training."""
+"""`Recipe`: what differs between kinds of training."""
 
 import dataclasses
 import functools
@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from elmo_jax.runs.perplexity import Perplexity
-from elmo_jax.training.program import Program
-from elmo_jax.training.training_report import WHOLE, Outcome
+from elmo_jax.training.setup import TrainingSetup
+from elmo_jax.training.training_report import WHOLE, TrainingResult
 from elmo_jax.types import Tree
 
 # Measures the perplexity of a text with the programs of a training and the parameters of a training state.
-Measure = Callable[[Program, Tree], Perplexity]
-measure_whole: Measure = functools.partial(Program.heldout, whole=True)
+Measure = Callable[[TrainingSetup, Tree], Perplexity]
+measure_whole: Measure = functools.partial(TrainingSetup.heldout, whole=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Recipe:
     """The plan of one kind of training; the default is pretraining."""
 
     # the parameters before the first update, a whole tree in the layout of an export; None for random initial ones
@@ -32,5 +32,5 @@ class Plan:
     before: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     after: Mapping[str, Measure] = dataclasses.field(default_factory=lambda: {WHOLE: measure_whole})
     # returns the entries of `result.json` in addition to those of `training_report.summary`
-    further_results: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
+    further_results: Callable[[TrainingResult], dict[str, Any]] = lambda result: {}
     finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from

@@ -14,7 +14,7 @@ from etils import epath
 
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.data.windows import EvaluationWindow
-from elmo_jax.distributed.collectives import StepAgreement, Wishes, fails_together, is_first
+from elmo_jax.distributed.collectives import RequestReducer, StepRequests, is_primary, raise_on_all
 from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.activity import PHASES, Activity
 from elmo_jax.runs.metrics import MetricsLog, Records
@@ -35,7 +35,7 @@ def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
     return 0 < patience < len(scores) and min(scores[-patience:]) >= min(scores[:-patience])
 
 
-class Session:
+class RunContext:
     """One launch of a training: its checkpoints, its metrics and its progress; a context that closes them.
 
     Of several processes, only the first writes metrics and prints.
@@ -74,10 +74,10 @@ class Session:
         Earlier launches have come from step `first` to `step`, and done `done` of the `total` units of work, such as
         steps or epochs.
         """
-        with fails_together():
+        with raise_on_all():
             others = Records(evaluations=read_evaluations(self._workdir, step))
-            self.log = MetricsLog(self._workdir, step, self._trackers) if is_first() else others
-            self.progress = RunProgress(total, done, unit, silent=not is_first())
+            self.log = MetricsLog(self._workdir, step, self._trackers) if is_primary() else others
+            self.progress = RunProgress(total, done, unit, silent=not is_primary())
         self._closing.callback(self.log.close)
         self._closing.callback(self.progress.close)
         if step > first:
@@ -115,16 +115,16 @@ class Session:
 class EvaluationWatch:
     """What is called after each window of an evaluation, on all processes."""
 
-    def __init__(self, session: Session, agreement: StepAgreement, signals: StopSignals) -> None:
+    def __init__(self, context: RunContext, reducer: RequestReducer, signals: StopSignals) -> None:
         """Makes a watch that heeds the signals of all processes."""
-        self._progress, self._activity = session.progress, session.activity
-        self._agreement, self._signals = agreement, signals
+        self._progress, self._activity = context.progress, context.activity
+        self._reducer, self._signals = reducer, signals
         self.begin("")
 
     def begin(self, text: str) -> None:
         """Begins an evaluation, which `text` describes."""
         self._text, self._began, self._windows, self._tokens = text, time.monotonic(), 0, 0
-        self._announced: jax.Array | Wishes | None = None  # after the window before
+        self._reduced: jax.Array | StepRequests | None = None  # after the window before
 
     @property
     def seconds(self) -> float:
@@ -137,8 +137,8 @@ class EvaluationWatch:
         Raises:
           StopRequested: a process has received a signal.
         """
-        before, self._announced = self._announced, self._agreement.announce(Wishes(self._signals.received or 0))
-        known = self._announced if isinstance(self._announced, Wishes) else before
+        before, self._reduced = self._reduced, self._reducer.reduce(StepRequests(self._signals.received or 0))
+        known = self._reduced if isinstance(self._reduced, StepRequests) else before
         if known is not None and (number := int(jax.device_get(known)[0])):
             raise StopRequested(number)
         self._activity.advance()

@@ -23,7 +23,7 @@ from elmo_jax.training.partitioning import (
     BATCH_SPECS,
     map_step,
     model_for,
-    place_params,
+    put_params,
     softmax_placement,
     state_specs,
 )
@@ -43,7 +43,7 @@ class PlacedBatch(NamedTuple):
     blocks_read: int  # by this process so far
 
 
-class Program:
+class TrainingSetup:
     """The programs of a training, for given settings, corpus and devices.
 
     Attributes:
@@ -53,7 +53,7 @@ class Program:
       total_steps: the number of updates of the run.
       step: one update, as the program of one device.
       work: the floating-point operations of the training.
-      spellings: [types, W] the raw character ids of the lexicon, on every device.
+      char_ids: [types, W] the raw character ids of the lexicon, on every device.
       heldout_blocks: the number of blocks of the held-out text that are evaluated during training.
       watch: what is called after each window of an evaluation.
     """
@@ -76,11 +76,11 @@ class Program:
         self.watch: Watch = lambda window: None
         tokens = config.evaluation.tokens or affordable_evaluation(config, vocabulary_size, total_steps)
         self.heldout_blocks = len(spread_blocks(corpus.blocks("heldout"), tokens))
-        spellings = corpus.spellings(config.model.char_cnn.max_characters)
-        self._distinct = DistinctWords(spellings, PADDING)
-        self.spellings = to_devices(spellings, REPLICATED, mesh)
+        char_ids = corpus.char_ids(config.model.char_cnn.max_characters)
+        self._distinct = DistinctWords(char_ids, PADDING)
+        self.char_ids = to_devices(char_ids, REPLICATED, mesh)
         # The filters are applied to every position with a character, and to one of padding.
-        self.work = Work(config, vocabulary_size, float((spellings != PADDING).sum(1).mean()) + 1)
+        self.work = Work(config, vocabulary_size, float((char_ids != PADDING).sum(1).mean()) + 1)
 
         def start(params: Tree | None, seed: jax.Array, accumulators: Tree | None) -> TrainState:
             with_softmax = self._model.clone(vocabulary_size=vocabulary_size)
@@ -141,7 +141,7 @@ class Program:
         """
         blocks, sources = self._heldout(self.corpus.blocks("heldout"), whole), self.corpus.source_of_blocks("heldout")
         sources = self._heldout(sources, whole)  # of the same blocks
-        return self._evaluator.sentences(params, blocks, self._distinct, self.spellings, self.watch, sources)[0]
+        return self._evaluator.sentences(params, blocks, self._distinct, self.char_ids, self.watch, sources)[0]
 
     @functools.cached_property
     def whole_blocks(self) -> int:
@@ -152,14 +152,14 @@ class Program:
         """Chooses those that are evaluated of the held-out blocks, or of the names of their sources."""
         return spread_blocks(blocks, self.config.evaluation.tokens if whole else self.heldout_blocks * BLOCK_TOKENS)
 
-    def perplexity(self, params: Tree, blocks: BlockSource, spellings: Any) -> Perplexity:
+    def perplexity(self, params: Tree, blocks: BlockSource, char_ids: Any) -> Perplexity:
         """Returns the perplexity of another text, whose lexicon begins with the vocabulary of the corpus.
 
-        The `params` are those of a training state; `spellings` [types, W] are the raw character ids of the text's
+        The `params` are those of a training state; `char_ids` [types, W] are the raw character ids of the text's
         lexicon.
         """
-        on_devices = to_devices(spellings, REPLICATED, self.mesh)
-        distinct = DistinctWords(spellings, PADDING)
+        on_devices = to_devices(char_ids, REPLICATED, self.mesh)
+        distinct = DistinctWords(char_ids, PADDING)
         return self._evaluator.sentences(params, blocks, distinct, on_devices, self.watch)[0]
 
     def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
@@ -169,6 +169,6 @@ class Program:
         """
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
-        placed = place_params(params, placement, self.mesh)
+        placed = put_params(params, placement, self.mesh)
         blocks = self._heldout(self.corpus.blocks("heldout"), whole=True)
-        return evaluator.sentences(placed, blocks, self._distinct, self.spellings, self.watch)[0]
+        return evaluator.sentences(placed, blocks, self._distinct, self.char_ids, self.watch)[0]
