@@ -1,1 +1,14 @@
-"""The training of a biLM: devices, state, optimizer, step, loop, evaluation and report."""
+"""The training of a biLM: devices, state, optimizer, step, loop, evaluation and report.
+
+From the command to the loop, four classes are met:
+
+    elmo-jax pretrain                cli/pretrain.py    experiment file, overrides, processes
+      pretrain(config, workdir)      pretrain.py        corpus, lock, checks of what the run was opened with
+        TrainingSetup                setup.py           mesh, model, programs, batches and texts on the devices
+          TrainStep                  step.py            one update, as the program of one device
+        RunContext                   run_context.py     checkpoints, metrics, progress, time of this launch
+        Trainer.run                  loop.py            restore or initialize, `while step < total`, evaluate, export
+
+`finetune` differs in its `Recipe` (recipe.py): the initial parameters, what is frozen, when training ends, and which
+texts are measured before and after.
+"""

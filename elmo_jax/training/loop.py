@@ -67,12 +67,12 @@ def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str)
 
 
 class Trainer:
-    """One launch of a run, which is a process from its start to its end."""
+    """Trains a biLM in one launch of a run, which is a process from its start to its end."""
 
     def __init__(
         self, setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str, context: RunContext
     ) -> None:
-        """Makes a launch of the arguments of `train` and of what it has opened."""
+        """Makes a trainer of the arguments of `train` and of what it has opened."""
         self._setup, self._recipe, self._workdir, self._title = setup, recipe, workdir, title
         self._context, self._checkpoints, self._activity = context, context.checkpoints, context.activity
         self._first = first_step(recipe.finetuned_from)
