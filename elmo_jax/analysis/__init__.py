@@ -1,1 +1,1 @@
-"""Keeps the layers of many sentences, and finds the neighbours of words in context."""
+"""Finds the neighbours of words in context."""

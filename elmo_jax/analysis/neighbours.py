@@ -1,20 +1,15 @@
 """Finds the words of a text whose vectors in context are nearest to that of a query (paper, section 5.3, Table 4).
 
-Shapes: N words of the text, n words of a chunk, Q queries, F numbers per vector, k neighbours.
+Shapes: N words of the text, Q queries, F numbers per vector, k neighbours.
 """
 
-import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from elmo_jax.analysis.vectors import ROWS, Vectors, View, Words, embed, one_layer
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import open_sources, say_formats, size_of
@@ -22,7 +17,9 @@ from elmo_jax.data.prepare.text import Errors, tokenize, unspaced_error
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make, unpacked
 
+Words = tuple[str, ...]
 BATCH = 64  # sentences embedded together by `nearest_uses`
 _BLANK = "…"
 
@@ -108,7 +105,7 @@ def nearest(
     A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours.
 
     Args:
-      folder: the folder in which vectors are kept; see `elmo_jax.analysis.vectors.embed`.
+      folder: the folder in which the vectors are kept as float16; later calls read them there.
       bilm: the frozen biLM.
       sentences: the text, all words of which are compared.
       queries: at least one word in its sentence, which need not be in the text.
@@ -119,24 +116,28 @@ def nearest(
       The k nearest words for each query, nearest first; fewer if the text has fewer.
 
     Raises:
-      UserError: the biLM does not have that layer.
+      UserError: the biLM does not have that layer, or a file cannot be written or is damaged.
     """
-    view = one_layer(layer)
     distinct = list(dict.fromkeys(words for words in sentences if words))
-    starts = np.cumsum([0, *map(len, distinct)])
     asked = _unit_vectors(bilm, queries, layer)  # [Q, F]
-    # The search returns more than k words, since those of the query's own sentence are removed afterwards.
-    longest = max(len(query.words) for query in queries)
-    best = _best(embed(folder, bilm, distinct), distinct, asked, view, number + longest)
+    stored = StoredLayers(make(folder, bilm, distinct, "float16").files)
+    cosines = np.empty((len(queries), sum(map(len, distinct))), np.float32)  # [Q, N]
+    ends = np.cumsum([len(words) for words in distinct])
+    with Progress("comparing", "sentences", len(distinct)) as progress:
+        for words, end in zip(distinct, ends.tolist(), strict=True):
+            vectors = unpacked(stored[words][None], bilm.config, np)[0, layer]
+            cosines[:, end - len(words) : end] = asked @ _unit(vectors).T
+            progress.add(1)
+
+    def use(row: int) -> Occurrence:
+        sentence = int(np.searchsorted(ends, row, "right"))
+        return Occurrence(distinct[sentence], row - int(ends[sentence]) + len(distinct[sentence]))
+
     results = []
-    for query, cosines, rows in zip(queries, *best, strict=True):
-        at = np.searchsorted(starts, rows, side="right") - 1
-        neighbours = (
-            Neighbour(float(cosine), Occurrence(distinct[sentence], int(row - starts[sentence])))
-            for cosine, row, sentence in zip(cosines, rows, at, strict=True)
-            if distinct[sentence] != query.words
-        )
-        results.append(list(itertools.islice(neighbours, number)))
+    for query, of_query in zip(queries, cosines, strict=True):
+        ranked = ((row, use(row)) for row in map(int, np.argsort(-of_query, kind="stable")))
+        others = (Neighbour(float(of_query[row]), word) for row, word in ranked if word.words != query.words)
+        results.append(list(itertools.islice(others, number)))
     return results
 
 
@@ -196,37 +197,8 @@ def _unit_vectors(bilm: EmbeddingBiLM, uses: Sequence[Occurrence], layer: int) -
             for words, layers in zip(batch, bilm.embed(batch)[0], strict=True):
                 vectors[rows[words]] = layers[layer, [uses[row].position for row in rows[words]]]
             progress.add(len(batch))
+    return _unit(vectors)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
-
-def _best(
-    vectors: Vectors, sentences: Sequence[Words], asked: np.ndarray, view: View, wanted: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the largest cosines [Q, k] in descending order, and the numbers of their words [Q, k]."""
-    kept = min(wanted, ROWS)
-    cosines, rows = np.zeros((len(asked), 0), np.float32), np.zeros((len(asked), 0), np.int64)
-    start = 0
-    with Progress("comparing", "words", sum(map(len, sentences))) as progress:
-        for part in vectors.seen(sentences, view):
-            filled = np.pad(part[:, 0], ((0, ROWS - len(part)), (0, 0)))
-            largest, at = _largest(jnp.asarray(filled), jnp.asarray(asked), len(part), kept)
-            cosines = np.concatenate([cosines, np.asarray(largest)], axis=1)
-            rows = np.concatenate([rows, start + np.asarray(at, np.int64)], axis=1)
-            order = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
-            cosines, rows = np.take_along_axis(cosines, order, 1), np.take_along_axis(rows, order, 1)
-            start += len(part)
-            progress.add(len(part))
-    here = min(wanted, start)  # further places are past the end of the text
-    return cosines[:, :here], rows[:, :here]
-
-
-@functools.partial(jax.jit, static_argnames="kept")
-def _largest(part: jax.Array, asked: jax.Array, count: int, kept: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the largest cosines [Q, k] between queries [Q, F] and the first `count` rows of a chunk [n, F]."""
-    cosines = jnp.dot(_unit(asked), _unit(part).T, precision=lax.Precision.HIGHEST)
-    return lax.top_k(jnp.where(jnp.arange(len(part)) < count, cosines, -jnp.inf), kept)
-
-
-def _unit(vectors: jax.Array) -> jax.Array:
-    lengths = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / jnp.where(lengths > 0, lengths, 1)

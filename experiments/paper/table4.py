@@ -27,8 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmo_jax.analysis.neighbours import Occurrence, nearest, occurrence_in
-from elmo_jax.analysis.vectors import Words, embed
+from elmo_jax.analysis.neighbours import Occurrence, Words, nearest, occurrence_in
 from elmo_jax.tasks.core.word_vectors import read_vectors
 from elmo_jax.words import split_words
 from results import Model, open_models, run_script, script_parser
@@ -81,7 +80,7 @@ def nearest_types(vectors: Mapping[str, np.ndarray], word: str) -> list[str]:
 def print_neighbours(model: Model, sentences: Sequence[Sentence], queries: Sequence[Occurrence], folder: Path) -> None:
     """Prints the neighbours of each query with the cosine, the sense in SemCor and the surrounding words."""
     text, senses = [sentence.words for sentence in sentences], senses_of(sentences)
-    print(f"\nbiLM {model.name}, second layer: {embed(folder, model.bilm, text).speed}", flush=True)
+    print(f"\nbiLM {model.name}, second layer", flush=True)
     found = nearest(folder, model.bilm, text, queries, NUMBER, LAYER)
     for asked, neighbours, published in zip(queries, found, PAPER.values(), strict=True):
         print(f"\n{asked.shown(AROUND)}  {senses.get(asked, '')}".rstrip(), f"\n  paper: {published}")

@@ -32,9 +32,8 @@ from typing import Any
 import numpy as np
 
 from elmo_jax import UserError
-from elmo_jax.analysis.vectors import embed
 from elmo_jax.files import digest_of
-from results import Model, Results, draw_layers, layer_name, open_models, run_script, script_parser, table
+from results import Model, Results, draw_layers, embed, layer_name, open_models, run_script, script_parser, table
 from senses import SenseCorpus, SenseIndex, Sentence, read_index, read_senses
 from wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
 
@@ -74,9 +73,8 @@ def run(
 ) -> dict[str, Any]:
     """Returns the scores of a biLM's layers, [L+1] on each set, and the pooled gain of each layer over that below."""
     of_training = embed(folder, model.bilm, [sentence.words for sentence in semcor.sentences])
-    print(f"{model.name}: SemCor: {of_training.speed}", flush=True)
     means = class_means(of_training, semcor.sentences)
-    values: list[dict[str, np.ndarray]] = [{} for _ in range(of_training.layers)]
+    values: list[dict[str, np.ndarray]] = [{} for _ in range(model.bilm.config.lstm.layers + 1)]
     unseen = 0
     for name, sentences in tests.items():
         vectors = embed(folder, model.bilm, [sentence.words for sentence in sentences])

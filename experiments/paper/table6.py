@@ -27,21 +27,32 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from elmo_jax import UserError
-from elmo_jax.analysis.vectors import Vectors, View, all_layers, embed, one_layer, side_by_side, top_addition
 from elmo_jax.files import digest_of
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task_report import shown, statistics
 from elmo_jax.tasks.pos.reader import read_conllu, read_penn
 from probe import Recipe, Words, classes, train
-from results import Model, Results, draw_layers, layer_name, open_models, run_script, script_parser, table
+from results import (
+    Model,
+    Results,
+    Vectors,
+    draw_layers,
+    embed,
+    layer_name,
+    open_models,
+    run_script,
+    script_parser,
+    table,
+)
 
 PARTS = ("train", "dev", "test")
 SECTIONS = {"train": range(0, 19), "dev": range(19, 22), "test": range(22, 25)}
@@ -56,6 +67,7 @@ PAPER = {1: 97.3, 2: 96.8}  # accuracy by layer of the biLM
 QUICK_SENTENCES, QUICK_SEEDS, QUICK_EPOCHS = 200, 2, 3
 
 
+View = Callable[[np.ndarray], np.ndarray]  # selects the input of a classifier: [L+1, n, 2P] -> [n, M, F]
 Trained = list[dict[str, float]]  # the accuracies on dev and on test and the epoch, for each seed
 
 
@@ -114,12 +126,14 @@ def layer_view(layer: int) -> str:
 def views(model: Model, more: bool) -> dict[str, View]:
     """Returns the inputs of classifiers by their name in the table."""
     lstm = model.bilm.config.lstm
-    found = {layer_view(layer): one_layer(layer) for layer in range(lstm.layers + 1)}
+    found: dict[str, View] = {
+        layer_view(layer): lambda layers, layer=layer: layers[layer][:, None] for layer in range(lstm.layers + 1)
+    }
     if more:
-        found["all layers, mixed"] = all_layers
-        found["all layers, side by side"] = side_by_side
+        found["all layers, mixed"] = lambda layers: layers.swapaxes(0, 1)
+        found["all layers, side by side"] = lambda layers: np.concatenate(list(layers), -1)[:, None]
         if lstm.skip_connections and lstm.layers > 1:
-            found[f"{layer_name(lstm.layers)} without its input"] = top_addition
+            found[f"{layer_name(lstm.layers)} without its input"] = lambda layers: (layers[-1] - layers[-2])[:, None]
     return found
 
 
@@ -137,11 +151,14 @@ class Seen:
         if self._vectors is None:
             sentences = [sentence for part in self._words for sentence in part]
             self._vectors = embed(self._folder, self._model.bilm, sentences)
-            print(f"{self._model.name}: {self._vectors.speed}", flush=True)
         if self._last[0] is not view:
             self._last = (None, [])  # so that two views are not in memory at once
-            self._last = (view, [jnp.asarray(self._vectors.rows(part, view)) for part in self._words])
+            self._last = (view, [self._input(self._vectors, view, part) for part in self._words])
         return self._last[1]
+
+    def _input(self, vectors: Vectors, view: View, sentences: Sequence[tuple[str, ...]]) -> jax.Array:
+        parts = [view(vectors.layers(vectors.stored[words])).astype(np.float16) for words in sentences if words]
+        return jnp.asarray(np.concatenate(parts))
 
 
 def run(

@@ -7,12 +7,9 @@ per word.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from elmo_jax.analysis.vectors import Vectors
-from elmo_jax.config import ModelConfig
-from elmo_jax.tasks.core.elmo_vectors import unpacked
+from results import Vectors
 from senses import SenseIndex, Sentence
 
 RESAMPLES = 10_000  # the number of resamples of the bootstrap
@@ -42,7 +39,7 @@ def instance_vectors(vectors: Vectors, sentences: Sequence[Sentence]) -> np.ndar
     found = []
     for sentence in sentences:
         if sentence.instances:
-            stored = vectors.stored(sentence.words).astype(np.float32)
+            stored = vectors.stored[sentence.words].astype(np.float32)
             found += [stored[instance.start : instance.end].mean(axis=0) for instance in sentence.instances]
     return np.stack(found)
 
@@ -56,19 +53,14 @@ def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
     """
     keys = [key for sentence in sentences for instance in sentence.instances for key in instance.keys]
     rows = {key: row for row, key in enumerate(dict.fromkeys(keys))}
-    sums = np.zeros((len(rows), vectors.stored(sentences[0].words).shape[1]), np.float32)
+    sums = np.zeros((len(rows), vectors.stored[sentences[0].words].shape[1]), np.float32)
     for sentence in (sentence for sentence in sentences if sentence.instances):
         for instance, vector in zip(sentence.instances, instance_vectors(vectors, [sentence]), strict=True):
             for key in instance.keys:
                 sums[rows[key]] += vector
-    layers = by_layer(sums, vectors.config)  # a sum has the direction of its mean
+    layers = vectors.layers(sums)  # a sum has the direction of its mean
     lengths = np.linalg.norm(layers, axis=-1, keepdims=True)
     return ClassMeans(rows, layers / np.where(lengths > 0, lengths, 1))
-
-
-def by_layer(stored: np.ndarray, config: ModelConfig) -> np.ndarray:
-    """Maps stored numbers [n, S] to layers, float32 [L+1, n, 2P]."""
-    return np.asarray(jax.jit(unpacked, static_argnums=1)(stored[None], config)[0])
 
 
 def predict(
@@ -90,7 +82,7 @@ def predict(
       their senses has a mean.
     """
     instances = [instance for sentence in sentences for instance in sentence.instances]
-    layers = by_layer(instance_vectors(vectors, sentences), vectors.config)  # [L+1, I, 2P]
+    layers = vectors.layers(instance_vectors(vectors, sentences))  # [L+1, I, 2P]
     found: list[Predictions] = [[] for _ in layers]
     unseen = 0
     for number, instance in enumerate(instances):

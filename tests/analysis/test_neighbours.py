@@ -10,8 +10,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax import EmbeddingBiLM, UserError
-from elmo_jax.analysis import neighbours as module
-from elmo_jax.analysis import vectors as vectors_module
 from elmo_jax.analysis.neighbours import (
     Occurrence,
     nearest,
@@ -59,11 +57,7 @@ def plain(bilm: EmbeddingBiLM, query: Occurrence, layer: int) -> list[tuple[floa
 
 
 @pytest.mark.parametrize("layer", [1, 2])
-def test_the_nearest_words_are_found_in_all_chunks(
-    tmp_path: Path, bilm: EmbeddingBiLM, layer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for changed in (module, vectors_module):
-        monkeypatch.setattr(changed, "ROWS", 7)
+def test_the_nearest_words(tmp_path: Path, bilm: EmbeddingBiLM, layer: int) -> None:
     queries = [*occurrences(SENTENCES, "play")[:2], occurrence_in(("my", "play"), "play")]
     found = nearest(tmp_path, bilm, SENTENCES, queries, 5, layer)
     for query, neighbours in zip(queries, found, strict=True):

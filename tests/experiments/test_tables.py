@@ -74,7 +74,7 @@ def results_in(folder: Path) -> list[dict[str, Any]]:
 def test_table_4(folder: Path) -> None:
     printed = run(folder, "table4.py", "--bilm", "one", "--glove", "glove.txt", *SEMCOR)
     assert "GloVe, glove.txt: bank, fish, green\n" in printed  # among the words of the text
-    assert "biLM one, second layer: embedded 14 words in " in printed
+    assert "biLM one, second layer\n" in printed
     blocks = printed.split("\n\n")[-2:]
     for block, beginning in zip(blocks, ("Chico Ruiz made a spectacular [play]", "Olivia De Havilland"), strict=True):
         asked, paper, *neighbours = block.strip().splitlines()

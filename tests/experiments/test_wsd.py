@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from elmo_jax.analysis.vectors import Speed, Vectors
 from elmo_jax.config import LSTMConfig, ModelConfig
+from results import Vectors
 from senses import Instance, SenseIndex, Sentence
 from wsd import class_means, predict, right, score
 
@@ -46,12 +46,12 @@ TESTS = [
 def vectors() -> Vectors:
     random = np.random.default_rng(0)
     stored = {s.words: random.normal(size=(len(s.words), SIZE)).astype("f4") for s in [*TRAINING, *TESTS]}
-    return Vectors(stored, CONFIG, Speed(0, 0.0))  # type: ignore[arg-type]
+    return Vectors(stored, CONFIG)
 
 
 def layers_of(vectors: Vectors, words: tuple[str, ...], start: int, end: int) -> np.ndarray:
     """[L+1, 2P] float64, the mean of some words."""
-    mean = vectors.stored(words)[start:end].astype(np.float64).mean(0)
+    mean = vectors.stored[words][start:end].astype(np.float64).mean(0)
     token, rest = mean[:PROJECTION], mean[PROJECTION:]
     return np.stack([np.tile(token, 2), *rest.reshape(LAYERS - 1, 2 * PROJECTION)])
 
@@ -96,7 +96,7 @@ def test_the_nearest_mean_among_the_senses_of_the_lemma(vectors: Vectors) -> Non
 
 def test_equal_cosines_give_the_more_frequent_sense() -> None:
     same = [sentence(0, 2, *((n, n + 1, "bank", "NOUN", (BANKS[1 - n],)) for n in range(2)))]
-    vectors = Vectors({same[0].words: np.ones((2, SIZE), "f4")}, CONFIG, Speed(0, 0.0))  # type: ignore[arg-type]
+    vectors = Vectors({same[0].words: np.ones((2, SIZE), "f4")}, CONFIG)
     found, unseen = predict(INDEX, class_means(vectors, same), vectors, same)
     assert found == [[BANKS[0], BANKS[0]]] * LAYERS and unseen == 0
 

@@ -8,12 +8,10 @@ A forward-only language model has P numbers where these shapes have 2P.
 import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -69,13 +67,16 @@ def stored_size(config: ModelConfig) -> int:
     return config.lstm.projection + config.lstm.layers * config.width
 
 
-def unpacked(stored: jax.Array, config: ModelConfig) -> jax.Array:
-    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice."""
-    stored, projection = stored.astype(jnp.float32), config.lstm.projection
+def unpacked(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
+    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice.
+
+    The arrays are those of `xp`, `jax.numpy` or `numpy`.
+    """
+    stored, projection = stored.astype(xp.float32), config.lstm.projection
     token, layers = stored[..., :projection], stored[..., projection:]
     layers = layers.reshape(*layers.shape[:-1], -1, config.width)  # [B, T, L, 2P]
-    both = jnp.concatenate([jnp.tile(token, len(config.directions))[..., None, :], layers], axis=-2)
-    return jnp.moveaxis(both, -2, 1)
+    both = xp.concatenate([xp.tile(token, len(config.directions))[..., None, :], layers], axis=-2)
+    return xp.moveaxis(both, -2, 1)
 
 
 class Made(NamedTuple):
@@ -83,7 +84,6 @@ class Made(NamedTuple):
 
     files: list[Shard]  # those with some of the sentences
     words: int  # the number of words that were not on disk
-    seconds: float  # the time for these words
 
 
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Made:
@@ -113,8 +113,8 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
 
     files, missing = opened()
     if not missing:
-        return Made(files, 0, 0.0)
-    began, number = time.perf_counter(), sum(map(len, missing))
+        return Made(files, 0)
+    number = sum(map(len, missing))
     size = number * stored_size(bilm.config) * np.dtype(dtype).itemsize
     check_free_space(folder, size, f"vectors of {number:,} words")
     with writing(folder):
@@ -133,7 +133,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
                     digest = hashlib.sha256(b"".join(keys)).hexdigest()[:16]
                     write(write_shard, folder / f"{name}-{digest}.layers", vectors, lengths, keys)
                     progress.add(sum(lengths))
-    return Made(opened()[0], number, time.perf_counter() - began)
+    return Made(opened()[0], number)
 
 
 def _parts(sentences: Sequence[Sentence]) -> Iterator[tuple[list[Sentence], list[Sentence]]]:

@@ -1,4 +1,4 @@
-"""Layers kept on disk: the numbers of `embed`, rows by word, and what a later process need not embed again."""
+"""Layers kept on disk: the numbers of `embed`, and what a later process need not embed again."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax import EmbeddingBiLM, UserError
-from elmo_jax.analysis import vectors as module
-from elmo_jax.analysis.vectors import all_layers, embed, one_layer, side_by_side, top_addition
 from elmo_jax.embedding.shards import DamagedFile, Shard
 from elmo_jax.tasks.core import elmo_vectors
-from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
+from elmo_jax.tasks.core.elmo_vectors import Made, StoredLayers, make
 from tests.analysis.texts import CONFIG, tiny_bilm
 
 SENTENCES = [
@@ -24,7 +23,6 @@ SENTENCES = [
     for text in ("the old boat", "fish", "the bank of the river is green", "the old boat", "a boat sinks", "it waits")
 ]
 WORDS = sum(map(len, SENTENCES))
-SIZE = 2 * CONFIG.lstm.projection
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +32,7 @@ def bilm() -> EmbeddingBiLM:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes chunks and files small, so that there are several, with a border inside a sentence."""
-    monkeypatch.setattr(module, "ROWS", 4)
+    """Makes files small, so that there are several."""
     monkeypatch.setattr(elmo_vectors, "WORDS_PER_FILE", 3)
 
 
@@ -44,42 +41,35 @@ def plain(bilm: EmbeddingBiLM) -> np.ndarray:
     return np.concatenate([bilm.embed([words])[0][0].swapaxes(0, 1) for words in SENTENCES])
 
 
-def test_rows_are_the_vectors_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    expected = plain(bilm)  # [N, L+1, 2P]
-    vectors = embed(tmp_path, bilm, SENTENCES, "float32")
-    assert len(list(tmp_path.glob("*.layers"))) == 4
-    assert (vectors.layers, vectors.config) == (3, CONFIG)
-    for layer in range(3):
-        found = vectors.rows(SENTENCES, one_layer(layer), "float32")
-        assert found.shape == (WORDS, 1, SIZE) and found.dtype == np.float32
-        assert_allclose(found[:, 0], expected[:, layer], atol=1e-6)
-    assert_allclose(vectors.rows(SENTENCES, all_layers, "float32"), expected, atol=1e-6)
-    together = vectors.rows(SENTENCES, side_by_side, "float32")
-    assert together.shape == (WORDS, 1, 3 * SIZE)
-    assert_allclose(together[:, 0], expected.reshape(WORDS, -1), atol=1e-6)
-    added = vectors.rows(SENTENCES, top_addition, "float32")
-    assert_allclose(added[:, 0], expected[:, 2] - expected[:, 1], atol=2e-6)
-    rows = [len(chunk) for chunk in vectors.chunks(SENTENCES)]
-    assert rows == [4] * (WORDS // 4) + [WORDS % 4]
+def layers_of(made: Made) -> np.ndarray:
+    """Returns the layers [N, L+1, 2P] of all words that are on disk."""
+    stored = StoredLayers(made.files)
+    layers = [elmo_vectors.unpacked(stored[words][None], CONFIG, np)[0] for words in SENTENCES]
+    return np.concatenate(layers, axis=1).swapaxes(0, 1)
+
+
+def test_stored_layers_are_those_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
+    made = make(tmp_path, bilm, SENTENCES, "float32")
+    assert len(made.files) == 4
+    assert_allclose(layers_of(made), plain(bilm), atol=1e-6)
+    numbers = StoredLayers(made.files)[SENTENCES[0]][None]
+    assert_array_equal(elmo_vectors.unpacked(jnp.asarray(numbers), CONFIG), elmo_vectors.unpacked(numbers, CONFIG, np))
 
 
 def test_float16_is_rounded(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    found = embed(tmp_path, bilm, SENTENCES).rows(SENTENCES, one_layer(2))
-    assert found.dtype == np.float16
-    assert_array_equal(found[:, 0], plain(bilm)[:, 2].astype(np.float16))
+    assert_array_equal(layers_of(make(tmp_path, bilm, SENTENCES, "float16")), plain(bilm).astype(np.float16))
 
 
 def test_what_is_on_disk_is_not_embedded_again(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    first = embed(tmp_path, bilm, SENTENCES)
+    first = make(tmp_path, bilm, SENTENCES, "float16")
     distinct = sum(map(len, set(SENTENCES)))
-    assert first.speed.words == distinct
-    assert str(module.Speed(3000, 2.0)) == "embedded 3,000 words in 2 s: 1,500 words per second"
-    again = embed(tmp_path, bilm, SENTENCES[::-1])
-    assert again.speed == (0, 0.0) and str(again.speed) == "all vectors were on disk"
-    assert_array_equal(again.rows(SENTENCES, all_layers), first.rows(SENTENCES, all_layers))
-    other = embed(tmp_path, tiny_bilm(1), SENTENCES)  # never another biLM's vectors
-    assert other.speed.words == distinct
-    assert not np.array_equal(other.rows(SENTENCES, all_layers), first.rows(SENTENCES, all_layers))
+    assert first.words == distinct
+    again = make(tmp_path, bilm, SENTENCES[::-1], "float16")
+    assert again.words == 0
+    assert_array_equal(layers_of(again), layers_of(first))
+    other = make(tmp_path, tiny_bilm(1), SENTENCES, "float16")  # never another biLM's vectors
+    assert other.words == distinct
+    assert not np.array_equal(layers_of(other), layers_of(first))
 
 
 def test_a_process_that_was_killed_continues(
@@ -95,11 +85,11 @@ def test_a_process_that_was_killed_continues(
     with monkeypatch.context() as patch:
         patch.setattr(elmo_vectors, "write_shard", until_the_third)
         with pytest.raises(KeyboardInterrupt):
-            embed(tmp_path, bilm, SENTENCES)
+            make(tmp_path, bilm, SENTENCES, "float16")
     written = sum(sum(Shard(path).lengths) for path in tmp_path.glob("*.layers"))
-    found = embed(tmp_path, bilm, SENTENCES)
-    assert 0 < written and found.speed.words == sum(map(len, set(SENTENCES))) - written
-    assert_array_equal(found.rows(SENTENCES, one_layer(1))[:, 0], plain(bilm)[:, 1].astype(np.float16))
+    found = make(tmp_path, bilm, SENTENCES, "float16")
+    assert 0 < written and found.words == sum(map(len, set(SENTENCES))) - written
+    assert_array_equal(layers_of(found), plain(bilm).astype(np.float16))
 
 
 def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
@@ -158,16 +148,16 @@ def test_too_many_open_files_are_no_damage(tmp_path: Path, bilm: EmbeddingBiLM) 
 def test_a_disk_without_room_is_told_before_the_work(
     tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    embed(tmp_path, bilm, SENTENCES[:1])
+    make(tmp_path, bilm, SENTENCES[:1], "float16")
     assert f"{tmp_path}: vectors of 3 words: 0.2 kB\n" in capsys.readouterr().err
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
-    embed(tmp_path, bilm, SENTENCES[:1])  # on disk
+    make(tmp_path, bilm, SENTENCES[:1], "float16")  # on disk
     assert capsys.readouterr().err == ""
     with pytest.raises(UserError, match="vectors of 3 words: 0.2 kB, and the disk has 0.0 kB free; choose another"):
-        embed(tmp_path / "new" / "folder", bilm, SENTENCES[:1])
+        make(tmp_path / "new" / "folder", bilm, SENTENCES[:1], "float16")
     assert not (tmp_path / "new").exists()
 
 
 def test_no_sentences(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    vectors = embed(tmp_path, bilm, [()])
-    assert list(vectors.chunks([()])) == [] and vectors.speed.words == 0
+    vectors = make(tmp_path, bilm, [()], "float16")
+    assert not vectors.files and vectors.words == 0
