@@ -101,7 +101,7 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             return text.lines
         with _together(out):
             if is_primary():
-                begin(parts, job)
+                _begin(parts, job)
                 _check_free_space(bilm, text.vectors, out, settings)
         with _together(out):
             if not (parts / JOB).exists():
@@ -180,7 +180,7 @@ def _made_from(out: Path, format: Format) -> str | None:
         return None
 
 
-def begin(parts: Path, job: str) -> None:
+def _begin(parts: Path, job: str) -> None:
     """Writes the description of the job; or checks that of the launch that is resumed, and deletes what it left."""
     description = parts / JOB
     if description.exists():

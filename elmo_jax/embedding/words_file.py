@@ -2,8 +2,7 @@
 
 The format is bilm-tf's for a cache of token vectors: an HDF5 file with the dataset `embedding` [N, P]. Next to it,
 an attribute says which biLM and which words the vectors are of, since neither can be seen from the vectors. A file of
-another program has no such attribute. As for sentences (`embed_file`), the vectors are first written in parts to the
-folder `OUT.parts`, and a command that was stopped resumes with the first part that is missing.
+another program has no such attribute.
 
 Shapes: N words, P projection.
 """
@@ -11,24 +10,18 @@ Shapes: N words, P projection.
 import itertools
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from etils import epath
 
 from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.hdf5_writer import new_hdf5
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed_file import begin
-from elmo_jax.embedding.shards import Shard, write_shard
 from elmo_jax.embedding.word_table import CHUNK
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, writing
-from elmo_jax.interrupts import keep
-from elmo_jax.runs.lock import locked
 from elmo_jax.runs.progress import Progress
 from elmo_jax.text_files import error_at, read_lines, scan_lines
 from elmo_jax.words import split_words
@@ -46,14 +39,14 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     Args:
       bilm: the model.
       vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the boundary tokens.
-      out: the HDF5 file to make. Until it is complete, the folder `OUT.parts` is next to it.
+      out: the HDF5 file to make, which appears when it is complete.
 
     Returns:
       The number of words.
 
     Raises:
       UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
-        `out` exists already, or was begun with other words or another model.
+        `out` exists already.
     """
     count, digest = scan_lines(vocabulary)
     if not count:
@@ -64,31 +57,20 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
         if split_words(word) != [word]:
             kind = f"{word!r} has spaces or tabs" if split_words(word) else "has no word"
             raise error_at(vocabulary, number, f"{kind}; expected one word per line")
-    description = json.dumps({"bilm": bilm.fingerprint, "words": digest})
-    parts = out.with_name(out.name + ".parts")
-    with writing(out), locked(epath.Path(parts)):
-        begin(parts, f"{description} {bilm.precision.value} 3")
-        keep(parts)
-        parts_by_word = {start: parts / f"{start:012}.npy" for start in range(0, count, _WORDS_AT_ONCE)}
-        lines = read_lines(vocabulary)
-        with Progress("embedding", "words", count) as progress:
-            for part in parts_by_word.values():
-                words = [line.text for line in itertools.islice(lines, _WORDS_AT_ONCE)]
-                if part.exists():
-                    progress.skip(len(words))
-                    continue
-                write_shard(part, bilm.words(words), [len(words)])
-                progress.add(len(words))
-        with atomic_file(out) as temporary, new_hdf5(temporary) as writer:
-            dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
-            for start, part in parts_by_word.items():
-                try:
-                    dataset[start : start + _WORDS_AT_ONCE] = Shard(part)[0]
-                except UserError as error:
-                    raise UserError(f"{error}; remove it and run the command again") from None
-                writer.check()
-            writer.file.attrs[_DESCRIPTION] = description
-        shutil.rmtree(parts, ignore_errors=True)  # a file server may keep the open file of the lock in it
+    lines = read_lines(vocabulary)
+    with (
+        writing(out),
+        atomic_file(out) as temporary,
+        new_hdf5(temporary) as writer,
+        Progress("embedding", "words", count) as progress,
+    ):
+        writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest})
+        dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
+        for start in range(0, count, _WORDS_AT_ONCE):
+            words = [line.text for line in itertools.islice(lines, _WORDS_AT_ONCE)]
+            dataset[start : start + len(words)] = bilm.words(words)
+            writer.check()
+            progress.add(len(words))
     return count
 
 
