@@ -60,8 +60,8 @@ with socket.create_server(("127.0.0.1", 0)) as free:
     address = "127.0.0.1:%d" % free.getsockname()[1]
 jax.distributed.initialize(address, num_processes=1, process_id=0)
 from elmo_jax.cli.main import main
-from elmo_jax.distributed.collectives import meet
-meet()
+from elmo_jax.distributed.collectives import barrier
+barrier()
 status = main(sys.argv[1:])
 jax.distributed.shutdown()
 sys.exit(status)

@@ -123,11 +123,11 @@ def nearest(
     stored = StoredLayers(make(folder, bilm, distinct, "float16").files)
     cosines = np.empty((len(queries), sum(map(len, distinct))), np.float32)  # [Q, N]
     ends = np.cumsum([len(words) for words in distinct])
-    with Progress("comparing", "sentences", len(distinct)) as progress:
+    with Progress("comparing", "words", cosines.shape[1]) as progress:
         for words, end in zip(distinct, ends.tolist(), strict=True):
             vectors = unpacked(stored[words][None], bilm.config, np)[0, layer]
             cosines[:, end - len(words) : end] = asked @ _unit(vectors).T
-            progress.add(1)
+            progress.add(len(words))
 
     def use(row: int) -> Occurrence:
         sentence = int(np.searchsorted(ends, row, "right"))

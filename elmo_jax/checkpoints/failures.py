@@ -36,14 +36,14 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
     """
     if jax.process_count() == 1:
         return None
-    meet = ocp.multihost.get_barrier_sync_fn()
+    barrier = ocp.multihost.get_barrier_sync_fn()
 
     def barrier_unless_failed(*, key: str, timeout_ms: int) -> None:
         error = sys.exc_info()[1]  # the failure that the thread is handling
         if error is not None:
             raise error
         try:
-            meet(key=key, timeout_ms=timeout_ms)
+            barrier(key=key, timeout_ms=timeout_ms)
         except jax.errors.JaxRuntimeError as lost:
             why = " ".join(str(lost).split())[:200]
             raise PeerLost(

@@ -44,7 +44,7 @@ def allgather(values: Mapping[str, float]) -> dict[str, list[float]]:
     return {name: rows[:, column].tolist() for column, name in enumerate(values)}
 
 
-def meet() -> None:
+def barrier() -> None:
     """Makes a first exchange between all devices.
 
     Gloo, the collectives library of CPUs, fails unless all processes reach their first exchange within 30 seconds.

@@ -58,9 +58,9 @@ def connected(
         yield
         return
     try:
-        from elmo_jax.distributed.collectives import meet
+        from elmo_jax.distributed.collectives import barrier
 
-        meet()
+        barrier()
         yield
     except BaseException as error:
         _leave(error)

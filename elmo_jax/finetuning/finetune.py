@@ -235,7 +235,7 @@ def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
     """
     if not (workdir / "config.json").exists():
         return {FINETUNED_FROM: source.history}
-    recorded, fingerprint = read_config_file(workdir)["facts"].get(FINETUNED_FROM), source.bilm.fingerprint
+    recorded, fingerprint = read_config_file(workdir)["metadata"].get(FINETUNED_FROM), source.bilm.fingerprint
     if recorded is None:
         raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning another folder")
     if recorded["fingerprint"] != fingerprint:

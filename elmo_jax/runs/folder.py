@@ -59,7 +59,7 @@ def _claim(workdir: epath.Path, config: Any, metadata: dict[str, Any], changeabl
     else:
         check_usable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    written = {"config": to_dict(config), "facts": metadata, "folder": os.getcwd(), "versions": versions}
+    written = {"config": to_dict(config), "metadata": metadata, "folder": os.getcwd(), "versions": versions}
     write_checksummed_json(path, written, covered_by_seal)
 
 
@@ -102,11 +102,11 @@ def _follow(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> None:
 
 
 def _changed(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns the settings and facts that differ from those that the run was opened with, as key -> (old, new)."""
+    """Returns the settings and metadata that differ from those that the run was opened with, as key -> (old, new)."""
     written = read_config_file(workdir)
     # A setting that the version which wrote the file did not have has its default there.
     changed = differences(to_dict(from_dict(written["config"], type(config))), to_dict(config))
-    of_metadata = differences(written["facts"], metadata)
+    of_metadata = differences(written["metadata"], metadata)
     assert not changed.keys() & of_metadata.keys()  # otherwise a fact would hide a setting, or the other way round
     return changed | of_metadata
 
@@ -150,11 +150,11 @@ def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
             return {key: without_paths(item) for key, item in items if key not in _PATHS or not isinstance(item, str)}
         return value
 
-    return {"config": without_paths(value["config"]), "facts": value["facts"]}
+    return {"config": without_paths(value["config"]), "metadata": value["metadata"]}
 
 
 def read_config(workdir: epath.Path) -> tuple[Config, dict[str, Any]]:
-    """Reads the settings and the facts of a run of a biLM.
+    """Reads the settings and the metadata of a run of a biLM.
 
     Raises:
       UserError: as for `read_config_file`, or the run is that of a task.
@@ -162,4 +162,4 @@ def read_config(workdir: epath.Path) -> tuple[Config, dict[str, Any]]:
     written = read_config_file(workdir)
     if "task" in written["config"]:
         raise UserError(f"{workdir}: the run of a task, not of a biLM; config.bilm in its config.json names its biLM")
-    return from_dict(written["config"], Config), written["facts"]
+    return from_dict(written["config"], Config), written["metadata"]

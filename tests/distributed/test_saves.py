@@ -30,8 +30,8 @@ def save_one(folder: str, flags: list[str], barrier_ms: int) -> None:
     options = parser.parse_args(flags)
     with connected(options.coordinator, options.processes, options.process, options.heartbeat):
         if barrier_ms:
-            meet = ocp.multihost.get_barrier_sync_fn()
-            ocp.multihost.get_barrier_sync_fn = lambda: lambda *, key, timeout_ms: meet(key=key, timeout_ms=barrier_ms)
+            wait = ocp.multihost.get_barrier_sync_fn()
+            ocp.multihost.get_barrier_sync_fn = lambda: lambda *, key, timeout_ms: wait(key=key, timeout_ms=barrier_ms)
         mesh = make_mesh()
         numbers = np.random.default_rng(0).normal(size=(1, 1 << 15))
         checkpoints = Checkpoints(folder)

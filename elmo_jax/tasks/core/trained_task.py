@@ -78,7 +78,7 @@ class TrainedTask:
         self._shapes = shapes_in(inputs)
         path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
-        expected = written["facts"]["fingerprint"]["bilm"]
+        expected = written["metadata"]["fingerprint"]["bilm"]
         if bilm is not None and bilm.fingerprint != expected:
             raise UserError(
                 f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"

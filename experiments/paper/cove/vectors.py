@@ -94,14 +94,14 @@ def look_up(
 
 
 def write(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Writes arrays, and facts about them that are JSON values, as a safetensors file."""
+    """Writes arrays, and metadata, which are JSON values, as a safetensors file."""
     on_host = {name: np.asarray(array) for name, array in arrays.items()}
     text = json.dumps({**metadata, "fingerprint": fingerprint(on_host)})
     write_bytes(path, safetensors.numpy.save(on_host, {_KEY: text}))
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the arrays and the facts of `write`, with the arrays' `fingerprint`; `UserError` for a damaged file."""
+    """Returns the arrays and the metadata of `write`, with their `fingerprint`; `UserError` for a damaged file."""
     try:
         with safetensors.safe_open(path, "numpy") as file:
             metadata = json.loads((file.metadata() or {})[_KEY])

@@ -144,7 +144,7 @@ def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> Non
     for path in run.iterdir():
         if path.name != "config.json":
             (copy / path.name).symlink_to(path)
-    config["facts"]["fingerprint"]["bilm"] = "0" * 64
+    config["metadata"]["fingerprint"]["bilm"] = "0" * 64
     write_checksummed_json(copy / "config.json", config, covered_by_seal)
     with pytest.raises(UserError, match="trained with a biLM of fingerprint 000000000000"):
         elmo_jax.load_task(copy)
