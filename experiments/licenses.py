@@ -41,14 +41,14 @@ def near_duplicates(texts: Sequence[str]) -> np.ndarray:
         return np.zeros(0, np.int64)
     numbers: dict[str, int] = {}
     runs = [_runs(text, numbers) for text in texts]
-    sizes = np.array([len(found) for found in runs])
+    sizes = np.array([len(hashes) for hashes in runs])
     # The texts that contain a run are adjacent: those of run r are owners[starts[r] : starts[r + 1]].
     _, ids = np.unique(np.concatenate([np.zeros(0, np.uint64), *runs]), return_inverse=True)
     owners = np.repeat(np.arange(len(texts)), sizes)[np.argsort(ids, kind="stable")]
     starts = np.append(0, np.cumsum(np.bincount(ids)))
     cluster = np.arange(len(texts))
-    for text, found in enumerate(np.split(ids, np.cumsum(sizes)[:-1])):
-        shared = [owners[starts[run] : starts[run + 1]] for run in found if starts[run + 1] - starts[run] > 1]
+    for text, hashes in enumerate(np.split(ids, np.cumsum(sizes)[:-1])):
+        shared = [owners[starts[run] : starts[run + 1]] for run in hashes if starts[run + 1] - starts[run] > 1]
         common = np.bincount(np.concatenate(shared), minlength=len(texts))[:text] if shared else np.zeros(text, int)
         near = np.flatnonzero((common > 0) & (common >= SHARE * np.minimum(sizes[text], sizes[:text])))
         for other in np.unique(cluster[near]):
@@ -61,11 +61,11 @@ def _runs(text: str, numbers: dict[str, int]) -> np.ndarray:
     """Returns the distinct runs of `RUN` words, each as a hash of 64 bits; new words are added to `numbers`."""
     words = np.array([numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text.lower())], np.uint64)
     number = max(len(words) - RUN + 1, 0)
-    found = np.zeros(number, np.uint64)
-    for place in range(RUN):
-        found = (found ^ words[place : place + number]) * _FACTOR
-        found ^= found >> np.uint64(29)
-    return np.unique(found)
+    hashes = np.zeros(number, np.uint64)
+    for offset in range(RUN):
+        hashes = (hashes ^ words[offset : offset + number]) * _FACTOR
+        hashes ^= hashes >> np.uint64(29)
+    return np.unique(hashes)
 
 
 def license_text(content: str) -> str:

@@ -65,14 +65,14 @@ def _run(options: argparse.Namespace) -> None:
     ]
     if not names:
         raise UserError("--parts: start is measured at the tiny size only; add tiny to --sizes")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in names:
-        found[name] = measured(name, options)
-        if len(found) == 1:
-            print(header(found[name]))
-        print(line(name, found[name]), flush=True)
+        results[name] = measured(name, options)
+        if len(results) == 1:
+            print(header(results[name]))
+        print(line(name, results[name]), flush=True)
         if options.json:  # written after each part, so that a later failure loses nothing
-            write_json(options.json, found)
+            write_json(options.json, results)
 
 
 def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -85,5 +85,5 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the files that take longest first; the workers begin with the first ones."""
-    order = {str(ROOT / "tests" / name): place for place, name in enumerate(LONGEST)}
+    order = {str(ROOT / "tests" / name): position for position, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))

@@ -153,8 +153,8 @@ def test_every_setting_says_what_it_is():
 def test_a_warmup_that_a_run_does_not_end_is_said(experiment):
     arguments = ["--config.train.optimizer.schedule=warmup_cosine", "--config.train.optimizer.warmup_steps=500"]
     config = load_config(experiment, arguments)
-    said = warmup_warning(config, 120)
-    assert said and "500 steps" in said and "120 steps" in said and "24.0% of their peak" in said
+    printed = warmup_warning(config, 120)
+    assert printed and "500 steps" in printed and "120 steps" in printed and "24.0% of their peak" in printed
     assert warmup_warning(config, 501) is None and warmup_warning(config, 0) is None
     assert warmup_warning(load_config(experiment, []), 120) is None
 

@@ -36,7 +36,7 @@ class Page(html.parser.HTMLParser):
 
 def broken(pages: dict[Path, Page]) -> list[str]:
     """The links of pages to files or anchors that do not exist; links to other sites are left out."""
-    found = []
+    actual = []
     for path, page in pages.items():
         for link in page.links:
             name, _, anchor = link.partition("#")
@@ -44,8 +44,8 @@ def broken(pages: dict[Path, Page]) -> list[str]:
             if re.match(r"[a-z]+:", link):
                 continue
             if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
-                found.append(f"{path.name}: {link}")
-    return found
+                actual.append(f"{path.name}: {link}")
+    return actual
 
 
 @pytest.mark.quick

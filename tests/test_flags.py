@@ -31,9 +31,9 @@ def compared(flag: str, compute: Any) -> None:
     """Computes with the usual flags and with the other value of one, and compares arrays and types."""
     usual = jax.tree.map(np.asarray, compute())
     jax.config.update(flag, FLAGS[flag])
-    found = jax.tree.map(np.asarray, compute())
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, usual)
-    assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: x.dtype, usual)
+    actual = jax.tree.map(np.asarray, compute())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), actual, usual)
+    assert jax.tree.map(lambda x: x.dtype, actual) == jax.tree.map(lambda x: x.dtype, usual)
 
 
 @pytest.mark.parametrize(

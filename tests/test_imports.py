@@ -52,7 +52,7 @@ def rank(part):
 
 def imports(path):
     """Returns the parts of the package that a file imports, at any depth of the file."""
-    found = set()
+    actual = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -61,8 +61,8 @@ def imports(path):
                 names = [f"elmo_jax.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("elmo_jax.")}
-    return found
+        actual |= {name.split(".")[1] for name in names if name.startswith("elmo_jax.")}
+    return actual
 
 
 def test_imports_point_one_way():
@@ -103,8 +103,8 @@ def test_no_private_parts_of_jax_and_nothing_outside_the_package():
 
 
 def test_a_star_imports_the_whole_public_interface():
-    found: dict = {}
-    exec("from elmo_jax import *", found)
+    actual: dict = {}
+    exec("from elmo_jax import *", actual)
     lazily = {
         alias.name
         for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
@@ -113,4 +113,4 @@ def test_a_star_imports_the_whole_public_interface():
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    assert found.keys() - {"__builtins__"} == lazily | {"__version__"} and len(lazily) > 15
+    assert actual.keys() - {"__builtins__"} == lazily | {"__version__"} and len(lazily) > 15

@@ -125,9 +125,10 @@ def test_embed_warns_of_text_that_is_not_tokenized(
     french: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["embed", str(french), str(text), str(tmp_path / "raw.hdf5")]) == 0
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
-        f"warning: {text}: read as it is, but its commas are attached to words" in said and "elmo-jax tokenize" in said
+        f"warning: {text}: read as it is, but its commas are attached to words" in printed
+        and "elmo-jax tokenize" in printed
     )
     assert main(["tokenize", str(french), str(text), "--out", str(tmp_path / "lines.txt")]) == 0
     assert main(["embed", str(french), str(tmp_path / "lines.txt"), str(tmp_path / "lines.hdf5")]) == 0

@@ -34,7 +34,7 @@ def config_modules() -> list[str]:
 
 def numeric_settings() -> list[Any]:
     """Returns the class, the name and the type (int, float or a tuple of them) of every setting that has numbers."""
-    found = []
+    actual = []
     for module in map(importlib.import_module, config_modules()):
         for cls in vars(module).values():
             if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or cls.__module__ != module.__name__:
@@ -44,8 +44,8 @@ def numeric_settings() -> list[Any]:
             for field in fields:
                 if re.search(r"\b(int|float)\b", str(types[field.name])):
                     name = f"{module.__name__.removeprefix('elmo_jax.')}.{cls.__name__}.{field.name}"
-                    found.append(pytest.param(cls, field, types[field.name], id=name))
-    return found
+                    actual.append(pytest.param(cls, field, types[field.name], id=name))
+    return actual
 
 
 SETTINGS = numeric_settings()
@@ -68,13 +68,13 @@ def as_value(number: Any, kind: Any) -> Any:
 
 def test_all_settings_are_found():
     assert len(SETTINGS) > 90
-    package, found = Path(elmo_jax.__file__).parent, set()
+    package, actual = Path(elmo_jax.__file__).parent, set()
     for path in package.rglob("*.py"):
         if re.search(
             r"^\s+\w+: .*\bsetting\($|^\s+\w+: .* = setting\(", path.read_text(encoding="utf-8"), re.MULTILINE
         ):
-            found.add(".".join(path.relative_to(package.parent).with_suffix("").parts))
-    assert found == {name for name in config_modules() if name in found} and len(found) >= 10
+            actual.add(".".join(path.relative_to(package.parent).with_suffix("").parts))
+    assert actual == {name for name in config_modules() if name in actual} and len(actual) >= 10
 
 
 @pytest.mark.parametrize(("cls", "field", "kind"), SETTINGS)

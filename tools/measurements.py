@@ -48,12 +48,12 @@ CANDIDATES: dict[str, tuple[tuple[str, str], ...]] = {
 
 def numbers(log: str) -> dict[str, Any]:
     """Returns what a measurement has printed, also if it was killed before its end."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for line in log.splitlines():
         with contextlib.suppress(ValueError):
             value = json.loads(line)
-            found |= value if isinstance(value, dict) else {}
-    return found
+            values |= value if isinstance(value, dict) else {}
+    return values
 
 
 def tell(**values: Any) -> None:
@@ -211,11 +211,11 @@ def bits(options: argparse.Namespace, command: list[str]) -> None:
     shutil.rmtree(options.folder / "resumed" / "export", ignore_errors=True)
     shutil.rmtree(checkpoints(options.folder / "resumed") / str(last))
     for name, params in others.items():
-        found, step = params()
+        leaves, step = params()
         if step != last:
             raise ValueError(f"{name}: ended at step {step}, not {last}")
-        differences = jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), first, found))
-        equal = all(jax.tree.leaves(jax.tree.map(np.array_equal, first, found)))
+        differences = jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), first, leaves))
+        equal = all(jax.tree.leaves(jax.tree.map(np.array_equal, first, leaves)))
         tell(**{f"{name}_is_equal": equal, f"largest_difference_of_{name}": max(differences)})
 
 

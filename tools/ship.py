@@ -51,12 +51,12 @@ SOURCES = [
 
 def sentences(number: int) -> list[list[str]]:
     """Returns sentences of the State of the Union addresses, in their order."""
-    found: list[list[str]] = []
+    sentences: list[list[str]] = []
     for path in sotu_paths():
-        found += raw_sentences(path.read_text(encoding="utf-8").split("\n"))
-        if len(found) >= number:
+        sentences += raw_sentences(path.read_text(encoding="utf-8").split("\n"))
+        if len(sentences) >= number:
             break
-    return found[:number]
+    return sentences[:number]
 
 
 def largest_distances(one: EmbeddingBiLM, other: EmbeddingBiLM, text: Sequence[Sequence[str]]) -> np.ndarray:

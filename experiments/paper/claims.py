@@ -207,9 +207,9 @@ def paired(rows: Mapping[str, Numbers], part: str, plus: Sequence[str], minus: S
     return [sum(terms) for terms in sums.values() if len(terms) == len(plus) + len(minus)]
 
 
-def part_of(table: Table, found: Mapping[str, Numbers]) -> str:
+def part_of(table: Table, conditions: Mapping[str, Numbers]) -> str:
     """Returns the part of the data of the paper's numbers, or "dev" if a row has no numbers of it."""
-    return table.part if all(table.part in row for row in found.values()) else "dev"
+    return table.part if all(table.part in row for row in conditions.values()) else "dev"
 
 
 def is_normalized(task: str, row: Numbers) -> bool:
@@ -219,19 +219,21 @@ def is_normalized(task: str, row: Numbers) -> bool:
     return norm == "tokens" or (norm == "without_bos_eos" and settings.get("elmo.layers", "all") == "all")
 
 
-def compared(task: str, found: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
+def compared(task: str, conditions: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
     """Returns the claim on the difference of two rows.
 
     It is open if the layers of one of them alone are normalized, unless that is what is compared.
     """
     upper, lower, paper, sign = pair
-    norms = {is_normalized(task, found[row]) for row in (upper, lower) if found.get(row, {}).get("bilm")}
+    norms = {is_normalized(task, conditions[row]) for row in (upper, lower) if conditions.get(row, {}).get("bilm")}
     if len(norms) > 1 and NORMED not in (upper, lower):
         return Claim(f"{upper} - {lower}", paper, "the layers of one of them alone are normalized")
-    return judged(f"{upper} - {lower}", paper, paired(found, part, [upper], [lower]), sign)
+    return judged(f"{upper} - {lower}", paper, paired(conditions, part, [upper], [lower]), sign)
 
 
-def claims(name: str, task: str, found: Mapping[str, Numbers], every: Mapping[str, Any] | None = None) -> list[Claim]:
+def claims(
+    name: str, task: str, conditions: Mapping[str, Numbers], every: Mapping[str, Any] | None = None
+) -> list[Claim]:
     """Returns the paper's claims on a task in a table or figure.
 
     Args:
@@ -241,32 +243,32 @@ def claims(name: str, task: str, found: Mapping[str, Numbers], every: Mapping[st
       every: those of all tasks.
     """
     if name == "figure1":
-        return _on_shares(task, found)
+        return _on_shares(task, conditions)
     if name == "figure2":
-        return _on_weights(task, found, every or {task: found})
-    table, part = TABLES[name], part_of(TABLES[name], found)
+        return _on_weights(task, conditions, every or {task: conditions})
+    table, part = TABLES[name], part_of(TABLES[name], conditions)
     if (name, task) in SAID:
-        return [compared(task, found, part, pair) for pair in SAID[name, task]]
+        return [compared(task, conditions, part, pair) for pair in SAID[name, task]]
     paper = table.paper(task)
     first, *others = table.rows
     result = []
     for upper, lower in [*((row, first) for row in others), *zip(others[1:], others, strict=False)]:
         gain = paper[upper] - paper[lower]
-        claim = compared(task, found, part, (upper, lower, f"{round(gain, 2):+}", 1 if gain > 0 else -1))
+        claim = compared(task, conditions, part, (upper, lower, f"{round(gain, 2):+}", 1 if gain > 0 else -1))
         if name == "table1":  # with the relative increase, which is the share of the errors that are gone
             claim = claim._replace(paper=PRINTED.get(task, f"{claim.paper} ({gain / (100 - paper[lower]):.1%})"))
-            values = paired(found, part, [upper], [lower])
-            errors = 100 - found[lower][part]["mean"] if values else 0.0
+            values = paired(conditions, part, [upper], [lower])
+            errors = 100 - conditions[lower][part]["mean"] if values else 0.0
             if errors:
                 claim = claim._replace(ours=f"{claim.ours} ({statistics.fmean(values) / errors:.1%})")
         result.append(claim)
-    return [*result, _on_even_weights(found)] if name == "table2" else result
+    return [*result, _on_even_weights(conditions)] if name == "table2" else result
 
 
-def _on_even_weights(found: Mapping[str, Numbers]) -> Claim:
+def _on_even_weights(conditions: Mapping[str, Numbers]) -> Claim:
     """Returns the claim that λ = 1 leaves the weights of the layers almost equal (sections 3.2 and 5.1)."""
     row = "all layers, λ = 1"
-    mixes = [mix["weights"] for seed in found.get(row, {"seeds": []})["seeds"] for mix in seed["elmo"].values()]
+    mixes = [mix["weights"] for seed in conditions.get(row, {"seeds": []})["seeds"] for mix in seed["elmo"].values()]
     claim = Claim(f"{row}: largest distance of a weight from the mean", "a few hundredths")
     if not mixes:
         return claim
@@ -274,31 +276,33 @@ def _on_even_weights(found: Mapping[str, Numbers]) -> Claim:
     return claim._replace(ours=f"{distance:.3f}", verdict="seen" if distance <= EVEN else "not seen")
 
 
-def _on_shares(task: str, found: Mapping[str, Numbers]) -> list[Claim]:
+def _on_shares(task: str, conditions: Mapping[str, Numbers]) -> list[Claim]:
     """Returns the claims of Figure 1: each share's gain, that it grows, and ELMo against ten times the examples."""
     result = []
     for share in SHARES:
-        values = paired(found, "dev", [f"ELMo, {share}"], [f"baseline, {share}"])
+        values = paired(conditions, "dev", [f"ELMo, {share}"], [f"baseline, {share}"])
         result.append(judged(f"ELMo - baseline, {share}", GAINS[task] if share == "100%" else "above 0", values, 1))
     for large, small in itertools.pairwise(SHARES):
         plus, minus = [f"ELMo, {small}", f"baseline, {large}"], [f"baseline, {small}", f"ELMo, {large}"]
-        result.append(judged(f"gain at {small} - gain at {large}", "above 0", paired(found, "dev", plus, minus), 1))
-    if {"baseline, 100%", "ELMo, 100%"} <= found.keys():
-        result.append(_on_steps(task, found["baseline, 100%"], found["ELMo, 100%"]))
+        result.append(
+            judged(f"gain at {small} - gain at {large}", "above 0", paired(conditions, "dev", plus, minus), 1)
+        )
+    if {"baseline, 100%", "ELMo, 100%"} <= conditions.keys():
+        result.append(_on_steps(task, conditions["baseline, 100%"], conditions["ELMo, 100%"]))
     if task == "srl":
-        values = paired(found, "dev", ["ELMo, 1%"], ["baseline, 10%"])
+        values = paired(conditions, "dev", ["ELMo, 1%"], ["baseline, 10%"])
         result.append(judged("ELMo, 1% - baseline, 10%", "about 0", values, 0))
     return result
 
 
-def weights_of(found: Mapping[str, Numbers], place: str) -> list[list[float]]:
+def weights_of(conditions: Mapping[str, Numbers], where: str) -> list[list[float]]:
     """Returns the softmaxed weights of the layers at a place in Figure 2 for each seed; nothing without a run."""
-    return [seed["elmo"][place]["weights"] for seed in found.get(place, {"seeds": []})["seeds"]]
+    return [seed["elmo"][where]["weights"] for seed in conditions.get(where, {"seeds": []})["seeds"]]
 
 
-def _on_weights(task: str, found: Mapping[str, Numbers], every: Mapping[str, Any]) -> list[Claim]:
+def _on_weights(task: str, conditions: Mapping[str, Numbers], every: Mapping[str, Any]) -> list[Claim]:
     """Returns the claims of Figure 2 on the weights of the layers at the input and at the output."""
-    inputs, outputs = (weights_of(found, place) for place in ("input", "output"))
+    inputs, outputs = (weights_of(conditions, where) for where in ("input", "output"))
     first = [weights[1] - max(weights[0], *weights[2:]) for weights in inputs]
     lower = [statistics.fmean(weights[:-1]) - weights[-1] for weights in outputs]
     if task in FAVORED:
@@ -350,8 +354,8 @@ def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs)
 
     They are those with the change of `CHANGES`, if all rows that are trained without it are trained with it too.
     """
-    found = []
+    conditions = []
     for changed in (True, False):
         rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, changed).items())
-        found.append({name: numbers[row] for name, row in rows if row in numbers})
-    return found[0] if found[0].keys() >= found[1].keys() else found[1]
+        conditions.append({name: numbers[row] for name, row in rows if row in numbers})
+    return conditions[0] if conditions[0].keys() >= conditions[1].keys() else conditions[1]

@@ -134,11 +134,11 @@ class Runs(NamedTuple):
     def settings(self, row: str) -> list[str]:
         """Returns the settings of a row that are not those of the experiment, as on the command line."""
         config = with_overrides(load_file(self.experiment), self.overrides)
-        found = [f"bilm={self.bilm_of(row)}", *settings_of(row, config.task)]
+        settings = [f"bilm={self.bilm_of(row)}", *settings_of(row, config.task)]
         for share in (SHARES[part] for part in row.split("+") if part in SHARES):
-            found.append(f"data.train_fraction={config.data.train_fraction * share}")
-            found += [f"train.epochs={round(config.train.epochs / share**0.5)}", "train.patience=0"]
-        return [*self.overrides, *(f"--config.{setting}" for setting in found)]
+            settings.append(f"data.train_fraction={config.data.train_fraction * share}")
+            settings += [f"train.epochs={round(config.train.epochs / share**0.5)}", "train.patience=0"]
+        return [*self.overrides, *(f"--config.{setting}" for setting in settings)]
 
     def bilm_of(self, row: str) -> str:
         """Returns the biLM, or the CoVe, of a row with ELMo."""
@@ -194,8 +194,8 @@ class Runs(NamedTuple):
     def numbers(self) -> dict[str, dict[str, Any]]:
         """Returns the contents of `gains.json`: the settings, the biLM and the numbers of each finished row."""
         path = self.workdir / "gains.json"
-        found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return found
+        numbers: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return numbers
 
     def _result(self, row: str) -> dict[str, Any]:
         folder = epath.Path(self.workdir / row)
@@ -234,12 +234,12 @@ def fingerprint_of(bilm: str) -> str:
     return (open_cove(bilm) or load_bilm(bilm)).fingerprint
 
 
-def report(found: Mapping[str, Mapping[str, Any]]) -> str:
+def report(numbers: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the results of all rows as aligned text."""
-    first = next(iter(found.values()))
+    first = next(iter(numbers.values()))
     parts = [part for part in ("test", "dev") if part in first]
     rows = [[f"{first['task']}, {first['metric']}", *parts]]
-    rows += [[row, *(shown(result[part]) for part in parts)] for row, result in found.items()]
+    rows += [[row, *(shown(result[part]) for part in parts)] for row, result in numbers.items()]
     return table(rows)
 
 

@@ -57,9 +57,9 @@ NAMES = (*(f"table{number}" for number in range(1, 8)), "taglm", "figure1", "fig
 def sources(runs: Runs) -> list[str]:
     """Returns the paths that an experiment reads, without slices in brackets; TFDS finds its datasets itself."""
     config = runs.config()
-    found = [path for part in ("train", "dev", "test") for path in listed(config.data[part])]
-    found += [path for path in listed(config.word_vectors.path) if path != PACKAGED]
-    names = (re.sub(r"\[[^\[\]]*\]$", "", path) for path in found if not path.startswith("tfds:"))
+    paths = [path for part in ("train", "dev", "test") for path in listed(config.data[part])]
+    paths += [path for path in listed(config.word_vectors.path) if path != PACKAGED]
+    names = (re.sub(r"\[[^\[\]]*\]$", "", path) for path in paths if not path.startswith("tfds:"))
     return list(dict.fromkeys(names))
 
 
@@ -91,13 +91,13 @@ def repeat(name: str, options: argparse.Namespace) -> int:
                 status = runs.train(row_in(runs.numbers(), row, runs))
                 if status:
                     return status
-    found = {task: trained(table, task, options.runs[task].numbers(), options.runs[task]) for task in table.tasks}
-    found = {task: rows for task, rows in found.items() if rows}
-    if found:
-        print(f"\n{rendered(name, found)}\n\n{lines([HEAD, *verdicts(name, found)])}")
+    measured = {task: trained(table, task, options.runs[task].numbers(), options.runs[task]) for task in table.tasks}
+    measured = {task: rows for task, rows in measured.items() if rows}
+    if measured:
+        print(f"\n{rendered(name, measured)}\n\n{lines([HEAD, *verdicts(name, measured)])}")
         print(f"\nnumbers  {options.workdir / '*' / 'gains.json'}")
         if name in DRAWN:
-            DRAWN[name](options.workdir / f"{name}.png", found)
+            DRAWN[name](options.workdir / f"{name}.png", measured)
             print(f"plot     {options.workdir / f'{name}.png'}")
     return 0
 

@@ -53,7 +53,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "ELMo": {"color": "black", "ls": "-", "marker": "o"},
 }
 HEAD = ["", "paper", "here", "verdict", "command", "minutes"]
-Found = Mapping[str, Mapping[str, Numbers]]  # by task, and by the paper's name of the row
+Measured = Mapping[str, Mapping[str, Numbers]]  # by task, and by the paper's name of the row
 
 
 def read(name: str) -> dict[str, Any]:
@@ -62,14 +62,14 @@ def read(name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
-def measured(table: Table) -> Found:
+def measured(table: Table) -> Measured:
     """Returns the numbers of the rows of a table in the files of this folder; a task without any is left out."""
-    found = {}
+    by_task = {}
     for task in table.tasks:
         numbers = read(f"gains_{task}.json")
         runs = Runs(FOLDER.parent / f"task_{task}.py", "english", FOLDER, (), "cove", "tuned")
-        found[task] = trained(table, task, numbers, runs)
-    return {task: rows for task, rows in found.items() if rows}
+        by_task[task] = trained(table, task, numbers, runs)
+    return {task: rows for task, rows in by_task.items() if rows}
 
 
 def value(row: Numbers | None, part: str) -> str:
@@ -83,18 +83,18 @@ def lines(cells: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |").replace("|  |", "| |") for row in rows)
 
 
-def rows_of(name: str, found: Found) -> str:
+def rows_of(name: str, by_task: Measured) -> str:
     """Returns a table of the paper with our numbers below it."""
     table = TABLES[name]
-    cells = [["", *(head for task in found for head in (f"{task}, paper", f"{task}, here"))]]
+    cells = [["", *(head for task in by_task for head in (f"{task}, paper", f"{task}, here"))]]
     for label in table.rows:
         cells.append([label])
-        for task, rows in found.items():
+        for task, rows in by_task.items():
             cells[-1] += [str(table.paper(task).get(label, "")), value(rows.get(label), part_of(table, rows))]
     if name == "table1":
         for label in table.rows:
             cells.append([f"{label}, models together"])
-            for task, rows in found.items():
+            for task, rows in by_task.items():
                 row = rows.get(label, {})
                 together = (
                     f"{row['ensemble']['test'][row['metric']]:.2f} ({len(row['seeds'])})" if "ensemble" in row else "–"
@@ -107,22 +107,24 @@ def rows_of(name: str, found: Found) -> str:
     return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{lines(columns)}"
 
 
-def shares(found: Found) -> str:
+def shares(by_task: Measured) -> str:
     """Returns the numbers of Figure 1, and the plot if there is more than one share."""
-    cells = [["", *found]]
-    cells += [[label, *(value(rows.get(label), "dev") for rows in found.values())] for label in TABLES["figure1"].rows]
+    cells = [["", *by_task]]
+    cells += [
+        [label, *(value(rows.get(label), "dev") for rows in by_task.values())] for label in TABLES["figure1"].rows
+    ]
     text = f"**{TABLES['figure1'].title}** (F1 or accuracy on dev)\n\n{lines(cells)}"
     plot = "\n\n![Figure 1: dev scores over the share of the training examples](plots/figure1.png)"
-    return text + plot * any(len(rows) > len(SYSTEMS) for rows in found.values())
+    return text + plot * any(len(rows) > len(SYSTEMS) for rows in by_task.values())
 
 
-def weights(found: Found) -> str:
+def weights(by_task: Measured) -> str:
     """Returns the weights of Figure 2, the mean over the seeds."""
     cells = [["", "input: token", "first", "second", "output: token", "first", "second"]]
-    for task, rows in found.items():
+    for task, rows in by_task.items():
         cells.append([task])
-        for place in ("input", "output"):
-            mixes = weights_of(rows, place)
+        for where in ("input", "output"):
+            mixes = weights_of(rows, where)
             cells[-1] += [f"{weight:.2f}" for weight in np.mean(mixes, axis=0)] if mixes else ["open"] * 3
     plot = "![Figure 2: the weights of the layers](plots/figure2.png)"
     return f"**{TABLES['figure2'].title}** (means over the seeds)\n\n{lines(cells)}\n\n{plot}"
@@ -133,51 +135,51 @@ def fine_tuned() -> str:
     heads = ["perplexity, paper", "here", "biLM frozen", "fine-tuned", "difference, paper", "here"]
     cells = [["", *heads, "its LSTMs trained with the task"]]
     for task, rows in measured(TUNED).items():
-        (before, after, gain), found = FINE_TUNED[task], read(f"supplement_{task}.json")
-        here = f"{found['before']:.1f} → {found['after'][found['best']]:.1f}" if found else "open"
+        (before, after, gain), supplement = FINE_TUNED[task], read(f"supplement_{task}.json")
+        here = f"{supplement['before']:.1f} → {supplement['after'][supplement['best']]:.1f}" if supplement else "open"
         values = paired(rows, "dev", ["fine-tuned"], ["frozen"])
         difference = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*interval(values)) if values else "open"
         scores = [value(rows.get(row), "dev") for row in TUNED.rows]
-        if found and found["after"][found["best"]] >= found["before"]:
+        if supplement and supplement["after"][supplement["best"]] >= supplement["before"]:
             scores[1], difference = "no better biLM", "–"
         cells.append([task, f"{before} → {after}", here, *scores[:2], gain, difference, scores[2]])
     return f"**{TUNED.title}** (perplexity, F1 and accuracy on dev)\n\n{lines(cells)}"
 
 
-def verdicts(name: str, found: Found) -> list[list[str]]:
+def verdicts(name: str, by_task: Measured) -> list[list[str]]:
     """Returns a line for each claim of a table on a task, with its command and the minutes of its trainings."""
     cells = []
-    for task, rows in found.items():
+    for task, rows in by_task.items():
         trainings = {id(row): row for row in rows.values()}.values()  # a row may have two names in a table
         minutes = sum(seed["seconds"] for row in trainings for seed in row["seeds"]) / 60
         command = f"`grid.py {name} --tasks {task}`"
-        for claim in claims(name, task, rows, found):
+        for claim in claims(name, task, rows, by_task):
             text = f"{TABLES[name].title.split(':')[0]}, {task}: {claim.text}"
             cells.append([cell.replace(" - ", " − ") for cell in (text, *claim[1:], command, f"{minutes:.0f}")])
     return cells
 
 
-def rendered(name: str, found: Found) -> str:
+def rendered(name: str, by_task: Measured) -> str:
     """Returns a table or a figure of the paper with our numbers."""
-    return {"figure1": shares, "figure2": weights}.get(name, lambda found: rows_of(name, found))(found)
+    return {"figure1": shares, "figure2": weights}.get(name, lambda by_task: rows_of(name, by_task))(by_task)
 
 
 def filled(text: str) -> str:
     """Returns a page with its tables made again."""
-    tables = {name: found for name, table in TABLES.items() if (found := measured(table))}
-    parts = {name: rendered(name, found) for name, found in tables.items()} | {"supplement": fine_tuned()}
-    parts["claims"] = lines([HEAD, *(row for name, found in tables.items() for row in verdicts(name, found))])
+    tables = {name: by_task for name, table in TABLES.items() if (by_task := measured(table))}
+    parts = {name: rendered(name, by_task) for name, by_task in tables.items()} | {"supplement": fine_tuned()}
+    parts["claims"] = lines([HEAD, *(row for name, by_task in tables.items() for row in verdicts(name, by_task))])
 
-    def one(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{parts.get(found[2], 'Not measured yet.')}\n\n{found[3]}"
+    def one(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{parts.get(match[2], 'Not measured yet.')}\n\n{match[3]}"
 
     return re.sub(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", one, text, flags=re.DOTALL)
 
 
-def draw_shares(path: Path, found: Found) -> None:
+def draw_shares(path: Path, by_task: Measured) -> None:
     """Draws Figure 1: the dev score with and without ELMo over the percentage of the training examples."""
-    with plot(path, 4.5 * len(found), 3.8) as figure:
-        for axes, (task, rows) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+    with plot(path, 4.5 * len(by_task), 3.8) as figure:
+        for axes, (task, rows) in zip(figure.subplots(1, len(by_task), squeeze=False)[0], by_task.items(), strict=True):
             ticks = sorted({float(label.split(", ")[1].rstrip("%")) for label in rows})
             for system, style in STYLES.items():
                 points = [
@@ -195,13 +197,13 @@ def draw_shares(path: Path, found: Found) -> None:
             axes.legend(frameon=False)
 
 
-def draw_weights(path: Path, found: Found) -> None:
+def draw_weights(path: Path, by_task: Measured) -> None:
     """Draws Figure 2: the weight of each layer in the mixes of each task, below 1/3 hatched and above 2/3 speckled."""
-    with plot(path, 9.0, 1.2 + 0.5 * len(found)) as figure:
-        for axes, place in zip(figure.subplots(1, 2), ("input", "output"), strict=True):
+    with plot(path, 9.0, 1.2 + 0.5 * len(by_task)) as figure:
+        for axes, where in zip(figure.subplots(1, 2), ("input", "output"), strict=True):
             layers = 0
-            for number, rows in enumerate(found.values()):
-                mixes = weights_of(rows, place)
+            for number, rows in enumerate(by_task.values()):
+                mixes = weights_of(rows, where)
                 for layer, weight in enumerate(np.mean(mixes, axis=0) if mixes else ()):
                     hatch = "---" if weight < 1 / 3 else ".." if weight > 2 / 3 else ""
                     style = {"facecolor": str(1 - 0.5 * weight), "edgecolor": "0.35"}
@@ -210,8 +212,8 @@ def draw_weights(path: Path, found: Found) -> None:
                     axes.text(layer, number, f"{weight:.2f}", ha="center", va="center", bbox=box)
                     layers = max(layers, layer + 1)
             axes.set_xticks(range(layers), ["token", *(f"LSTM {layer}" for layer in range(1, layers))][:layers])
-            axes.set_yticks(range(len(found)), found)
-            axes.set(title=place, xlim=(-0.5, max(layers, 1) - 0.5), ylim=(len(found) - 0.5, -0.5))
+            axes.set_yticks(range(len(by_task)), by_task)
+            axes.set(title=where, xlim=(-0.5, max(layers, 1) - 0.5), ylim=(len(by_task) - 0.5, -0.5))
             axes.tick_params(length=0)
 
 

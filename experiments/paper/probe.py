@@ -36,7 +36,7 @@ class Recipe(NamedTuple):
     patience: int = 5  # the number of epochs without a better accuracy on dev after which training stops
 
 
-class Found(NamedTuple):
+class Probed(NamedTuple):
     """The classifier of the epoch that was best on dev."""
 
     dev: float  # the accuracy on dev in percent
@@ -58,7 +58,7 @@ def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]
     return names, [np.array([numbers.get(tag, UNKNOWN) for tag in tags], np.int32) for tags in parts]
 
 
-def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found:
+def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Probed:
     """Trains a classifier with Adam on the mean cross-entropy, and stops by its accuracy on dev.
 
     With M > 1, the classifier also learns a weight per layer and reads the softmax-weighted sum of the layers.
@@ -80,14 +80,14 @@ def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Found
     }
     state = (params, optimizer.init(params))
     rows = min(recipe.batch_size, words)
-    best = Found(-1.0, -1.0, 0)
+    best = Probed(-1.0, -1.0, 0)
     for epoch in range(1, recipe.epochs + 1):
         # The words that do not fill a batch are left out; which words these are differs between epochs.
         order = random.permutation(words)[: words // rows * rows].reshape(-1, rows)
         state = _epoch(optimizer, state, train, jnp.asarray(order))
         accuracy = _accuracy(state[0], dev)
         if accuracy > best.dev:
-            best = Found(accuracy, _accuracy(state[0], test), epoch)
+            best = Probed(accuracy, _accuracy(state[0], test), epoch)
         elif epoch - best.epoch >= recipe.patience:
             break
     return best
@@ -132,7 +132,7 @@ def _right(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _accuracy(params: Tree, words: Words) -> float:
     starts = range(0, len(words.y), _EVALUATED)
-    found = [
+    correct = [
         _right(params, words.x[start : start + _EVALUATED], words.y[start : start + _EVALUATED]) for start in starts
     ]
-    return 100 * float(sum(map(int, found))) / len(words.y)
+    return 100 * float(sum(map(int, correct))) / len(words.y)

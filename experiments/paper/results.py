@@ -124,10 +124,10 @@ class Results:
         try:
             return read_checksummed_json(path, "delete it and run the experiment again")["result"]
         except FileNotFoundError:
-            found = compute()
+            result = compute()
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_checksummed_json(path, {"job": dict(job), "result": found})
-        return found
+        write_checksummed_json(path, {"job": dict(job), "result": result})
+        return result
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -153,9 +153,9 @@ def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:
     for name, bars in lines.items():
         values = [value for value, _, _ in bars]
         errors = [[value - low for value, low, _ in bars], [high - value for value, _, high in bars]]
-        places = range(most - len(bars), most)  # the paper has no score of its token layer
+        positions = range(most - len(bars), most)  # the paper has no score of its token layer
         style: dict[str, Any] = {"color": "black", "ls": ":"} if name == "paper" else {}
-        axes.errorbar(places, values, errors, marker="o", ms=4, capsize=3, lw=1.5, label=name, **style)
+        axes.errorbar(positions, values, errors, marker="o", ms=4, capsize=3, lw=1.5, label=name, **style)
     axes.set_xticks(range(most), [layer_name(layer) for layer in range(most)])
     axes.set(title=title, ylabel="percent")
     axes.spines[["top", "right"]].set_visible(False)

@@ -26,10 +26,10 @@ _SYNTACTIC_MARK = re.compile(r"\((?:a|p|ip)\)")
 
 def lemma_and_part(key: str) -> tuple[str, str]:
     """Splits a sense key into its lemma and its part of speech. Raises `UserError` if it is no sense key."""
-    found = _KEY.fullmatch(key)
-    if found is None:
+    match = _KEY.fullmatch(key)
+    if match is None:
         raise UserError(f"expected a sense key such as play%1:04:00::, found {key!r}")
-    return found[1], PARTS_OF_SPEECH[found[2]]
+    return match[1], PARTS_OF_SPEECH[match[2]]
 
 
 class SenseIndex:
@@ -158,10 +158,10 @@ def _read_tagfile(path: Path) -> Iterator[Sentence]:
     instances: list[Instance] = []
     for line in read_lines(path):
         text = line.text.strip()
-        if found := _LINE.fullmatch(text):
+        if match := _LINE.fullmatch(text):
             start = len(words)
-            words += [word for word in found[3].split("_") if word]
-            attributes = dict(pair.split("=", 1) for pair in found[2].split())
+            words += [word for word in match[3].split("_") if word]
+            attributes = dict(pair.split("=", 1) for pair in match[2].split())
             if "lexsn" in attributes and len(words) > start:
                 try:
                     lemma = attributes["lemma"].lower()

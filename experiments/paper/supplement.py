@@ -93,9 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = json.loads((run / "result.json").read_text(encoding="utf-8"))
         before, after[rate] = (result[when]["domain"]["average"] for when in ("before", "after"))
         print(f"\n{config.task}, learning rate {rate}: perplexity on dev {before:.1f} -> {after[rate]:.1f}")
-    found = {"bilm": fingerprint_of(options.bilm), "before": before, "after": after, "best": min(after, key=after.get)}
-    write_text(options.workdir / "supplement.json", json.dumps(found, indent=1) + "\n")
-    print(f"the best  {options.workdir / found['best']}")
+    result = {"bilm": fingerprint_of(options.bilm), "before": before, "after": after, "best": min(after, key=after.get)}
+    write_text(options.workdir / "supplement.json", json.dumps(result, indent=1) + "\n")
+    print(f"the best  {options.workdir / result['best']}")
     return 0
 
 

@@ -54,17 +54,17 @@ Senses = dict[tuple[Words, int], str]  # the sense key at a position of a senten
 def query(sentences: Sequence[Sentence], beginning: str) -> Occurrence:
     """Returns the word in the sentence of the text with this beginning or, if there is none, in the beginning."""
     begin = tuple(split_words(beginning))
-    found = next((sentence.words for sentence in sentences if sentence.words[: len(begin)] == begin), begin)
-    return occurrence_in(found, WORD)
+    words = next((sentence.words for sentence in sentences if sentence.words[: len(begin)] == begin), begin)
+    return occurrence_in(words, WORD)
 
 
 def senses_of(sentences: Sequence[Sentence]) -> Senses:
     """Returns the first sense key at each position that has one; all words of an expression have its key."""
     return {
-        (sentence.words, place): instance.keys[0]
+        (sentence.words, position): instance.keys[0]
         for sentence in sentences
         for instance in sentence.instances
-        for place in range(instance.start, instance.end)
+        for position in range(instance.start, instance.end)
     }
 
 
@@ -81,8 +81,8 @@ def print_neighbours(model: Model, sentences: Sequence[Sentence], queries: Seque
     """Prints the neighbours of each query with the cosine, the sense in SemCor and the surrounding words."""
     text, senses = [sentence.words for sentence in sentences], senses_of(sentences)
     print(f"\nbiLM {model.name}, second layer", flush=True)
-    found = nearest(folder, model.bilm, text, queries, NUMBER, LAYER)
-    for asked, neighbours, published in zip(queries, found, PAPER.values(), strict=True):
+    results = nearest(folder, model.bilm, text, queries, NUMBER, LAYER)
+    for asked, neighbours, published in zip(queries, results, PAPER.values(), strict=True):
         print(f"\n{asked.shown(AROUND)}  {senses.get(asked, '')}".rstrip(), f"\n  paper: {published}")
         keys = [senses.get(neighbour.occurrence, "") for neighbour in neighbours]
         width = max(map(len, keys), default=0)

@@ -54,13 +54,13 @@ Tests = dict[str, list[Sentence]]
 
 def read_tests(folder: Path) -> Tests:
     """Returns the test sets of the framework, each of which is in a folder of its name at any depth."""
-    found = {}
+    tests = {}
     for name in (*POOLED, DEVELOPMENT):
         paths = sorted(folder.rglob(f"{name}.data.xml*"))
         if not paths:
             raise UserError(f"{folder}: expected a folder with {name}/{name}.data.xml of the all-words framework")
-        found[name] = read_senses(paths[0]).sentences
-    return found
+        tests[name] = read_senses(paths[0]).sentences
+    return tests
 
 
 def pooled(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -89,9 +89,9 @@ def run(
     return {"scores": scores, "gains": gains, "unseen": unseen}
 
 
-def shown(found: Sequence[float], sign: str = "") -> str:
+def shown(interval: Sequence[float], sign: str = "") -> str:
     """Returns a `Score` that was kept in JSON as text, such as `67.40 [66.28, 68.52]`."""
-    value, low, high, _ = found
+    value, low, high, _ = interval
     return f"{value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
 
 
@@ -158,14 +158,14 @@ def experiment(options: argparse.Namespace) -> None:
     )
     data = {"texts": digest_of(repr((semcor.sentences, tests))), "senses": len(index), "resamples": resamples}
     results, vectors = Results(options.out / "table5"), options.out / "vectors"
-    found = {}
+    measured = {}
     for model in models:
         job = {"bilm": model.bilm.fingerprint, **data}
-        found[model.name] = results.get(job, functools.partial(run, model, semcor, tests, index, vectors, resamples))
+        measured[model.name] = results.get(job, functools.partial(run, model, semcor, tests, index, vectors, resamples))
     values = pooled({name: right(first_senses(index, sentences), sentences) for name, sentences in tests.items()})
     baseline = {name: score(of_set, resamples) for name, of_set in values.items()}
-    print(f"\n{report(baseline, found)}")
-    lines = {name: [tuple(layer[:3]) for layer in result["scores"]["pooled"]] for name, result in found.items()}
+    print(f"\n{report(baseline, measured)}")
+    lines = {name: [tuple(layer[:3]) for layer in result["scores"]["pooled"]] for name, result in measured.items()}
     paper = [(value, value, value) for value in PAPER.values()]
     draw_layers(options.out / "table5.png", {"word senses, F1 (Table 5)": {"paper": paper, **lines}})
 

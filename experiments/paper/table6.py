@@ -94,10 +94,10 @@ def read_ewt(folder: Path) -> list[Tagged]:
     """Reads both columns of tags of a folder of Universal Dependencies, whose files end in `train.conllu` and so on."""
     paths = []
     for part in PARTS:
-        found = sorted(folder.glob(f"*{part}.conllu*"))
-        if len(found) != 1:
-            raise UserError(f"{folder}: expected one file *{part}.conllu, found {len(found)}")
-        paths.append(found[0])
+        matches = sorted(folder.glob(f"*{part}.conllu*"))
+        if len(matches) != 1:
+            raise UserError(f"{folder}: expected one file *{part}.conllu, found {len(matches)}")
+        paths.append(matches[0])
     return [
         Tagged(f"EWT {column.upper()}", tuple(read_conllu(path, column) for path in paths))
         for column in ("xpos", "upos")
@@ -108,13 +108,13 @@ def read_ptb(folder: Path) -> list[Tagged]:
     """Reads the sections 00 to 24 of the Wall Street Journal, each of which is a folder of `.pos` files."""
     parts = []
     for part, sections in SECTIONS.items():
-        found: list[TaggedSentence] = []
+        examples: list[TaggedSentence] = []
         for section in sections:
             paths = sorted((folder / f"{section:02}").glob("*.pos*"))
             if not paths:
                 raise UserError(f"{folder / f'{section:02}'}: expected .pos files of section {section} ({part})")
-            found += [example for path in paths for example in read_penn(path)]
-        parts.append(found)
+            examples += [example for path in paths for example in read_penn(path)]
+        parts.append(examples)
     return [Tagged("PTB", tuple(parts))]
 
 
@@ -126,15 +126,15 @@ def layer_view(layer: int) -> str:
 def views(model: Model, more: bool) -> dict[str, View]:
     """Returns the inputs of classifiers by their name in the table."""
     lstm = model.bilm.config.lstm
-    found: dict[str, View] = {
+    views: dict[str, View] = {
         layer_view(layer): lambda layers, layer=layer: layers[layer][:, None] for layer in range(lstm.layers + 1)
     }
     if more:
-        found["all layers, mixed"] = lambda layers: layers.swapaxes(0, 1)
-        found["all layers, side by side"] = lambda layers: np.concatenate(list(layers), -1)[:, None]
+        views["all layers, mixed"] = lambda layers: layers.swapaxes(0, 1)
+        views["all layers, side by side"] = lambda layers: np.concatenate(list(layers), -1)[:, None]
         if lstm.skip_connections and lstm.layers > 1:
-            found[f"{layer_name(lstm.layers)} without its input"] = lambda layers: (layers[-1] - layers[-2])[:, None]
-    return found
+            views[f"{layer_name(lstm.layers)} without its input"] = lambda layers: (layers[-1] - layers[-2])[:, None]
+    return views
 
 
 class Seen:
@@ -167,7 +167,7 @@ def run(
     """Returns the results of each column of tags and each view; the columns share the treebank's words."""
     seen = Seen(model, options.out / "vectors", treebank[0].words())
     digests = {tagged.name: digest_of(repr(tagged.parts)) for tagged in treebank}
-    found: dict[str, dict[str, Trained]] = {tagged.name: {} for tagged in treebank}
+    trained: dict[str, dict[str, Trained]] = {tagged.name: {} for tagged in treebank}
     for name, view in views(model, options.more).items():
         for tagged in treebank:
             names, numbers = classes(tagged.tags())
@@ -178,9 +178,9 @@ def run(
 
             job = {"bilm": model.bilm.fingerprint, "data": digests[tagged.name], "recipe": list(recipe), "view": name}
             of_seeds = [results.get({**job, "seed": seed}, functools.partial(one, seed)) for seed in range(seeds)]
-            found[tagged.name][name] = of_seeds
+            trained[tagged.name][name] = of_seeds
             print(f"{model.name}, {tagged.name}: {name}: {shown(of(of_seeds, 'test'))}", flush=True)
-    return found
+    return trained
 
 
 def of(trained: Trained, key: str) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def of(trained: Trained, key: str) -> dict[str, Any]:
 
 def with_deviation(values: Sequence[float]) -> dict[str, Any]:
     """Returns the mean and the standard deviation, which is 0 for one seed."""
-    found = statistics(values)
-    return found | {"sd": found["sd"] or 0.0}
+    moments = statistics(values)
+    return moments | {"sd": moments["sd"] or 0.0}
 
 
 def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> str:
@@ -203,27 +203,27 @@ def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> 
     return "{mean:+.2f} ± {sd:.2f}".format(**with_deviation([x[part] - y[part] for x, y in pairs]))
 
 
-def report(tagged: str, found: Mapping[str, Mapping[str, Trained]]) -> str:
+def report(tagged: str, results: Mapping[str, Mapping[str, Trained]]) -> str:
     """Returns the paper's table with the measured accuracies; `found` has the seeds' results by model and view."""
-    columns = [(model, part) for model in found for part in ("test", "dev")]
+    columns = [(model, part) for model in results for part in ("test", "dev")]
     rows = [["accuracy in percent", "paper (PTB)", *(f"{model}, {part}" for model, part in columns)]]
     rows += [[name, f"{value:.1f}", *("" for _ in columns)] for name, value in OTHERS.items()]
     paper = {layer_view(layer): f"{value:.1f}" for layer, value in PAPER.items()}
-    for view in dict.fromkeys(view for of_model in found.values() for view in of_model):
-        cells = [shown(of(found[m][view], part)) if view in found[m] else "" for m, part in columns]
+    for view in dict.fromkeys(view for of_model in results.values() for view in of_model):
+        cells = [shown(of(results[m][view], part)) if view in results[m] else "" for m, part in columns]
         rows.append([view, paper.get(view, ""), *cells])
     for upper, lower, published in ((1, 2, f"{PAPER[1] - PAPER[2]:+.1f}"), (1, 0, ""), (2, 0, "")):
-        cells = [gain(found[model], upper, lower, part) for model, part in columns]
+        cells = [gain(results[model], upper, lower, part) for model, part in columns]
         rows.append([f"{layer_name(upper)} - {layer_name(lower)}", published, *cells])
     return f"Table 6, part-of-speech tags of {tagged}; mean ± standard deviation over seeds\n\n{table(rows)}"
 
 
 def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
     """Returns the test accuracy of each layer and the ends of its error bar for the plot."""
-    found = [
+    moments = [
         with_deviation([r["test"] for r in trained]) for view, trained in of_model.items() if view.startswith("biLM, ")
     ]
-    return [(f["mean"], f["mean"] - f["sd"], f["mean"] + f["sd"]) for f in found]
+    return [(f["mean"], f["mean"] - f["sd"], f["mean"] + f["sd"]) for f in moments]
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -254,9 +254,9 @@ def experiment(options: argparse.Namespace) -> None:
     results = Results(options.out / "table6")
     panels: dict[str, dict[str, Any]] = {}
     for treebank in treebanks:
-        found = {model.name: run(model, treebank, options, recipe, seeds, results) for model in models}
+        measured = {model.name: run(model, treebank, options, recipe, seeds, results) for model in models}
         for tagged in treebank:
-            of_models = {model: of_model[tagged.name] for model, of_model in found.items()}
+            of_models = {model: of_model[tagged.name] for model, of_model in measured.items()}
             print(f"\n{report(tagged.name, of_models)}")
             paper = {"paper": [(value, value, value) for value in PAPER.values()]} if tagged.name == "PTB" else {}
             lines = {model: bars(of_model) for model, of_model in of_models.items()}

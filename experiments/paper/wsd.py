@@ -36,12 +36,12 @@ class Score(NamedTuple):
 
 def instance_vectors(vectors: Vectors, sentences: Sequence[Sentence]) -> np.ndarray:
     """Returns the vector of each instance, float32 [I, S]; that of an expression is the mean over its words."""
-    found = []
+    means = []
     for sentence in sentences:
         if sentence.instances:
             stored = vectors.stored[sentence.words].astype(np.float32)
-            found += [stored[instance.start : instance.end].mean(axis=0) for instance in sentence.instances]
-    return np.stack(found)
+            means += [stored[instance.start : instance.end].mean(axis=0) for instance in sentence.instances]
+    return np.stack(means)
 
 
 def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
@@ -83,22 +83,22 @@ def predict(
     """
     instances = [instance for sentence in sentences for instance in sentence.instances]
     layers = vectors.layers(instance_vectors(vectors, sentences))  # [L+1, I, 2P]
-    found: list[Predictions] = [[] for _ in layers]
+    by_layer: list[Predictions] = [[] for _ in layers]
     unseen = 0
     for number, instance in enumerate(instances):
         candidates = [key for key in index.senses(instance.lemma, instance.part) if key in means.rows]
         if not candidates:
             first = index.first(instance.lemma, instance.part)
             unseen += 1
-            for predictions in found:
+            for predictions in by_layer:
                 predictions.append(first)
             continue
         directions = means.directions[:, [means.rows[key] for key in candidates]]  # [L+1, candidates, 2P]
         # The length of the instance's own vector does not affect the comparison.
         cosines = np.einsum("lkf,lf->lk", directions, layers[:, number])
-        for predictions, best in zip(found, cosines.argmax(axis=1), strict=True):
+        for predictions, best in zip(by_layer, cosines.argmax(axis=1), strict=True):
             predictions.append(candidates[best])
-    return found, unseen
+    return by_layer, unseen
 
 
 def first_senses(index: SenseIndex, sentences: Sequence[Sentence]) -> Predictions:

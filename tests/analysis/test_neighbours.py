@@ -43,24 +43,24 @@ def plain(bilm: EmbeddingBiLM, query: Occurrence, layer: int) -> list[tuple[floa
     """Returns all words of other sentences with their cosines in float64, nearest first."""
 
     def vector(words: tuple[str, ...], place: int) -> np.ndarray:
-        found = bilm.embed([words])[0][0, layer, place].astype(np.float64)
-        return found / np.linalg.norm(found)
+        actual = bilm.embed([words])[0][0, layer, place].astype(np.float64)
+        return actual / np.linalg.norm(actual)
 
     asked = vector(*query)
-    found = [
+    actual = [
         (float(asked @ vector(words, place)), Occurrence(words, place))
         for words in DISTINCT
         if words != query.words
         for place in range(len(words))
     ]
-    return sorted(found, key=lambda pair: -pair[0])
+    return sorted(actual, key=lambda pair: -pair[0])
 
 
 @pytest.mark.parametrize("layer", [1, 2])
 def test_the_nearest_words(tmp_path: Path, bilm: EmbeddingBiLM, layer: int) -> None:
     queries = [*occurrences(SENTENCES, "play")[:2], occurrence_in(("my", "play"), "play")]
-    found = nearest(tmp_path, bilm, SENTENCES, queries, 5, layer)
-    for query, neighbours in zip(queries, found, strict=True):
+    actual = nearest(tmp_path, bilm, SENTENCES, queries, 5, layer)
+    for query, neighbours in zip(queries, actual, strict=True):
         expected = plain(bilm, query, layer)[:5]
         assert [neighbour.occurrence for neighbour in neighbours] == [occurrence for _, occurrence in expected]
         # the text's vectors are float16
@@ -69,8 +69,8 @@ def test_the_nearest_words(tmp_path: Path, bilm: EmbeddingBiLM, layer: int) -> N
 
 def test_a_text_with_few_words(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
     query = occurrence_in(("fish", "play"), "play")
-    (found,) = nearest(tmp_path, bilm, [("fish",), ("a", "ball")], [query], 10)
-    assert sorted(neighbour.occurrence.word for neighbour in found) == ["a", "ball", "fish"]
+    (actual,) = nearest(tmp_path, bilm, [("fish",), ("a", "ball")], [query], 10)
+    assert sorted(neighbour.occurrence.word for neighbour in actual) == ["a", "ball", "fish"]
 
 
 def test_a_layer_that_there_is_not(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
@@ -149,8 +149,8 @@ def test_uses_of_a_word_are_its_neighbours_among_the_words(bilm: EmbeddingBiLM, 
     """The same cosines as among all words, for the same word only, in capitals or not."""
     queries = occurrences(SENTENCES, "play")[:2]
     everything = nearest(tmp_path, bilm, SENTENCES, queries, sum(map(len, SENTENCES)))
-    found = nearest_uses(bilm, SENTENCES, queries, 3)
-    for near, among_all in zip(found, everything, strict=True):
+    actual = nearest_uses(bilm, SENTENCES, queries, 3)
+    for near, among_all in zip(actual, everything, strict=True):
         expected = [other for other in among_all if other.occurrence.word.lower() == "play"][:3]
         assert near and [other.occurrence for other in near] == [other.occurrence for other in expected]
         np.testing.assert_allclose([o.cosine for o in near], [o.cosine for o in expected], atol=1e-3)

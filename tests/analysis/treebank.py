@@ -39,9 +39,9 @@ def plain_sentences(number: int, seed: int) -> str:
     random, text = np.random.default_rng(seed), ""
     for _ in range(number):
         tags = ["DET", "ADJ", "NOUN", "VERB"] if random.random() < 0.5 else ["DET", "NOUN", "VERB"]
-        for place, tag in enumerate(tags, 1):
+        for position, tag in enumerate(tags, 1):
             word = random.choice(WORDS[tag].split())
-            text += f"{place}\t{word}\t{word}\t{tag}\t_\t_\t0\t_\t_\t_\n"
+            text += f"{position}\t{word}\t{word}\t{tag}\t_\t_\t0\t_\t_\t_\n"
         text += "\n"
     return text
 

@@ -54,8 +54,8 @@ def _pairs(convolution: Instruction, axis: int, length: int, outputs: int) -> in
         return int(given[key].split("x")[axis].split("_")[0]) if key in given else default
 
     dilation = value("lhs_dilate", 1)
-    places = np.arange(value("size", 1)) * value("rhs_dilate", 1) - value("pad", 0)
-    at = np.arange(outputs)[:, None] * value("stride", 1) + places
+    positions = np.arange(value("size", 1)) * value("rhs_dilate", 1) - value("pad", 0)
+    at = np.arange(outputs)[:, None] * value("stride", 1) + positions
     return int(((at >= 0) & (at <= (length - 1) * dilation) & (at % dilation == 0)).sum())
 
 
@@ -63,5 +63,5 @@ def bf16_passes(where: Computation, product: Instruction) -> int:
     """Returns the number of bf16 products that a product takes, which is 1 unless both operands are float32."""
     if {operand.arrays[0].dtype for operand in where.inputs(product)[:2]} != {"f32"}:
         return 1
-    found = re.search(r"operand_precision=\{(\w+)", product.attributes)
-    return PASSES.get(found[1], 1) if found else 1
+    actual = re.search(r"operand_precision=\{(\w+)", product.attributes)
+    return PASSES.get(actual[1], 1) if actual else 1

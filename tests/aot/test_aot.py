@@ -46,21 +46,21 @@ def paper():
 
 @pytest.mark.slow
 def test_the_papers_model_fits_on_eight_chips(paper):
-    found, _ = paper
-    memory = found.compiled.memory
+    actual, _ = paper
+    memory = actual.compiled.memory
     assert memory["parameters"] == 4 * PARAMETERS
     sums = PARAMETERS - DIVIDED + DIVIDED // CHIPS
     assert memory["optimizer"] == 4 * sums + 4  # Adagrad's sums of squares, and the steps that the schedule counts
     assert memory["LSTM carry"] == 4 * 2 * 2 * ROWS * (CELLS + PROJECTION)
     assert memory["spellings"] == 2 * 50 * TYPES
-    assert sum(memory.values()) < found.target.chip.usable < find_target("v5e:2x4").chip.memory
+    assert sum(memory.values()) < actual.target.chip.usable < find_target("v5e:2x4").chip.memory
     assert memory["temporaries"] > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at least the gates of one layer
 
 
 @pytest.mark.slow
 def test_nothing_is_exchanged_inside_a_loop(paper):
-    found, _ = paper
-    exchanges = found.cost.collectives
+    actual, _ = paper
+    exchanges = actual.cost.collectives
     # except the rounds of an exchange after the first, which some batches may need
     inside = [exchange for exchange in exchanges if exchange.loops]
     assert all(FURTHER_ROUNDS in exchange.loops[-1] and exchange.times == 0 for exchange in inside)
@@ -68,21 +68,21 @@ def test_nothing_is_exchanged_inside_a_loop(paper):
     assert all(exchange.times == 1 for exchange in exchanges if exchange not in inside)
     reduced = sum(exchange.payload for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
     assert 4 * PARAMETERS <= reduced
-    assert found.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
+    assert actual.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
 
 
 @pytest.mark.slow
 def test_the_programs_products_are_the_models(paper):
     """Within the places that no character fills, and the windows of narrow filters, both of which are zeros."""
-    found, program = paper
-    flops, of_bf16 = products(program, found.assume)
-    assert found.model_flops / CHIPS == pytest.approx(flops, rel=0.1)
+    actual, program = paper
+    flops, of_bf16 = products(program, actual.assume)
+    assert actual.model_flops / CHIPS == pytest.approx(flops, rel=0.1)
     # These are float32 on purpose: sums over characters of the encoder's gradient, as a product with one-hot rows.
     assert of_bf16 < 1.01 * flops
-    estimate = found.estimate
+    estimate = actual.estimate
     assert estimate["seconds"] == max(estimate["compute"], estimate["memory"], estimate["exchange"])
     assert estimate["tokens_per_second"] == CHIPS * ROWS * STEPS / estimate["seconds"]
-    assert estimate["compute"] == pytest.approx(found.model_flops / CHIPS / 197e12)
+    assert estimate["compute"] == pytest.approx(actual.model_flops / CHIPS / 197e12)
 
 
 def lstm_loops(program):
@@ -130,9 +130,11 @@ def test_the_matrix_units_are_fed_with_bfloat16(paper):
 
 @pytest.mark.slow
 def test_loops_are_known_or_assumed(paper):
-    found, program = paper
+    actual, program = paper
     loops = [
-        (run.op_name, turns) for _, run, turns, _ in runs(program, program.entry, found.assume) if run.opcode == "while"
+        (run.op_name, turns)
+        for _, run, turns, _ in runs(program, program.entry, actual.assume)
+        if run.opcode == "while"
     ]
     assert sum("_layer" in name and turns == STEPS for name, turns in loops) == 4
     encoder = [turns for name, turns in loops if "token_encoder" in name]
@@ -175,8 +177,8 @@ def test_a_mesh_of_cpus(small, tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
-    found, _ = paper
-    numbers = json.loads(json.dumps(found.as_dict()))
+    actual, _ = paper
+    numbers = json.loads(json.dumps(actual.as_dict()))
     assert set(numbers) == {
         *("experiment", "topology", "devices", "batch_size", "rows_per_device", "precision", "vocabulary_size"),
         *("word_types", "compile_seconds", "fits", "memory", "collectives"),
@@ -187,7 +189,7 @@ def test_the_keys_of_json_and_what_is_called_an_estimate(paper):
         *("kind", "payload_bytes", "sent_bytes", "devices", "times", "loops", "op_name"),
     }
     assert numbers["estimate"]["limited_by"] in ("matrix products", "main memory", "exchange")
-    lines = [line for line in found.describe().splitlines() if "tokens/s" in line or "utilization" in line]
+    lines = [line for line in actual.describe().splitlines() if "tokens/s" in line or "utilization" in line]
     assert len(lines) == 2 and all("estimated" in line for line in lines)
 
 

@@ -140,10 +140,10 @@ def test_exchanges_their_bytes_and_their_loops(kind):
         check_vma=False,
     )
     compiled = jax.jit(mapped).lower(jnp.ones(4 * 96)).compile()
-    found = cost_of(parse(compiled.as_text())).collectives
-    assert {exchange.kind for exchange in found} == {kind}
-    assert sorted((exchange.times, len(exchange.loops)) for exchange in found) == [(1, 0), (3, 1)]
-    assert {(exchange.payload, exchange.sent) for exchange in found} == {(payload, share * payload)}
+    actual = cost_of(parse(compiled.as_text())).collectives
+    assert {exchange.kind for exchange in actual} == {kind}
+    assert sorted((exchange.times, len(exchange.loops)) for exchange in actual) == [(1, 0), (3, 1)]
+    assert {(exchange.payload, exchange.sent) for exchange in actual} == {(payload, share * payload)}
 
 
 def test_shapes():

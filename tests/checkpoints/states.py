@@ -65,9 +65,9 @@ def saved(folder: Path, *steps: int, keep: int = 9) -> Path:
 
 
 def restored(folder: Path) -> tuple[State, int]:
-    found = Checkpoints(folder).restore(abstract(state(0)))
-    assert found is not None
-    return found
+    actual = Checkpoints(folder).restore(abstract(state(0)))
+    assert actual is not None
+    return actual
 
 
 def listing(folder: Path) -> list[str]:

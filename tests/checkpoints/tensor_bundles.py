@@ -84,31 +84,31 @@ def write_bundle(
 def variables(model: ModelConfig, words: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The variables of bilm-tf's graph: the key path of the parameter, and the shape that TensorFlow stores."""
     cnn, lstm = model.char_cnn, model.lstm
-    found: dict[str, tuple[str, tuple[int, ...]]] = {"lm/char_embed": ("char_embedding", (261, cnn.embedding_dim))}
+    actual: dict[str, tuple[str, tuple[int, ...]]] = {"lm/char_embed": ("char_embedding", (261, cnn.embedding_dim))}
     for i, (width, number) in enumerate(cnn.filters):
-        found[f"lm/CNN/W_cnn_{i}"] = (f"filter_{i}/kernel", (1, width, cnn.embedding_dim, number))
-        found[f"lm/CNN/b_cnn_{i}"] = (f"filter_{i}/bias", (number,))
+        actual[f"lm/CNN/W_cnn_{i}"] = (f"filter_{i}/kernel", (1, width, cnn.embedding_dim, number))
+        actual[f"lm/CNN/b_cnn_{i}"] = (f"filter_{i}/bias", (number,))
     features, out = cnn.features, lstm.projection
     for i in range(cnn.highways):
         for gate in ("carry", "transform"):
-            found[f"lm/CNN_high_{i}/W_{gate}"] = (f"highway_{i}/{gate}/kernel", (features, features))
-            found[f"lm/CNN_high_{i}/b_{gate}"] = (f"highway_{i}/{gate}/bias", (features,))
+            actual[f"lm/CNN_high_{i}/W_{gate}"] = (f"highway_{i}/{gate}/kernel", (features, features))
+            actual[f"lm/CNN_high_{i}/b_{gate}"] = (f"highway_{i}/{gate}/bias", (features,))
     if features != out:
-        found["lm/CNN_proj/W_proj"] = ("projection/kernel", (features, out))
-        found["lm/CNN_proj/b_proj"] = ("projection/bias", (out,))
-    found = {name: (f"token_encoder/{path}", shape) for name, (path, shape) in found.items()}
+        actual["lm/CNN_proj/W_proj"] = ("projection/kernel", (features, out))
+        actual["lm/CNN_proj/b_proj"] = ("projection/bias", (out,))
+    actual = {name: (f"token_encoder/{path}", shape) for name, (path, shape) in actual.items()}
     for d, direction in enumerate(model.directions):
         scope = f"lm/RNN_{d}/rnn" if len(model.directions) == 2 else "lm/rnn"
         for j in range(lstm.layers):
             cell = f"{scope}/multi_rnn_cell/cell_{j}/lstm_cell" if lstm.layers > 1 else f"{scope}/lstm_cell"
             layer = f"{direction}/layer_{j}"
-            found[f"{cell}/kernel"] = (f"{layer}/kernel", (2 * out, 4 * lstm.cells))
-            found[f"{cell}/bias"] = (f"{layer}/bias", (4 * lstm.cells,))
+            actual[f"{cell}/kernel"] = (f"{layer}/kernel", (2 * out, 4 * lstm.cells))
+            actual[f"{cell}/bias"] = (f"{layer}/bias", (4 * lstm.cells,))
             if lstm.cells != out:
-                found[f"{cell}/projection/kernel"] = (f"{layer}/projection", (lstm.cells, out))
-    found["lm/softmax/W"] = ("softmax/kernel", (words, out))
-    found["lm/softmax/b"] = ("softmax/bias", (words,))
-    return found
+                actual[f"{cell}/projection/kernel"] = (f"{layer}/projection", (lstm.cells, out))
+    actual["lm/softmax/W"] = ("softmax/kernel", (words, out))
+    actual["lm/softmax/b"] = ("softmax/bias", (words,))
+    return actual
 
 
 def options(model: ModelConfig, **more: Any) -> dict[str, Any]:

@@ -74,9 +74,9 @@ def test_a_folder_and_a_zip_file(published: Path, capsys: pytest.CaptureFixture[
             for file in published.iterdir():
                 archive.write(file, f"{prefix}{file.name}")
                 archive.writestr(f"__MACOSX/._{file.name}", "what macOS adds")
-        found = open_bilm(published.parent / "196.zip")
-        assert_equal(found.params, expected.params)
-        assert found.config == SMALL and found.fingerprint == expected.fingerprint
+        actual = open_bilm(published.parent / "196.zip")
+        assert_equal(actual.params, expected.params)
+        assert actual.config == SMALL and actual.fingerprint == expected.fingerprint
     out = published.parent / "again"
     assert main(["export", str(published.parent / "196.zip"), "--out", str(out)]) == 0
     assert open_bilm(out).fingerprint == expected.fingerprint

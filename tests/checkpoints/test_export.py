@@ -99,11 +99,11 @@ def test_the_fingerprint_sees_every_difference() -> None:
 def test_float16_rounds_once(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "half.safetensors"
     digest = export_bilm(path, MODEL, tree(), WORDS, dtype="float16")
-    found = open_bilm(path)
-    assert found.fingerprint == digest
-    assert_equal(found.params, jax.tree.map(lambda leaf: leaf.astype(np.float16).astype(np.float32), tree()))
+    actual = open_bilm(path)
+    assert actual.fingerprint == digest
+    assert_equal(actual.params, jax.tree.map(lambda leaf: leaf.astype(np.float16).astype(np.float32), tree()))
     assert path.stat().st_size < 0.6 * (folder / NAME).stat().st_size
-    assert export_bilm(path, MODEL, found.params, WORDS, dtype="float16") == digest
+    assert export_bilm(path, MODEL, actual.params, WORDS, dtype="float16") == digest
     large = tree()
     large["forward"]["layer_0"]["bias"] += np.float32(1e6)
     with pytest.raises(UserError, match="'forward/layer_0/bias' .float32.: expected .* all finite in float16"):
@@ -234,8 +234,8 @@ def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.Captu
     other.unlink()
     for _ in range(2):
         assert main([*command, str(other)]) == 0
-    found = open_bilm(other)
-    assert found.vocabulary is None and "softmax" not in found.params and found.info == {"steps": 12}
+    actual = open_bilm(other)
+    assert actual.vocabulary is None and "softmax" not in actual.params and actual.info == {"steps": 12}
 
 
 @pytest.mark.parametrize(

@@ -125,13 +125,13 @@ def test_damage_anywhere_is_found(file: Path) -> None:
     whole = file.read_bytes()
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     rng = np.random.default_rng(0)
-    for place in [*range(0, 8), *rng.integers(8, header, 80), *rng.integers(header, len(whole), 20)]:
+    for position in [*range(0, 8), *rng.integers(8, header, 80), *rng.integers(header, len(whole), 20)]:
         flipped = bytearray(whole)
-        flipped[place] ^= 1 << int(rng.integers(8))
+        flipped[position] ^= 1 << int(rng.integers(8))
         file.write_bytes(flipped)
         with pytest.raises(UserError, match="bilm.safetensors") as caught:
             open_bilm(file)
-        assert "\n" not in str(caught.value), place
+        assert "\n" not in str(caught.value), position
     for size in (0, 5, header - 3, header, len(whole) - 1):
         file.write_bytes(whole[:size])
         with pytest.raises(UserError, match="bilm.safetensors"):

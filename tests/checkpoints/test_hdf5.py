@@ -65,9 +65,9 @@ def test_other_floats_are_converted_with_a_line(files: tuple[Path, Path], dtype:
             file[name] = data
     assert caplog.messages == []
     rounded = {path: leaf.astype(dtype).astype(np.float32) for path, leaf in flatten(params).items()}
-    found = flatten(read_hdf5(*files)[1])
-    assert {leaf.dtype for leaf in found.values()} == {np.dtype(np.float32)}
-    assert_equal(found, rounded)
+    actual = flatten(read_hdf5(*files)[1])
+    assert {leaf.dtype for leaf in actual.values()} == {np.dtype(np.float32)}
+    assert_equal(actual, rounded)
     assert caplog.messages == [f"{files[1]}: holds {dtype} numbers, which are converted to float32"]
 
 
@@ -75,8 +75,8 @@ def test_other_floats_are_converted_with_a_line(files: tuple[Path, Path], dtype:
 def test_any_architecture_goes_out_and_in(model: ModelConfig, tmp_path: Path) -> None:
     params = random_tree(model, 17)
     write_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5", model, params)
-    found, found_params = read_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5")
-    assert found == model
+    actual, found_params = read_hdf5(tmp_path / "o.json", tmp_path / "w.hdf5")
+    assert actual == model
     del params["softmax"]  # never in the file
     assert_equal(found_params, params)
 

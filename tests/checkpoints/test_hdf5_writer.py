@@ -84,13 +84,13 @@ def commands() -> None:
         "export": ["export-hdf5", "export", f"{out}/o.json", f"{out}/x.hdf5"],
     }
     out.mkdir()
-    found: dict[str, list[int]] = {name: [] for name in lines}
+    actual: dict[str, list[int]] = {name: [] for name in lines}
     for name, arguments in lines.items():
         for size in SIZES:
-            limited(size, lambda arguments=arguments, name=name: found[name].append(main(arguments)))
-            if found[name][-1] == 0:
+            limited(size, lambda arguments=arguments, name=name: actual[name].append(main(arguments)))
+            if actual[name][-1] == 0:
                 break
-    print(json.dumps({"ended": found, "left": sorted(path.name for path in out.iterdir())}))
+    print(json.dumps({"ended": actual, "left": sorted(path.name for path in out.iterdir())}))
 
 
 def test_the_commands_give_one_line(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_the_commands_give_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert "Traceback" not in done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    for name, ended in found["ended"].items():
+    actual = json.loads(done.stdout.splitlines()[-1])
+    for name, ended in actual["ended"].items():
         assert len(ended) > 4 and ended == [2] * (len(ended) - 1) + [0], (name, ended)
-    said = [line for line in done.stderr.splitlines() if line.startswith("elmo-jax: ")]
-    refused = [line for line in said if not line.startswith("elmo-jax: AllenNLP cannot read this biLM")]
-    assert len(refused) == sum(len(ended) - 1 for ended in found["ended"].values())
+    printed = [line for line in done.stderr.splitlines() if line.startswith("elmo-jax: ")]
+    refused = [line for line in printed if not line.startswith("elmo-jax: AllenNLP cannot read this biLM")]
+    assert len(refused) == sum(len(ended) - 1 for ended in actual["ended"].values())
     assert all(line.endswith("cannot be written (File too large)") for line in refused), refused
-    assert found["left"] == ["e.hdf5", "o.json", "w.hdf5", "x.hdf5"]  # nothing that is half a file
+    assert actual["left"] == ["e.hdf5", "o.json", "w.hdf5", "x.hdf5"]  # nothing that is half a file

@@ -20,9 +20,9 @@ def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    found, step = restored(saved(tmp_path / "c", 3, 7))
+    actual, step = restored(saved(tmp_path / "c", 3, 7))
     assert step == 7
-    assert_equal(found, state(7))
+    assert_equal(actual, state(7))
     assert_equal(Checkpoints(tmp_path / "c").restore_step(3, abstract(state(0))), state(3))
 
 

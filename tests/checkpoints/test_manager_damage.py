@@ -49,8 +49,8 @@ def test_any_damage_of_the_newest_is_found(two_steps: Path, tmp_path: Path, capl
             shutil.copytree(two_steps, folder)
             harm(folder / "20" / name)
             caplog.clear()
-            found, step = restored(folder)
-            assert_equal(found, state(step))
+            actual, step = restored(folder)
+            assert_equal(actual, state(step))
             if name in sealed or name == manifest.NAME:
                 assert step == 10, (name, harm)
                 assert [record.levelno for record in caplog.records] == [logging.WARNING]

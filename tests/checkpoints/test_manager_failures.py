@@ -64,9 +64,9 @@ def test_killed_in_a_save(tmp_path: Path, moment: str) -> None:
     assert sorted(os.listdir(tmp_path)) == ["1", "2.orbax-checkpoint-tmp"]
     shutil.copytree(tmp_path / "2.orbax-checkpoint-tmp", tmp_path / "7.orbax-checkpoint-tmp")  # of an earlier kill
     checkpoints = Checkpoints(tmp_path)
-    found = checkpoints.restore(abstract(state(0)))
-    assert found is not None and found[1] == 1
-    assert_equal(found[0], state(1))
+    actual = checkpoints.restore(abstract(state(0)))
+    assert actual is not None and actual[1] == 1
+    assert_equal(actual[0], state(1))
     checkpoints.save(2, state(2))
     checkpoints.close()
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
@@ -90,9 +90,9 @@ def failing_child(folder: str) -> None:
         except UserError as error:
             print(error)
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    found = checkpoints.restore(abstract(state(0)))
-    assert found is not None and found[1] == 1
-    assert_equal(found[0], state(1))
+    actual = checkpoints.restore(abstract(state(0)))
+    assert actual is not None and actual[1] == 1
+    assert_equal(actual[0], state(1))
     try:
         checkpoints.save(4, state(4))
     except UserError as error:
@@ -167,10 +167,10 @@ def sharding_child(folder: str, save: int, restore: int) -> None:
         wanted = jax.tree.map(
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state(restore), shardings
         )
-        found = checkpoints.restore(wanted)
-        assert found is not None and found[1] == restore
-        assert jax.tree.map(lambda x: x.sharding, found[0]) == shardings
-        assert_equal(found[0], state(restore))
+        actual = checkpoints.restore(wanted)
+        assert actual is not None and actual[1] == restore
+        assert jax.tree.map(lambda x: x.sharding, actual[0]) == shardings
+        assert_equal(actual[0], state(restore))
     checkpoints.save(save, jax.device_put(target, shardings))
     checkpoints.close()
     print("devices", jax.device_count())
@@ -180,6 +180,6 @@ def test_any_number_of_devices_restores_what_another_saved(tmp_path: Path) -> No
     saved(tmp_path, 1)
     assert finished("sharding_child", str(tmp_path), 2, 1, devices=8) == ("devices 8\n", "")  # 1 -> 8, and quiet
     assert finished("sharding_child", str(tmp_path), 3, 2, devices=2)[0] == "devices 2\n"  # 8 -> 2
-    found, step = restored(tmp_path)  # 2 -> this process
+    actual, step = restored(tmp_path)  # 2 -> this process
     assert step == 3
-    assert_equal(found, state(3))
+    assert_equal(actual, state(3))

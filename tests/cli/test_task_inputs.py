@@ -108,8 +108,8 @@ def test_a_text_of_a_classifier_is_a_line(tmp_path):
 def test_examples_without_the_name_of_their_format_are_not_read_as_prose(tmp_path, monkeypatch, task, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     piped = _inputs(argparse.Namespace(text=None, input="-", format="auto"), Untrained(task))
-    for found in (piped, read(tmp_path, content, format="auto", task=task)):
-        assert [(example.id, example.texts[0]) for example in found] == [("7", ["He", "sat", ",", "so", "."])]
+    for actual in (piped, read(tmp_path, content, format="auto", task=task)):
+        assert [(example.id, example.texts[0]) for example in actual] == [("7", ["He", "sat", ",", "so", "."])]
 
 
 def test_broken_json_is_not_read_as_prose(tmp_path):
@@ -120,8 +120,8 @@ def test_broken_json_is_not_read_as_prose(tmp_path):
 
 
 def test_two_texts_with_commas_are_not_a_row(tmp_path):
-    (found,) = read(tmp_path, "A man, in red, walks.\tHe walks.\n", format="auto", texts=2)
-    assert found[1] == ["He", "walks", "."]
+    (actual,) = read(tmp_path, "A man, in red, walks.\tHe walks.\n", format="auto", texts=2)
+    assert actual[1] == ["He", "walks", "."]
 
 
 def test_a_question_is_tokenized_as_in_training():
@@ -153,8 +153,8 @@ def test_a_file_that_training_reads_is_not_prose(tmp_path, task, name, content, 
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     options = argparse.Namespace(text=None, input=str(tmp_path / name), format="auto")
     trained = Untrained(task, format="bio") if task == "srl" else Untrained(task)
-    found = _inputs(options, trained)
-    assert [(e.id, len(trained._task.texts(e)[0][0])) for e in found] == expected
+    actual = _inputs(options, trained)
+    assert [(e.id, len(trained._task.texts(e)[0][0])) for e in actual] == expected
 
 
 def test_documents_and_questions_are_read_without_answers(tmp_path):

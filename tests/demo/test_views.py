@@ -111,8 +111,8 @@ def test_words_are_compared_by_their_vectors() -> None:
     bilm = tiny_bilm()
 
     def vectors(words: str, place: int) -> np.ndarray:
-        found: np.ndarray = bilm.embed([words.split()])[0][0, :, place].astype(np.float64)
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        actual: np.ndarray = bilm.embed([words.split()])[0][0, :, place].astype(np.float64)
+        return actual / np.linalg.norm(actual, axis=1, keepdims=True)
 
     asked = vectors("they saw a play .", 3)
     expected = np.sum(asked * vectors("no play at all .", 1), axis=1)

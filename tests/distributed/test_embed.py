@@ -64,8 +64,8 @@ def test_two_processes_write_the_file_of_one(commands: Commands) -> None:
     assert "lines to" not in done[1].stdout and not parts.exists()
     alone = commands.run("embed", "bilm", "sentences.txt", "one.hdf5")
     assert alone.status == 0, alone.stderr
-    for found, expected in zip(*(vectors(commands.folder / name) for name in ("two.hdf5", "one.hdf5")), strict=True):
-        assert_allclose(found, expected, atol=1e-6)
+    for actual, expected in zip(*(vectors(commands.folder / name) for name in ("two.hdf5", "one.hdf5")), strict=True):
+        assert_allclose(actual, expected, atol=1e-6)
     again = ends(launch(commands))
     assert [ended.status for ended in again] == [0, 0]
 

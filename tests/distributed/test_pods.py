@@ -44,9 +44,9 @@ EVERY_STEP = "--config.train.log_every=1"
 
 def assert_same_training(run: Path, alone: Path, *, first: int = 1) -> None:
     """Within 1e-5: losses from step `first` on, all that the last checkpoint holds, and held-out perplexity."""
-    found, expected = losses(run), losses(alone)
+    actual, expected = losses(run), losses(alone)
     for step in range(first, STEPS + 1):
-        np.testing.assert_allclose(found[step], expected[step], rtol=0, atol=1e-5, err_msg=f"step {step}")
+        np.testing.assert_allclose(actual[step], expected[step], rtol=0, atol=1e-5, err_msg=f"step {step}")
     arrays, wanted = saved_arrays(run, STEPS), saved_arrays(alone, STEPS)
     assert {path: (a.shape, a.dtype) for path, a in arrays.items()} == {
         path: (a.shape, a.dtype) for path, a in wanted.items()
@@ -270,11 +270,13 @@ def test_processes_that_hang_end_and_leave_their_stacks(commands: Commands, tmp_
     run = tmp_path / "run"
     ended = ends(start(commands, run, 2, 2, "--config.train.watchdog=0.1", function=f"{__name__}:blocked"))
     assert [e.status for e in ended] == [TRY_AGAIN] * 2, [e.stderr for e in ended]
-    for index, (phase, place) in enumerate((("steps", "_train"), ("waiting for data", "wait_forever"))):
+    for index, (phase, position) in enumerate((("steps", "_train"), ("waiting for data", "wait_forever"))):
         stacks = (run / "stacks" / f"process_{index}_{socket.gethostname()}.txt").read_text()
-        assert stacks.startswith(f"{phase}: no progress for 0.1") and place in stacks
-    told = [last_words(e) for e in ended]  # one of the two may notice first that the other is gone
-    assert any(re.search(rf"no progress for 0.1\d* minutes; its stacks are in {run}/stacks/process_", t) for t in told)
+        assert stacks.startswith(f"{phase}: no progress for 0.1") and position in stacks
+    printed = [last_words(e) for e in ended]  # one of the two may notice first that the other is gone
+    assert any(
+        re.search(rf"no progress for 0.1\d* minutes; its stacks are in {run}/stacks/process_", t) for t in printed
+    )
 
 
 def test_settings_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,8 @@ def test_tpu_pod(tmp_path: Path) -> None:
         )
         for worker in ("0", "1")
     ]
-    told = [process.communicate(timeout=240)[0].splitlines()[-1] for process in both]
-    assert told == ["process 0 of 2 True", "process 1 of 2 True"]
+    printed = [process.communicate(timeout=240)[0].splitlines()[-1] for process in both]
+    assert printed == ["process 0 of 2 True", "process 1 of 2 True"]
 
 
 def test_pod_of_an_indexed_job_that_cannot_ask_kubernetes() -> None:

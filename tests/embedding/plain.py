@@ -15,12 +15,12 @@ def token_vector(config, tree, word):
     cnn = config.char_cnn
     tree = tree["token_encoder"]
     embedded = tree["char_embedding"].astype(np.float64)[encode_chars([word], cnn.max_characters)[0]]  # [W, E]
-    found = []
+    actual = []
     for i, (width, _) in enumerate(cnn.filters):
         kernel, bias = (tree[f"filter_{i}"][part].astype(np.float64) for part in ("kernel", "bias"))
         windows = [embedded[p : p + width] for p in range(cnn.max_characters - width + 1)]
-        found.append(np.max([np.tensordot(window, kernel, 2) + bias for window in windows], axis=0))
-    x = np.concatenate(found)
+        actual.append(np.max([np.tensordot(window, kernel, 2) + bias for window in windows], axis=0))
+    x = np.concatenate(actual)
     x = np.maximum(x, 0) if cnn.activation == "relu" else np.tanh(x)
     for i in range(cnn.highways):
         layer = tree[f"highway_{i}"]

@@ -73,10 +73,10 @@ def test_the_originals_calls_with_the_state_carried(name):
             layers, mask, carry = bilm.embed(sentences, carry, "carry")
             assert_array_equal(mask.sum(1), [len(sentence) for sentence in sentences])
             for row, sentence in enumerate(sentences):
-                found, original = layers[row, :, : len(sentence)], file[call][str(row)][...]
+                actual, original = layers[row, :, : len(sentence)], file[call][str(row)][...]
                 exact = plain.embed(bilm.config, bilm.params, sentence, states[row])
-                errors.append(np.abs(found - original).ravel())
-                ours.append(np.abs(found - exact).ravel())
+                errors.append(np.abs(actual - original).ravel())
+                ours.append(np.abs(actual - exact).ravel())
                 theirs.append(np.abs(original - exact).ravel())
                 assert not layers[row, :, len(sentence) :].any()
     assert np.mean(np.concatenate(errors) < 2e-6) > 0.98

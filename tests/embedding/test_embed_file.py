@@ -83,12 +83,12 @@ def test_lines_become_datasets_in_their_order(bilm, text, tmp_path):
     out = tmp_path / "vectors.hdf5"
     assert embed_file(bilm, text, out) == 7
     sentences = [split_words(line.removesuffix("\r")) for line in TEXT.split("\n")]
-    found = read(out)
-    assert [vectors.shape[1] for vectors in found] == [4, 0, 4, 0, 1, 12, 4]
-    for sentence, vectors in zip(sentences, found, strict=True):
+    actual = read(out)
+    assert [vectors.shape[1] for vectors in actual] == [4, 0, 4, 0, 1, 12, 4]
+    for sentence, vectors in zip(sentences, actual, strict=True):
         assert vectors.dtype == np.float32
         assert_allclose(vectors, bilm.embed([sentence])[0][0], atol=1e-5)
-    assert_allclose(found[0], found[6], atol=1e-5)
+    assert_allclose(actual[0], actual[6], atol=1e-5)
     assert not (tmp_path / "vectors.hdf5.parts").exists()
 
 
@@ -126,7 +126,7 @@ def test_one_vector_per_sentence_and_the_index_of_sentences(bilm, text, tmp_path
         index = json.loads(means["sentence_to_index"][0])
     assert index["The cat sat ."] == "0" and index["one"] == "4"
     shards = VectorShards(tmp_path / "means")
-    assert [found.shape[1] for found in shards] == [1, 0, 1, 0, 1, 1, 1] == shards.lengths.tolist()
+    assert [item.shape[1] for item in shards] == [1, 0, 1, 0, 1, 1, 1] == shards.lengths.tolist()
     assert_allclose(shards[2], bilm.embed([TEXT.split("\n")[2].split()])[0][0].mean(1, keepdims=True), atol=2e-6)
     with pytest.raises(UserError, match="--sentence-index: needs --format hdf5"):
         embed_file(bilm, text, tmp_path / "other", Settings(sentence_index=True, format=Format.NPY))
@@ -204,10 +204,10 @@ def test_a_killed_command_resumes(tmp_path):
     assert done.status == 0 and f"{lines:,} lines to" in done.stdout and "still to be written" in done.stderr
     with h5py.File(out) as file:
         assert list(file) == [str(number) for number in range(lines)]  # in the order of the text
-    found, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))
+    actual, bilm = read(out), load_bilm((OPTIONS, WEIGHTS))
     for number in (0, 1, 1023, 1024, lines - 1):
         expected = bilm.embed([f"line {number} of the text , number {number % 7}".split()])[0][0, -1]
-        assert_allclose(found[number], expected, atol=1e-5)
+        assert_allclose(actual[number], expected, atol=1e-5)
 
 
 def test_two_commands_do_not_write_one_output(bilm, text, tmp_path, monkeypatch):
@@ -235,8 +235,8 @@ def test_an_output_that_another_command_has_just_made_is_kept(bilm, text, tmp_pa
     with pytest.raises(UserError, match="was not made from these sentences with these settings"):
         embed_file(bilm, text, out, Settings(Output.AVERAGE))
     assert embed_file(bilm, text, out, Settings(Output.TOP)) == 7
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert found == ["sentences.txt", "vectors.hdf5", "vectors.hdf5.parts", "vectors.hdf5.parts/.lock"]
+    actual = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert actual == ["sentences.txt", "vectors.hdf5", "vectors.hdf5.parts", "vectors.hdf5.parts/.lock"]
 
 
 def test_hidden_files_of_the_user_are_kept(bilm, text, tmp_path):

@@ -44,18 +44,18 @@ class Tagger(nnx.Module):
 @pytest.mark.parametrize("traced", [False, True])
 def test_embed_works_after_and_while_a_model_is_made(bilm, traced):
     layers = bilm_of().embed(SENTENCES)[0]
-    found = []
+    actual = []
 
     class Model(nn.Module):
         @nn.compact
         def __call__(self, characters):
-            found.append(bilm.embed(SENTENCES)[0])
+            actual.append(bilm.embed(SENTENCES)[0])
             return bilm.elmo()(characters).mixes[0]
 
     model = Model()
     init = jax.jit(model.init) if traced else model.init
     init(jax.random.key(0), bilm.character_ids(SENTENCES))
-    for vectors in (*found, bilm.embed(SENTENCES)[0]):
+    for vectors in (*actual, bilm.embed(SENTENCES)[0]):
         assert_array_equal(vectors, layers)
 
 
@@ -114,13 +114,13 @@ def test_the_bilm_may_be_added_while_jax_traces(bilm, expected):
     stored = module.init(jax.random.key(0), characters)
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), with_bilm(stored, bilm))
     abstract = jax.eval_shape(module.init, jax.random.key(0), characters)
-    for found in (
+    for actual in (
         jax.eval_shape(lambda: with_bilm(module.init(jax.random.key(0), characters), bilm)),
         jax.eval_shape(lambda variables: with_bilm(variables, bilm), stored),
         with_bilm(abstract, bilm),
     ):
-        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), found) == shapes
-        assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(found))
+        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), actual) == shapes
+        assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(actual))
     apply = jax.jit(lambda variables: module.apply(with_bilm(variables, bilm), characters).mixes[0])
     assert_allclose(apply(stored), expected, atol=1e-6)
 
@@ -166,9 +166,9 @@ def test_a_trained_bilm_has_the_same_gradients_under_other_flags(bilm, trainable
 
     plain = gradients()
     with context():
-        found = gradients()
-    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6), found, plain)
+        actual = gradients()
+    assert {leaf.dtype for leaf in jax.tree.leaves(actual)} == {jnp.dtype("float32")}
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6), actual, plain)
 
 
 @pytest.mark.parametrize("level", ["disallow", "disallow_explicit"])

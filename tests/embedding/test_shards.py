@@ -46,13 +46,13 @@ def test_the_numbers_are_those_of_hdf5(bilm, text, tmp_path, output, dtype):
     assert embed_file(bilm, text, tmp_path / "v", Settings(output, dtype=dtype, format=Format.NPY)) == len(LINES)
     shards = VectorShards(tmp_path / "v")
     assert len(shards) == len(LINES) and shards.lengths.tolist() == [len(line.split()) for line in LINES]
-    for found, expected in zip(shards, read(tmp_path / "v.hdf5"), strict=True):
-        assert found.dtype == dtype
-        assert_array_equal(found, expected)
+    for actual, expected in zip(shards, read(tmp_path / "v.hdf5"), strict=True):
+        assert actual.dtype == dtype
+        assert_array_equal(actual, expected)
     assert_array_equal(shards[-1], shards[5])
     again = pickle.loads(pickle.dumps(shards))  # as a loader with worker processes does
-    for found, line in zip(again[4:0:-2], (4, 2), strict=True):
-        assert_array_equal(found, shards[line])
+    for actual, line in zip(again[4:0:-2], (4, 2), strict=True):
+        assert_array_equal(actual, shards[line])
     assert sorted(path.name for path in (tmp_path / "v").iterdir()) == [
         *("000000000000.npy", "000000000002.npy", "000000000004.npy", "job.json", "lengths.npy")
     ]
@@ -86,8 +86,8 @@ def test_a_stopped_command_resumes_in_either_format(bilm, text, tmp_path, monkey
     names = sorted(path.name for path in out.iterdir())
     assert not out.with_name("v.parts").exists() and names == [*written, "job.json", "lengths.npy"]
     embed_file(bilm, text, tmp_path / "v.hdf5", dataclasses.replace(settings, format=Format.HDF5))
-    for found, expected in zip(VectorShards(out), read(tmp_path / "v.hdf5"), strict=True):
-        assert_array_equal(found, expected)
+    for actual, expected in zip(VectorShards(out), read(tmp_path / "v.hdf5"), strict=True):
+        assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(("before", "after"), [(b"<f4", b"<i4"), (b"(7, 3, 32)", b"(7, 32, 3)")])
@@ -232,8 +232,8 @@ def test_all_that_a_killed_command_leaves_is_in_the_folder_of_parts(bilm, text, 
 def test_a_disk_without_room_is_told_before_the_work(bilm, text, tmp_path, monkeypatch, capsys):
     embed_file(bilm, text, tmp_path / "v.hdf5")
     size = 13 * 3 * 2 * bilm.config.lstm.projection * 4
-    told = capsys.readouterr().err
-    assert f"v.hdf5, 13 vectors, {shown_bytes(size)}, and as much in v.hdf5.parts until it is compl" in told
+    printed = capsys.readouterr().err
+    assert f"v.hdf5, 13 vectors, {shown_bytes(size)}, and as much in v.hdf5.parts until it is compl" in printed
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=size))
     embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
     with pytest.raises(UserError, match="still to be written: .*B, and the disk has .*B free; choose another disk"):

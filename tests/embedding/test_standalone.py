@@ -47,14 +47,14 @@ def test_it_gives_the_vectors_of_embed_without_this_package(program: Path) -> No
     bilm = load_bilm(program.parent / "bilm")
     for number, sentences in enumerate(BATCHES):
         layers, mask, _ = bilm.embed(sentences)
-        found = np.load(program / f"{number}.npz")
-        assert_array_equal(found["mask"], mask)
-        assert_allclose(found["layers"], layers, atol=2e-6)
+        actual = np.load(program / f"{number}.npz")
+        assert_array_equal(actual["mask"], mask)
+        assert_allclose(actual["layers"], layers, atol=2e-6)
 
 
 def test_it_is_lowered_for_all_platforms(program: Path) -> None:
-    found = jax.export.deserialize(bytearray((program / "bilm.jax").read_bytes()))
-    assert found.platforms == ("cpu", "cuda", "tpu")
+    actual = jax.export.deserialize(bytearray((program / "bilm.jax").read_bytes()))
+    assert actual.platforms == ("cpu", "cuda", "tpu")
 
 
 def test_mistakes(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

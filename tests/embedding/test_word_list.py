@@ -35,8 +35,8 @@ def test_words_in_the_published_format(bilm, tmp_path, capsys):
         assert_allclose(file["embedding"][...], bilm.words(words), atol=1e-6)
     cache = CachedWords.read(vocabulary, out)
     assert_allclose(cache.vectors, bilm.words(words), atol=1e-6)
-    characters, places = cache([["the", "cat", "…"], ["cat"]])
-    assert_array_equal(places, [[1, -1, 2], [-1, 0, 0]])
+    characters, positions = cache([["the", "cat", "…"], ["cat"]])
+    assert_array_equal(positions, [[1, -1, 2], [-1, 0, 0]])
     assert len(characters) == 1
     assert main(command) == 2 and "exists" in capsys.readouterr().err
     vocabulary.write_text("one\n")

@@ -214,13 +214,13 @@ def saved_arrays(run: Path, step: int) -> dict[str, np.ndarray]:
 
 def assert_same_end(run: Path, whole: Path, step: int = STEPS) -> None:
     """Asserts that two runs have the same state and the same export, bit for bit."""
-    found, expected = saved_arrays(run, step), saved_arrays(whole, step)
-    assert found.keys() == expected.keys()
+    actual, expected = saved_arrays(run, step), saved_arrays(whole, step)
+    assert actual.keys() == expected.keys()
     for part in ("params/softmax/kernel", "softmax_accumulator/kernel", "position", "key", "step"):
         assert part in expected
     assert any(path.startswith("dense_optimizer/") for path in expected)
     assert any(path.startswith("carry/") for path in expected)
-    different = [path for path in expected if found[path].tobytes() != expected[path].tobytes()]
+    different = [path for path in expected if actual[path].tobytes() != expected[path].tobytes()]
     assert different == []
     results = [json.loads((folder / "result.json").read_text()) for folder in (run, whole)]
     assert results[0]["heldout_perplexity"] == results[1]["heldout_perplexity"]
@@ -231,14 +231,14 @@ def assert_same_end(run: Path, whole: Path, step: int = STEPS) -> None:
 def losses(run: Path) -> dict[int, tuple[float, float]]:
     """Step -> training loss of each direction; asserts that every line is a record and none comes twice."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    steps = [record["step"] for record in found]
+    actual = [json.loads(line) for line in lines]
+    steps = [record["step"] for record in actual]
     assert steps == sorted(steps)
-    kinds = [(record["step"], "train/loss/forward" in record) for record in found]
+    kinds = [(record["step"], "train/loss/forward" in record) for record in actual]
     assert len(set(kinds)) == len(kinds), "a record twice"
     return {
         record["step"]: (record["train/loss/forward"], record["train/loss/backward"])
-        for record in found
+        for record in actual
         if "train/loss/forward" in record
     }
 

@@ -41,10 +41,10 @@ def alone(commands: Commands) -> Path:
 
 def test_steps_are_counted_from_those_of_the_checkpoint(alone: Path) -> None:
     assert [checkpoint_steps(alone)[-1], result_of(alone)["steps"]] == [120 + STEPS] * 2
-    found = records(alone)
-    assert (found[0]["step"], found[0]["tokens"]) == (120, 0)
-    assert (found[-1]["step"], found[-1]["tokens"]) == (120 + STEPS, STEPS * 8 * 20)
-    assert found[0]["heldout/perplexity/average"] > 1.1 * found[-1]["heldout/perplexity/average"]
+    actual = records(alone)
+    assert (actual[0]["step"], actual[0]["tokens"]) == (120, 0)
+    assert (actual[-1]["step"], actual[-1]["tokens"]) == (120 + STEPS, STEPS * 8 * 20)
+    assert actual[0]["heldout/perplexity/average"] > 1.1 * actual[-1]["heldout/perplexity/average"]
     bilm = open_bilm(alone)
     assert bilm.info["steps"] == 120 + STEPS and bilm.info["tokens_seen"] == STEPS * 8 * 20
     assert bilm.vocabulary == (ORACLE / "words.txt").read_text().split()
@@ -65,9 +65,9 @@ def test_two_processes_prepare_the_text_and_train_as_one(commands: Commands, alo
     launched = [commands.start(*arguments("pair", *WORDS, *pod, "--process", str(process))) for process in range(2)]
     ended = ends(launched)
     assert [process.status for process in ended] == [0, 0], [process.stderr for process in ended]
-    found, expected = (flatten(open_bilm(folder).params) for folder in (commands.folder / "pair", alone))
+    actual, expected = (flatten(open_bilm(folder).params) for folder in (commands.folder / "pair", alone))
     for path, array in expected.items():
-        np.testing.assert_allclose(found[path], array, atol=1e-5, err_msg=path)
+        np.testing.assert_allclose(actual[path], array, atol=1e-5, err_msg=path)
 
 
 def test_adam_has_rates_that_fit_it(commands: Commands) -> None:

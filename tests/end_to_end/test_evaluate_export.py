@@ -26,13 +26,13 @@ def evaluate(commands: Commands, tmp_path: Path, model: Path, *arguments: str | 
     numbers = tmp_path / "numbers.json"
     ended = commands.run("evaluate", model, "--data", *arguments, "--json", numbers)
     assert ended.status == 0, ended.stderr
-    found = json.loads(numbers.read_text())
+    actual = json.loads(numbers.read_text())
     names = ("forward", "backward", "average")
-    line = " · ".join(f"{name} {found['perplexity'][name]:,.2f}" for name in names)
+    line = " · ".join(f"{name} {actual['perplexity'][name]:,.2f}" for name in names)
     assert f"perplexity: {line}" in ended.stdout
-    assert f"{found['tokens']:,} tokens in {found['sentences']:,} sentences" in ended.stdout
-    assert f"{found['unknown_targets']:.2%}" in ended.stdout
-    return found
+    assert f"{actual['tokens']:,} tokens in {actual['sentences']:,} sentences" in ended.stdout
+    assert f"{actual['unknown_targets']:.2%}" in ended.stdout
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,12 @@ def text(commands: Commands) -> Path:
 
 def test_heldout_figure_of_the_run_is_reproduced(commands: Commands, whole: Path, corpus: Path, tmp_path: Path) -> None:
     result = json.loads((whole / "result.json").read_text())
-    found = evaluate(commands, tmp_path, whole, corpus)
-    assert found["perplexity"] == pytest.approx(result["heldout_perplexity"], rel=1e-6)
-    assert found["tokens"] == result["heldout_tokens"]
-    assert found["unknown_targets"] == pytest.approx(result["heldout_unknown"])
+    actual = evaluate(commands, tmp_path, whole, corpus)
+    assert actual["perplexity"] == pytest.approx(result["heldout_perplexity"], rel=1e-6)
+    assert actual["tokens"] == result["heldout_tokens"]
+    assert actual["unknown_targets"] == pytest.approx(result["heldout_unknown"])
     counted = json.loads((corpus / "corpus.json").read_text())["splits"]["heldout"]
-    assert (found["tokens"], found["sentences"]) == (counted["tokens"], counted["sentences"])
+    assert (actual["tokens"], actual["sentences"]) == (counted["tokens"], counted["sentences"])
 
 
 def test_run_and_export_give_equal_numbers(commands: Commands, stopped: Path, text: Path, tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_run_and_export_give_equal_numbers(commands: Commands, stopped: Path, te
 def test_unknown_words_are_counted(commands: Commands, whole: Path, corpus: Path, text: Path, tmp_path: Path) -> None:
     vocabulary = set((corpus / "vocabulary.txt").read_text().splitlines())
     assert [word for word in TEXT.split() if word not in vocabulary] == ["zzyzx", "qwertyuiop"]
-    found = evaluate(commands, tmp_path, whole, text)
-    assert (found["tokens"], found["sentences"]) == (WORDS + SENTENCES, SENTENCES)
-    assert found["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
-    assert found["vocabulary_size"] == len(vocabulary)
+    actual = evaluate(commands, tmp_path, whole, text)
+    assert (actual["tokens"], actual["sentences"]) == (WORDS + SENTENCES, SENTENCES)
+    assert actual["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
+    assert actual["vocabulary_size"] == len(vocabulary)
 
 
 def test_words_that_are_not_in_a_file_count_as_unknown(
@@ -84,10 +84,10 @@ def test_words_that_are_not_in_a_file_count_as_unknown(
     same = evaluate(commands, tmp_path, whole, text, "--vocab", whole / "export")  # which has the same words
     assert same["merged_words"] == 0 and same["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
     assert same["perplexity"] == pytest.approx(evaluate(commands, tmp_path, whole, text)["perplexity"], rel=1e-6)
-    found = evaluate(commands, tmp_path, whole, text, "--vocab", fewer)
-    assert found["merged_words"] == size - 4
-    assert found["unknown_targets"] == pytest.approx(1 - (TEXT.split().count("the") + SENTENCES) / (WORDS + SENTENCES))
-    assert 1 < found["perplexity"]["average"] < same["perplexity"]["average"]
+    actual = evaluate(commands, tmp_path, whole, text, "--vocab", fewer)
+    assert actual["merged_words"] == size - 4
+    assert actual["unknown_targets"] == pytest.approx(1 - (TEXT.split().count("the") + SENTENCES) / (WORDS + SENTENCES))
+    assert 1 < actual["perplexity"]["average"] < same["perplexity"]["average"]
 
 
 def test_files_of_words_that_are_refused(commands: Commands, whole: Path, text: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_files_of_words_that_are_refused(commands: Commands, whole: Path, text: 
 
 def test_sentences_add_up_to_the_perplexity(commands: Commands, whole: Path, text: Path, tmp_path: Path) -> None:
     lines = tmp_path / "sentences.tsv"
-    found = evaluate(commands, tmp_path, whole, text, "--per-sentence", lines)
+    actual = evaluate(commands, tmp_path, whole, text, "--per-sentence", lines)
     head, *rows = [line.split("\t") for line in lines.read_text().splitlines()]
     assert head == ["sentence", "tokens", "forward", "backward", "text"]
     assert [row[4] for row in rows] == [line for line in TEXT.splitlines() if line]
@@ -111,16 +111,16 @@ def test_sentences_add_up_to_the_perplexity(commands: Commands, whole: Path, tex
     for column, direction in ((2, "forward"), (3, "backward")):
         values = [float(row[column]) for row in rows]
         assert max(values) < 0
-        assert math.exp(-sum(values) / tokens) == pytest.approx(found["perplexity"][direction], rel=1e-4)
+        assert math.exp(-sum(values) / tokens) == pytest.approx(actual["perplexity"][direction], rel=1e-4)
 
 
 def test_sentences_of_a_prepared_corpus(commands: Commands, whole: Path, corpus: Path, tmp_path: Path) -> None:
     lines = tmp_path / "sentences.tsv"
-    found = evaluate(commands, tmp_path, whole, corpus, "--per-sentence", lines)
+    actual = evaluate(commands, tmp_path, whole, corpus, "--per-sentence", lines)
     rows = [line.split("\t") for line in lines.read_text().splitlines()[1:]]
-    assert len(rows) == found["sentences"]
-    total = -sum(float(row[2]) for row in rows) / found["tokens"]
-    assert math.exp(total) == pytest.approx(found["perplexity"]["forward"], rel=1e-4)
+    assert len(rows) == actual["sentences"]
+    total = -sum(float(row[2]) for row in rows) / actual["tokens"]
+    assert math.exp(total) == pytest.approx(actual["perplexity"]["forward"], rel=1e-4)
 
 
 def test_corpus_of_another_vocabulary_is_refused(commands: Commands, whole: Path, tmp_path: Path) -> None:

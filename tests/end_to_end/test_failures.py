@@ -60,8 +60,8 @@ def test_loss_that_is_not_finite(commands: Commands, corpus: Path, tmp_path: Pat
     wild = ("pretrain", "--config", str(experiment), "--workdir", str(run))
     wild += ("--config.train.optimizer.clip_norm=0.0", "--config.checkpoint.every=1", "--config.train.log_every=1")
     complaint = commands.run(*wild).complaint
-    found = re.search(r"not finite|finite between steps (\d+) and (\d+)", complaint)
-    assert found and int(found[1]) < int(found[2]) < STEPS
+    actual = re.search(r"not finite|finite between steps (\d+) and (\d+)", complaint)
+    assert actual and int(actual[1]) < int(actual[2]) < STEPS
     (kept,) = checkpoint_steps(run)
     assert (
         f"the last checkpoint is that of step {kept}" in complaint

@@ -100,8 +100,8 @@ def test_domain_has_the_words_of_the_model(run: Path, corpus: Path) -> None:
 def test_numbers_are_those_of_evaluate(domain: Commands, run: Path, tmp_path: Path) -> None:
     ended = domain.run("evaluate", run, "--data", run / "corpus", "--json", tmp_path / "numbers.json")
     assert ended.status == 0, ended.stderr
-    found = json.loads((tmp_path / "numbers.json").read_text())
-    assert found["perplexity"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
+    actual = json.loads((tmp_path / "numbers.json").read_text())
+    assert actual["perplexity"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
 
 
 def test_second_launch_changes_nothing(domain: Commands, run: Path) -> None:
@@ -134,8 +134,8 @@ def test_whole_text_is_evaluated_before_and_after(domain: Commands, restless: Pa
     assert result["before"]["domain"]["average"] == first[1]["whole_heldout/perplexity/average"]
     assert first[1]["whole_heldout/tokens"] == result["heldout_tokens"] > 3 * first[0]["heldout/tokens"]
     assert domain.inside("evaluate", restless, "--data", restless / "corpus", "--json", tmp_path / "n.json").status == 0
-    found = json.loads((tmp_path / "n.json").read_text())["perplexity"]
-    assert found == pytest.approx(result["after"]["domain"], rel=1e-6)
+    actual = json.loads((tmp_path / "n.json").read_text())["perplexity"]
+    assert actual == pytest.approx(result["after"]["domain"], rel=1e-6)
 
 
 def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
@@ -156,9 +156,9 @@ def test_killed_and_resumed(domain: Commands, restless: Path, tmp_path: Path) ->
         assert wait(process).status == -signal.SIGKILL and not (again / "result.json").exists()
     ended = wait(start_restless(domain, again))
     assert ended.status == 0, ended.stderr
-    found, expected = result_of(again), result_of(restless)
+    actual, expected = result_of(again), result_of(restless)
     for key in ("steps", "exported_step", "stopped_early", "before", "after", "unknown_targets"):
-        assert found[key] == expected[key], key
+        assert actual[key] == expected[key], key
     states = [saved_arrays(folder, expected["steps"]) for folder in (again, restless)]
     assert states[0].keys() == states[1].keys()
     assert [path for path in states[0] if not same(states[0][path], states[1][path])] == []
@@ -218,8 +218,8 @@ def test_no_steps_change_nothing(domain: Commands, untrained: Ended, run: Path) 
 
 
 def test_original_that_is_not_there_is_said(domain: Commands, untrained: Ended) -> None:
-    said = [line for line in untrained.stdout.splitlines() if line.startswith("what is forgotten is not measured")]
-    assert len(said) == 1 and "elsewhere" in said[0] and "--original" in said[0]
+    printed = [line for line in untrained.stdout.splitlines() if line.startswith("what is forgotten is not measured")]
+    assert len(printed) == 1 and "elsewhere" in printed[0] and "--original" in printed[0]
     result = result_of(domain.folder / "untrained")
     assert result["before"]["original"] is None and result["after"]["original"] is None
     assert "original, after" in untrained.stdout and untrained.stdout.count(" not measured\n") == 2

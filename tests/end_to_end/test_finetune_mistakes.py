@@ -136,10 +136,10 @@ def test_many_epochs_of_a_small_text_are_warned_of(
     for epochs, warned in (("4", True), ("3", False)):
         arguments = finetune("whole", tmp_path / "run", "--epochs", epochs, "--config.train.negatives=5000")
         assert main([*arguments, "--processes", "1"]) == 2
-        told = capsys.readouterr()
-        assert "config.train.negatives" in told.err
-        assert ("warning: 4.0 epochs" in told.out and "10,000,000 tokens" in told.out) == warned
-        assert ("after 3 evaluations without a lower perplexity" in told.out) == warned
+        printed = capsys.readouterr()
+        assert "config.train.negatives" in printed.err
+        assert ("warning: 4.0 epochs" in printed.out and "10,000,000 tokens" in printed.out) == warned
+        assert ("after 3 evaluations without a lower perplexity" in printed.out) == warned
 
 
 def test_settings_that_another_makes_ineffective(

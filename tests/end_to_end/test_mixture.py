@@ -62,12 +62,12 @@ def test_sources_combine_to_the_heldout_perplexity(run: Path) -> None:
 
 def test_metrics_and_reports_name_the_sources(mixed: Commands, run: Path) -> None:
     sources = result_of(run)["heldout_sources"]
-    found = [record for record in records(run) if "heldout/perplexity/average" in record]
-    assert [record["step"] for record in found] == [0, 10, 20]
+    actual = [record for record in records(run) if "heldout/perplexity/average" in record]
+    assert [record["step"] for record in actual] == [0, 10, 20]
     for name, source in sources.items():
-        for when, record in (("before", found[0]), ("after", found[-1])):
+        for when, record in (("before", actual[0]), ("after", actual[-1])):
             assert record[f"heldout/{name}/perplexity/average"] == source[when]["average"]
-        assert found[-1][f"heldout/{name}/tokens"] == source["tokens"]
+        assert actual[-1][f"heldout/{name}/tokens"] == source["tokens"]
         written = b"".join(path.read_bytes() for path in (run / "tensorboard").iterdir())
         assert f"heldout/{name}/perplexity/average".encode() in written
     report = (mixed.folder / "report.txt").read_text()
@@ -127,14 +127,14 @@ def test_evaluate_reports_the_sources(mixed: Commands, run: Path) -> None:
     for data in (("corpus",), ("early=text/1790-Washington-1.txt", "other=text/1791-Washington-1.txt")):
         ended = mixed.inside("evaluate", run, "--data", *data, "--json", mixed.folder / "found.json")
         assert ended.status == 0, ended.stderr
-        found = json.loads((mixed.folder / "found.json").read_text())
-        assert list(found["sources"]) == ["early", "later" if data == ("corpus",) else "other"]
-        assert sum(source["tokens"] for source in found["sources"].values()) == found["tokens"]
-        for name, source in found["sources"].items():
+        actual = json.loads((mixed.folder / "found.json").read_text())
+        assert list(actual["sources"]) == ["early", "later" if data == ("corpus",) else "other"]
+        assert sum(source["tokens"] for source in actual["sources"].values()) == actual["tokens"]
+        for name, source in actual["sources"].items():
             assert f"\n  {name}: forward {source['perplexity']['forward']:,.2f} · " in ended.stdout
         if data == ("corpus",):
             for name, source in result_of(run)["heldout_sources"].items():
-                assert found["sources"][name]["perplexity"] == pytest.approx(source["after"], rel=1e-6)
+                assert actual["sources"][name]["perplexity"] == pytest.approx(source["after"], rel=1e-6)
     text = mixed.folder / "text" / "1790-Washington-1.txt"
     refused = mixed.inside("evaluate", run, "--data", "a=text", "--json", text)
     assert "--json: " in refused.complaint and "would be overwritten" in refused.complaint

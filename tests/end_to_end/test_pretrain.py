@@ -77,14 +77,14 @@ def test_run_folder(whole: Path) -> None:
 
 
 def test_metrics(whole: Path) -> None:
-    found = records(whole)
+    actual = records(whole)
     trained = losses(whole)
     assert list(trained) == list(range(5, STEPS + 1, 5))
     assert sum(trained[STEPS]) < sum(trained[5]) - 1
-    heldout = {r["step"]: r["heldout/perplexity/average"] for r in found if "heldout/perplexity/average" in r}
+    heldout = {r["step"]: r["heldout/perplexity/average"] for r in actual if "heldout/perplexity/average" in r}
     assert list(heldout) == [0, 40, STEPS]
     assert heldout[STEPS] < heldout[40] < heldout[0]
-    for record in found:
+    for record in actual:
         assert record["tokens"] == record["step"] * 80
         if record["step"] in trained and "train/loss/forward" in record:
             for name in ("gradient_norm", "learning_rate", "tokens_per_second", "model_flops_per_second"):

@@ -62,10 +62,10 @@ print(json.dumps(printed))
 
 def pages() -> list[Path]:
     """README.md, and the pages of docs/ in the order of the navigation."""
-    found: list[str] = []
+    actual: list[str] = []
     for entry in yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]:
-        found += [entry] if isinstance(entry, str) else next(iter(entry.values()))
-    return [ROOT / "README.md", *(ROOT / "docs" / name for name in found)]
+        actual += [entry] if isinstance(entry, str) else next(iter(entry.values()))
+    return [ROOT / "README.md", *(ROOT / "docs" / name for name in actual)]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -175,8 +175,8 @@ def test_commands(commands_ran: Path) -> None:
 def test_snippets(commands_ran: Path) -> None:
     snippets, expected = [], []
     for page in pages():
-        found = blocks(page)
-        for (language, code), (next_language, shown) in itertools.pairwise([*found, ("", "")]):
+        actual = blocks(page)
+        for (language, code), (next_language, shown) in itertools.pairwise([*actual, ("", "")]):
             if language == "python":
                 compared = page.name == "README.md"
                 snippets.append((page.name, code if compared else small(code)))

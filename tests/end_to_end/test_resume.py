@@ -46,11 +46,11 @@ def resume(commands: Commands, run: Path, whole: Path) -> Ended:
 
 def assert_same_losses(run: Path, whole: Path, *, stopped_at: int | None = None) -> None:
     """At every step; the report after a stop between two reports is a mean over fewer steps."""
-    found, expected = losses(run), losses(whole)
+    actual, expected = losses(run), losses(whole)
     cut = set()
     if stopped_at is not None and stopped_at not in expected:
         cut = {stopped_at, stopped_at + 5 - stopped_at % 5}
-    assert {step: found[step] for step in found if step not in cut} == {
+    assert {step: actual[step] for step in actual if step not in cut} == {
         step: expected[step] for step in expected if step not in cut
     }
 
@@ -91,9 +91,9 @@ def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
     assert checkpoint_steps(run)[-3:] == [stopped_at - 2, stopped_at - 1, stopped_at]
     assert {3, 6} <= set(checkpoint_steps(run))
     resume(commands, run, whole)
-    found, expected = losses(run), losses(whole)
-    assert [step for step in found if step <= stopped_at] == list(range(1, stopped_at + 1))
-    assert {s: found[s] for s in found if s > stopped_at + 5} == {
+    actual, expected = losses(run), losses(whole)
+    assert [step for step in actual if step <= stopped_at] == list(range(1, stopped_at + 1))
+    assert {s: actual[s] for s in actual if s > stopped_at + 5} == {
         s: expected[s] for s in expected if s > stopped_at + 5
     }
 

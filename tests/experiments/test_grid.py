@@ -33,8 +33,8 @@ def row(*values: float, bilm: str | None = "d8", metric: str = "f1") -> dict[str
 
 def test_differences_are_paired_and_judged() -> None:
     assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 2.4841, 2 + 2.4841), abs=1e-3)  # t = 4.3027
-    found = {"baseline": row(50, 60, 70), "ELMo": row(52, 62.1, 71.9)}
-    (claim,) = claims("table1", "srl", found)
+    actual = {"baseline": row(50, 60, 70), "ELMo": row(52, 62.1, 71.9)}
+    (claim,) = claims("table1", "srl", actual)
     assert claim[:2] == ("ELMo - baseline", "+3.2 (17.2%)")  # Table 1 of the paper
     assert claim.ours == "+2.00 [+1.75, +2.25] (5.0%)" and claim.verdict == "seen"
     assert judged("", "", [1.0, -1.0], 1).verdict == "not seen" and judged("", "", [-1.0, -1.1], -1).verdict == "seen"
@@ -53,8 +53,8 @@ def test_relative_increases_are_those_of_the_paper() -> None:
 
 
 def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
-    found = {name: row(1, 1.1) for name in TABLES["table2"].rows}
-    *_, even = claims("table2", "squad", found)
+    actual = {name: row(1, 1.1) for name in TABLES["table2"].rows}
+    *_, even = claims("table2", "squad", actual)
     assert even.ours == "0.367" and even.verdict == "not seen"
     assert TABLES["table2"].of("squad")["last layer only"] == "input+last"  # the paper's placement
     assert TABLES["table2"].of("snli")["last layer only"] == "all+last+tokens"
@@ -65,8 +65,8 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
     assert output.paper == "-0.7"
     figure2 = {task: {"input": row(1, 2), "output": row(1, 2)} for task in ("srl", "coref", "squad")}
     for task, peak in {"srl": "+0.00 [+0.00, +0.00]", "coref": "+0.20 [+0.20, +0.20]"}.items():
-        found = [claim.ours for claim in claims("figure2", task, figure2[task], figure2)]
-        assert found == ["+0.50 [+0.50, +0.50]", peak, "+0.05 [+0.05, +0.05]"]
+        actual = [claim.ours for claim in claims("figure2", task, figure2[task], figure2)]
+        assert actual == ["+0.50 [+0.50, +0.50]", peak, "+0.05 [+0.05, +0.05]"]
     assert claims("figure2", "srl", figure2["srl"])[1].verdict == "open"  # nothing to compare it with
     shares = {
         f"{name}, {share}": row(v, v + 1) for share, v in (("10%", 50), ("1%", 30)) for name in ("baseline", "ELMo")
@@ -80,10 +80,10 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
 
 def test_rows_of_which_one_alone_is_normalized_are_not_compared() -> None:
     def verdict(task: str, last: list[str], strong: list[str]) -> str:
-        found = {"last layer only": row(50, 51) | {"settings": ["elmo.layers=all", *last]}}
-        found["all layers, λ = 1"] = row(52, 53) | {"settings": ["elmo.layers=all", *strong]}
+        actual = {"last layer only": row(50, 51) | {"settings": ["elmo.layers=all", *last]}}
+        actual["all layers, λ = 1"] = row(52, 53) | {"settings": ["elmo.layers=all", *strong]}
         wanted = "all layers, λ = 1 - last layer only"
-        return next(claim.verdict for claim in claims("table2", task, found) if claim.text == wanted)
+        return next(claim.verdict for claim in claims("table2", task, actual) if claim.text == wanted)
 
     top, tokens = "elmo.layers=top", "elmo.layer_norm=tokens"
     assert verdict("srl", [top], []) == "seen"
@@ -111,9 +111,9 @@ def test_the_type_layer_of_the_paper_is_an_input() -> None:
 
 
 def test_what_the_paper_says_without_numbers() -> None:
-    found = {"input only": row(60, 61), "input & output": row(59, 60.1), "λ = 0": row(50, 60), "λ = 1": row(51, 59)}
-    assert [claim.verdict for claim in claims("table3", "coref", found)] == ["seen", "open"]
-    assert [claim.verdict for claim in claims("lambda", "ner", found)] == ["open", "open", "seen"]
+    actual = {"input only": row(60, 61), "input & output": row(59, 60.1), "λ = 0": row(50, 60), "λ = 1": row(51, 59)}
+    assert [claim.verdict for claim in claims("table3", "coref", actual)] == ["seen", "open"]
+    assert [claim.verdict for claim in claims("lambda", "ner", actual)] == ["open", "open", "seen"]
     assert judged("", "", [1.0, 1.1], None).verdict == "not seen"
     assert len(claims("practice", "srl", {})) == 4
 
@@ -123,8 +123,8 @@ def test_steps_until_the_baseline_is_passed() -> None:
         elmo = row(60, 61)
         elmo["seeds"][0]["curve"] = [[0, 40.0], [10, 51.0], [20, 60.0]]
         elmo["seeds"][1]["curve"] = [[0, 40.0], [10, 50.0], [20, 61.0]]
-        found = claims("figure1", "srl", {"baseline, 100%": row(*best), "ELMo, 100%": elmo})
-        (steps,) = (claim for claim in found if "best score is passed" in claim.text)
+        actual = claims("figure1", "srl", {"baseline, 100%": row(*best), "ELMo, 100%": elmo})
+        (steps,) = (claim for claim in actual if "best score is passed" in claim.text)
         return steps[1:]
 
     assert claim(50, 60) == ("10 of 486 epochs (98% fewer)", "15 of 40 (62% fewer)", "seen")

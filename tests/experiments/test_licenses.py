@@ -13,8 +13,8 @@ OTHER = " ".join(f"other{i}" for i in range(60))
 
 def changed(text: str, places: range) -> str:
     words = text.split()
-    for place in places:
-        words[place] = "changed"
+    for position in places:
+        words[position] = "changed"
     return " ".join(words)
 
 

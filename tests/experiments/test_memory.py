@@ -38,8 +38,8 @@ def shape(*size, dtype=jnp.int32):
 
 
 def window(rows, steps):
-    places = shape(2, steps, rows)
-    return Window(words=shape(2 * rows * steps), word_count=shape(1), inputs=places, targets=places)
+    positions = shape(2, steps, rows)
+    return Window(words=shape(2 * rows * steps), word_count=shape(1), inputs=positions, targets=positions)
 
 
 def needed(lowered):

@@ -47,8 +47,8 @@ def test_a_mix_finds_the_layer_that_helps(parts: list[Words]) -> None:
 
 def test_a_seed_draws_the_order(parts: list[Words]) -> None:
     few = RECIPE._replace(epochs=2)
-    found = [train(seen(parts, 0), CLASSES, few, seed) for seed in (0, 0, 1, 2)]
-    assert found[0] == found[1] and len(set(found)) > 1
+    actual = [train(seen(parts, 0), CLASSES, few, seed) for seed in (0, 0, 1, 2)]
+    assert actual[0] == actual[1] and len(set(actual)) > 1
 
 
 def test_the_epoch_is_chosen_by_dev_and_patience_ends_it(parts: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +56,8 @@ def test_the_epoch_is_chosen_by_dev_and_patience_ends_it(parts: list[Words], mon
     monkeypatch.setattr(probe, "_accuracy", lambda params, words: next(accuracies))
     # The accuracies are dev 50 and test 10; dev 60 and test 11; dev 60; dev 58; dev 61 and test 12; then dev 60 to the
     # end.
-    found = train(seen(parts, 0), CLASSES, RECIPE, 0)
-    assert found == (61.0, 12.0, 5) and list(accuracies) == []
+    actual = train(seen(parts, 0), CLASSES, RECIPE, 0)
+    assert actual == (61.0, 12.0, 5) and list(accuracies) == []
     accuracies = iter(map(float, range(100)))  # rising, so only the number of epochs ends it
     assert train(seen(parts, 0), CLASSES, RECIPE._replace(epochs=3), 0) == (4.0, 5.0, 3)
 
@@ -74,7 +74,7 @@ def test_accuracy_counts_every_word(parts: list[Words], monkeypatch: pytest.Monk
 def test_tags_are_those_of_the_training_set() -> None:
     names, numbers = classes([["NN", "DT", "NN"], ["DT", "VB"], []])
     assert names == ["DT", "NN"]
-    assert [found.tolist() for found in numbers] == [[1, 0, 1], [0, UNKNOWN], []]
+    assert [item.tolist() for item in numbers] == [[1, 0, 1], [0, UNKNOWN], []]
 
 
 def test_fewer_words_than_a_batch(parts: list[Words]) -> None:

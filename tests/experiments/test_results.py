@@ -64,5 +64,5 @@ def test_the_plot_has_a_panel_per_experiment(tmp_path: Path) -> None:
 
 def test_neighbours_of_vectors_without_context() -> None:
     vectors = {"play": [1.0, 0.0], "game": [2.0, 0.1], "actor": [0.5, 0.5], "tax": [-1.0, 0.0], "zero": [0.0, 0.0]}
-    found = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play")
-    assert found == ["game", "actor", "zero", "tax"]
+    actual = nearest_types({word: np.array(v, "f4") for word, v in vectors.items()}, "play")
+    assert actual == ["game", "actor", "zero", "tax"]

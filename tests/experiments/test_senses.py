@@ -142,9 +142,9 @@ def test_the_framework(tmp_path: Path, index: SenseIndex) -> None:
 
 def test_the_first_sense_baseline(tmp_path: Path, index: SenseIndex) -> None:
     corpus = read_senses(write_framework(tmp_path, "tiny"))
-    found = first_senses(index, corpus.sentences)
-    assert found == ["fruit_fly%1:05:00::", "bank%1:17:01::", "green%3:00:01::"]
-    assert right(found, corpus.sentences).tolist() == [True, True, False]
+    actual = first_senses(index, corpus.sentences)
+    assert actual == ["fruit_fly%1:05:00::", "bank%1:17:01::", "green%3:00:01::"]
+    assert right(actual, corpus.sentences).tolist() == [True, True, False]
     nothing = SenseIndex({"bank%2:40:00::": 1})
     assert first_senses(nothing, corpus.sentences) == [None, None, None]
     assert right([None, None, None], corpus.sentences).tolist() == [False, False, False]

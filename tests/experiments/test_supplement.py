@@ -30,13 +30,13 @@ def test_a_bilm_is_fine_tuned_and_used(tmp_path: Path, capsys: pytest.CaptureFix
     data = [f"--config.data.{part}={source}" for part in ("train", "dev", "test")]
     given = ["--config", config, "--bilm", str(tmp_path / "bilm"), *data]
     assert supplement.main([*given, "--workdir", str(tmp_path / "tuned"), "--rates", "0.01,1e-09"]) == 0
-    found = json.loads((tmp_path / "tuned" / "supplement.json").read_text())
+    actual = json.loads((tmp_path / "tuned" / "supplement.json").read_text())
     # The text has five words. With the second rate only the softmax is trained.
-    assert found["after"]["0.01"] < found["after"]["1e-09"] < found["before"] and found["best"] == "0.01"
+    assert actual["after"]["0.01"] < actual["after"]["1e-09"] < actual["before"] and actual["best"] == "0.01"
     for rate in ("0.01", "1e-09"):  # the second run starts from one that trained the softmax alone
         config_of_run = json.loads((tmp_path / "tuned" / rate / "config.json").read_text())
         assert config_of_run["config"]["finetune"]["trainable"] == "all"
-    assert f"perplexity on dev {found['before']:.1f} -> {found['after']['0.01']:.1f}" in capsys.readouterr().out
+    assert f"perplexity on dev {actual['before']:.1f} -> {actual['after']['0.01']:.1f}" in capsys.readouterr().out
     assert (tmp_path / "tuned" / "train.txt").read_text().count("\n") > 200
     tuned = ["--tuned", str(tmp_path / "tuned" / "0.01"), "--workdir", str(tmp_path / "gains"), "--rows", "tuned"]
     assert gains.main([*given, *tuned]) == 0

@@ -83,11 +83,11 @@ def count(path: Path, *overrides: str, with_elmo: bool = True) -> int:
 def test_the_papers_models_have_its_parameter_counts(
     name: str, overrides: tuple[str, ...], with_elmo: bool, millions: float
 ) -> None:
-    found = count(FOLDER / "paper" / f"task_{name}.py", *overrides, with_elmo=with_elmo)
+    actual = count(FOLDER / "paper" / f"task_{name}.py", *overrides, with_elmo=with_elmo)
     if name == "ner" and not overrides:  # the numbers of the paper's sizes leave out the character CNN
-        found -= 128 * (3 * 16 + 1) + 16 * CHARACTERS
+        actual -= 128 * (3 * 16 + 1) + 16 * CHARACTERS
     digits = 1 if millions in (7.8, 8.0, 21.0, 21.3, 41.0) else 2
-    assert round(found / 1e6, digits) == millions
+    assert round(actual / 1e6, digits) == millions
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ INDEX = SenseIndex(
 
 
 def sentence(number: int, words: int, *instances: tuple[int, int, str, str, tuple[str, ...]]) -> Sentence:
-    return Sentence(tuple(f"{number}_{place}" for place in range(words)), tuple(Instance(*i) for i in instances))
+    return Sentence(tuple(f"{number}_{position}" for position in range(words)), tuple(Instance(*i) for i in instances))
 
 
 # The verb "bank" and the third sense of the noun have no mean; other senses have one instance.
@@ -78,10 +78,10 @@ def test_means_of_senses(vectors: Vectors) -> None:
 
 def test_the_nearest_mean_among_the_senses_of_the_lemma(vectors: Vectors) -> None:
     means = expected_means(vectors)
-    found, unseen = predict(INDEX, class_means(vectors, TRAINING), vectors, TESTS)
-    assert len(found) == LAYERS and unseen == 3
+    actual, unseen = predict(INDEX, class_means(vectors, TRAINING), vectors, TESTS)
+    assert len(actual) == LAYERS and unseen == 3
     candidates = [BANKS[0], BANKS[1], BANKS[3]]
-    for layer, predictions in enumerate(found):
+    for layer, predictions in enumerate(actual):
         expected: list[str | None] = []
         for test in TESTS[:20]:
             for instance in test.instances:
@@ -91,14 +91,14 @@ def test_the_nearest_mean_among_the_senses_of_the_lemma(vectors: Vectors) -> Non
         # a lemma that the training text does not have; one with this part of speech; one that WordNet does not have
         assert predictions == [*expected, "newt%1:06:00::", "bank%2:40:00::", None]
         assert len(set(predictions[:40])) == 3
-    assert found[0] != found[1] != found[2]
+    assert actual[0] != actual[1] != actual[2]
 
 
 def test_equal_cosines_give_the_more_frequent_sense() -> None:
     same = [sentence(0, 2, *((n, n + 1, "bank", "NOUN", (BANKS[1 - n],)) for n in range(2)))]
     vectors = Vectors({same[0].words: np.ones((2, SIZE), "f4")}, CONFIG)
-    found, unseen = predict(INDEX, class_means(vectors, same), vectors, same)
-    assert found == [[BANKS[0], BANKS[0]]] * LAYERS and unseen == 0
+    actual, unseen = predict(INDEX, class_means(vectors, same), vectors, same)
+    assert actual == [[BANKS[0], BANKS[0]]] * LAYERS and unseen == 0
 
 
 def test_any_of_the_keys_is_right() -> None:
@@ -108,17 +108,17 @@ def test_any_of_the_keys_is_right() -> None:
 
 def test_a_score_and_its_interval() -> None:
     values = np.arange(1000) % 10 < 7
-    found = score(values)
-    assert found.value == pytest.approx(70) and found.instances == 1000
+    actual = score(values)
+    assert actual.value == pytest.approx(70) and actual.instances == 1000
     spread = 1.96 * 100 * np.sqrt(0.7 * 0.3 / 1000)  # the standard deviation of the binomial distribution
-    assert_allclose([found.low, found.high], [70 - spread, 70 + spread], atol=0.25)
-    assert score(values) == found and score(values[:100]).high - score(values[:100]).low > 2.5 * spread
+    assert_allclose([actual.low, actual.high], [70 - spread, 70 + spread], atol=0.25)
+    assert score(values) == actual and score(values[:100]).high - score(values[:100]).low > 2.5 * spread
 
 
 def test_the_difference_of_two_systems_is_paired() -> None:
     lower = np.arange(500) % 2
     upper = lower.copy()
     upper[:50] = 1  # 25 more are right, and none is wrong that was right
-    found = score(upper - lower)
-    assert found.value == pytest.approx(5) and 2.5 < found.low < 3.7 and 6.3 < found.high < 7.5
+    actual = score(upper - lower)
+    assert actual.value == pytest.approx(5) and 2.5 < actual.low < 3.7 and 6.3 < actual.high < 7.5
     assert score(np.ones(7)) == (100, 100, 100, 7)

@@ -34,10 +34,10 @@ def test_more_epochs_than_a_small_text_allows_are_warned_of(tmp_path, capsys, ep
     bilm = SimpleNamespace(vocabulary=corpus.vocabulary(), fingerprint="0123456789abc")
     train = TrainConfig(steps=0, epochs=epochs, batch_size=1, unroll_steps=10)
     finetune._describe(SimpleNamespace(name="old", bilm=bilm), Config(train=train), corpus)
-    said = " ".join("".join(capsys.readouterr()).split())
+    printed = " ".join("".join(capsys.readouterr()).split())
     tokens = corpus.tokens("train")
-    assert f"fine-tuning old (0123456789ab): all trained; {tokens:,} training tokens" in said
-    assert (f"warning: {epochs:.1f} epochs of {tokens:,} tokens; under 10,000,000 tokens" in said) == warned
+    assert f"fine-tuning old (0123456789ab): all trained; {tokens:,} training tokens" in printed
+    assert (f"warning: {epochs:.1f} epochs of {tokens:,} tokens; under 10,000,000 tokens" in printed) == warned
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_the_original_text_may_be_a_prepared_corpus(tmp_path):
     (tmp_path / "text.txt").write_text("a house\n" * 200)
     corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(progress=False, workers=1))
     options = PrepareOptions(TextOptions("jsonl", "body"), workers=1)  # those of the domain's text
-    found = finetune._original(Text([str(corpus.path)], options), epath.Path(tmp_path), corpus)
-    assert found.path == corpus.path
-    found = finetune._original(Text([str(tmp_path / "text.txt")], options), epath.Path(tmp_path), corpus)
-    assert found.report["splits"]["heldout"]["sentences"] == 200
+    actual = finetune._original(Text([str(corpus.path)], options), epath.Path(tmp_path), corpus)
+    assert actual.path == corpus.path
+    actual = finetune._original(Text([str(tmp_path / "text.txt")], options), epath.Path(tmp_path), corpus)
+    assert actual.report["splits"]["heldout"]["sentences"] == 200
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(0, 8), (5000, 4)])

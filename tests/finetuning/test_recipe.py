@@ -83,7 +83,7 @@ def training_result(original=OTHER, kept=None):
         evaluations["kept", 0] = kept
     params = {"softmax": {"bias": np.zeros(1234)}}
     records = [
-        {"step": step, "tokens": 100 * step, **found.as_metrics(text)} for (text, step), found in evaluations.items()
+        {"step": step, "tokens": 100 * step, **item.as_metrics(text)} for (text, step), item in evaluations.items()
     ]
     return TrainingResult("legal", records, evaluations, 30, 40, 20, params, "float32", tokens_per_step=100)
 
@@ -103,25 +103,25 @@ def result(**texts):
 
 
 def test_findings():
-    found = json.loads(json.dumps(result()))
+    actual = json.loads(json.dumps(result()))
     for when in ("before", "after"):
         for text in ("domain", "original"):
-            assert found[when][text].keys() == {"forward", "backward", "average"}
-    assert found["after"]["domain"]["average"] == 42.0 and found["after"]["original"]["average"] == 120.0
-    assert found["unknown_targets"] == {"domain": 0.05, "original": 0.01}
-    assert "before_over_kept_vocabulary" not in found
+            assert actual[when][text].keys() == {"forward", "backward", "average"}
+    assert actual["after"]["domain"]["average"] == 42.0 and actual["after"]["original"]["average"] == 120.0
+    assert actual["unknown_targets"] == {"domain": 0.05, "original": 0.01}
+    assert "before_over_kept_vocabulary" not in actual
 
 
 def test_findings_without_the_original_text():
-    found = result(original=None)
-    assert found["before"]["original"] is None and found["after"]["original"] is None
-    assert found["unknown_targets"]["original"] is None
+    actual = result(original=None)
+    assert actual["before"]["original"] is None and actual["after"]["original"] is None
+    assert actual["unknown_targets"]["original"] is None
 
 
 def test_the_figure_of_another_vocabulary_has_its_own_entry():
-    found = result(kept=Perplexity(7.5, None, 1000, 0.06))
-    assert found["before_over_kept_vocabulary"]["domain"]["average"] == 7.5
-    assert found["before"]["domain"]["average"] == 90.0
+    actual = result(kept=Perplexity(7.5, None, 1000, 0.06))
+    assert actual["before_over_kept_vocabulary"]["domain"]["average"] == 7.5
+    assert actual["before"]["domain"]["average"] == 90.0
 
 
 def test_table_and_plot(tmp_path):
@@ -136,7 +136,7 @@ def test_table_and_plot(tmp_path):
             and "step 20, the best" in text
             and "\n(full softmax over the same words before and after; original: what the model was trained on" in text
         )
-        found = results(training_result(original), "all", {"fingerprint": "0" * 64})
-        assert found["stopped_early"] and found["after"]["domain"] == AFTER.as_dict()
+        actual = results(training_result(original), "all", {"fingerprint": "0" * 64})
+        assert actual["stopped_early"] and actual["after"]["domain"] == AFTER.as_dict()
         draw_curve(tmp_path, training_result(original).records, True, training_result(original))
         assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -62,7 +62,7 @@ class Counts:
 
 def commands() -> dict[str, argparse.ArgumentParser]:
     """The parsers of all commands by their names, `task train` and the like included."""
-    found: dict[str, argparse.ArgumentParser] = {}
+    actual: dict[str, argparse.ArgumentParser] = {}
 
     def visit(parser: argparse.ArgumentParser, name: str) -> None:
         inner = [action for action in parser._actions if isinstance(action.choices, dict)]
@@ -70,10 +70,10 @@ def commands() -> dict[str, argparse.ArgumentParser]:
             for key, child in action.choices.items():
                 visit(child, f"{name} {key}".strip())
         if not inner:
-            found[name] = parser
+            actual[name] = parser
 
     visit(command._parser(), "")
-    return found
+    return actual
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -86,12 +86,12 @@ def base(name: str, parser: argparse.ArgumentParser) -> list[str]:
     """A command line that is well formed; of a command that is not in `BASES`, with things that do not exist."""
     if name in BASES:
         return BASES[name]
-    found: list[str] = []
+    actual: list[str] = []
     for action in options_of(parser):
         if action.required and action.nargs not in ("?", "*"):
             value = str(next(iter(action.choices))) if action.choices else "nowhere"
-            found += [*action.option_strings[-1:], value]
-    return found
+            actual += [*action.option_strings[-1:], value]
+    return actual
 
 
 def values_of(action: argparse.Action) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ def replaced(arguments: list[str], parser: argparse.ArgumentParser, action: argp
         return [*kept, name] if action.nargs == 0 else [*kept, f"{name}={value}"]
     positional = [a for a in options_of(parser) if not a.option_strings]
     kept = list(arguments)
-    place = positional.index(action)
-    return [*kept[:place], value, *kept[place + 1 :]]
+    position = positional.index(action)
+    return [*kept[:position], value, *kept[position + 1 :]]
 
 
 def all_cases() -> Iterator[list[str]]:
@@ -125,8 +125,8 @@ def all_cases() -> Iterator[list[str]]:
         yield [*name.split(), *arguments]
         yield name.split()
         yield [*name.split(), *arguments, "--nonsense"]
-        for place in range(len(arguments)):
-            yield [*name.split(), *arguments[:place]]
+        for position in range(len(arguments)):
+            yield [*name.split(), *arguments[:position]]
         for action in options_of(parser):
             for value in values_of(action):
                 yield [*name.split(), *replaced(arguments, parser, action, value)]

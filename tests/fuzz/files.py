@@ -84,11 +84,11 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
     kind = chance.randrange(4)
     if kind == 0 or not content:
         return content[: chance.randrange(len(content) + 1)]
-    place = chance.randrange(len(content))
+    position = chance.randrange(len(content))
     if kind == 1:
-        return content[:place] + bytes(min(len(content) - place, 512)) + content[place + 512 :]
-    other = content[place] ^ (1 << chance.randrange(8)) if kind == 2 else chance.randrange(256)
-    return content[:place] + bytes([other]) + content[place + 1 :]
+        return content[:position] + bytes(min(len(content) - position, 512)) + content[position + 512 :]
+    other = content[position] ^ (1 << chance.randrange(8)) if kind == 2 else chance.randrange(256)
+    return content[:position] + bytes([other]) + content[position + 1 :]
 
 
 def check_files(things: Path, scratch: Path, number: int, seed: int, counts: Counts) -> None:
@@ -113,8 +113,8 @@ def check_files(things: Path, scratch: Path, number: int, seed: int, counts: Cou
     for turn in range(number):
         target, copy = TARGETS[turn % len(TARGETS)], copies[turn % len(TARGETS)]
         every = sorted(path for path in copy.rglob("*") if path.is_file()) if copy.is_dir() else [copy]
-        found = [path for path in every if not any(part in str(path.relative_to(scratch)) for part in target.skipped)]
-        path = chance.choice(found)
+        actual = [path for path in every if not any(part in str(path.relative_to(scratch)) for part in target.skipped)]
+        path = chance.choice(actual)
         content = path.read_bytes()
         path.write_bytes(damaged(content, chance))
         label = [str(path.relative_to(scratch)), target.read.__name__, f"seed {seed}, turn {turn}"]

@@ -17,8 +17,8 @@ from tests.launch.scripts import ARGUMENTS, GKE, LAUNCH, TPU, program, run
 @pytest.mark.parametrize("script", sorted(path.name for path in LAUNCH.iterdir() if path.suffix in (".sh", ".sbatch")))
 def test_shellcheck(script: str) -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
-    found = subprocess.run([str(shellcheck), str(LAUNCH / script)], capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    actual = subprocess.run([str(shellcheck), str(LAUNCH / script)], capture_output=True, text=True)
+    assert actual.returncode == 0, actual.stdout
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_local_dry_run() -> None:
     lines = [shlex.split(line) for line in shown.stdout.splitlines()]
     port = lines[0][-5]
     assert port.startswith("127.0.0.1:")
-    head, found = ["python", "-m", "elmo_jax", *ARGUMENTS], ["--coordinator", port, "--processes", "3", "--process"]
-    assert lines == [[*head, *found, str(i)] for i in range(3)]
+    head, actual = ["python", "-m", "elmo_jax", *ARGUMENTS], ["--coordinator", port, "--processes", "3", "--process"]
+    assert lines == [[*head, *actual, str(i)] for i in range(3)]
 
 
 def test_local_gives_each_process_a_gpu(tmp_path: Path) -> None:

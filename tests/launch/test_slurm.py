@@ -33,13 +33,13 @@ def test_slurm_dry_run() -> None:
 )
 def test_slurm_requeues(tmp_path: Path, statuses: list[int], quick: int, requeues: int) -> None:
     program(tmp_path / "srun", '#!/bin/sh\nexit "$STATUS"\n')
-    found = []
+    actual = []
     for status in statuses:
         asked, _ = slurm(tmp_path, STATUS=str(status), QUICK_SECONDS=str(quick))
-        found.append(asked)
-        if len(found) > 1 and found[-1] == found[-2] or not asked:
+        actual.append(asked)
+        if len(actual) > 1 and actual[-1] == actual[-2] or not asked:
             break
-    assert found[-1] == requeues
+    assert actual[-1] == requeues
     assert not list(tmp_path.glob(".elmo-*"))  # nothing is left behind at the end
 
 

@@ -159,8 +159,8 @@ def test_tpu_pod_after_a_preemption(tmp_path: Path) -> None:
     [("2 0", 2, 1), ("143 137 0", 0, 3), ("1 1 1 0", 1, 3), ("255 255 255 0", 255, 3)],
 )
 def test_tpu_pod_restarts(tmp_path: Path, statuses: str, status: int, launches: int) -> None:
-    found, calls = pod(tmp_path, "ACTIVE " * 4, statuses)
-    assert found == status and kinds(calls) == LAUNCHED * launches
+    actual, calls = pod(tmp_path, "ACTIVE " * 4, statuses)
+    assert actual == status and kinds(calls) == LAUNCHED * launches
 
 
 @pytest.mark.parametrize(("reported", "status", "launches"), [("143", 0, 2), ("2", 2, 1), ("1 1 1", 1, 3)])
@@ -168,9 +168,9 @@ def test_an_error_on_one_worker_is_found_behind_the_loss_that_the_others_see(
     tmp_path: Path, reported: str, status: int, launches: int
 ) -> None:
     statuses = "134 0" if status != 1 else "134 134 134 0"
-    found, calls = pod(tmp_path, "ACTIVE " * 4, statuses, reported=reported)
+    actual, calls = pod(tmp_path, "ACTIVE " * 4, statuses, reported=reported)
     launched = kinds(calls)
-    assert found == status and launched.count("run") == launches
+    assert actual == status and launched.count("run") == launches
     assert launched.count("ask") == statuses.split()[:launches].count("134")
 
 

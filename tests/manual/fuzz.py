@@ -38,19 +38,19 @@ def main() -> int:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         for name in ("things", "files"):
             (folder / name).mkdir()
-        things = make_things(folder / "things")
-        make_more(things)
-        found = {"command line": Counts(), "files": Counts()}
+        items = make_things(folder / "things")
+        make_more(items)
+        actual = {"command line": Counts(), "files": Counts()}
         cases = [case for case in all_cases() if chance.random() < options.share]
         for case in [*cases, *(pairs(chance) for _ in range(options.pairs))]:
-            check(case, things, folder / "scratch", found["command line"])
-        check_files(things, folder / "files", options.files, options.seed, found["files"])
-    for name, counts in found.items():
+            check(case, items, folder / "scratch", actual["command line"])
+        check_files(items, folder / "files", options.files, options.seed, actual["files"])
+    for name, counts in actual.items():
         for label, fault in counts.faults:
             print(f"{name}: {label}\n  {fault}\n", file=sys.stderr)
         print(f"{name}: {counts}")
     print(f"{time.monotonic() - began:.0f} s")
-    return 1 if any(counts.faults for counts in found.values()) else 0
+    return 1 if any(counts.faults for counts in actual.values()) else 0
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def _line(number: int, seconds: float | None, process: subprocess.Popen[bytes], 
     if seconds is None:
         return f"  process {number}: still running after {PATIENCE_SECONDS} s"
     lines = log.read_text(errors="replace").strip().splitlines()
-    said = f"{len(lines)} lines, the last one: {lines[-1][:160]}"
-    return f"  process {number}: {seconds:5.1f} s, status {process.returncode}, {said}"
+    printed = f"{len(lines)} lines, the last one: {lines[-1][:160]}"
+    return f"  process {number}: {seconds:5.1f} s, status {process.returncode}, {printed}"
 
 
 def main() -> None:

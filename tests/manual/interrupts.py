@@ -109,7 +109,7 @@ class Folder:
         self.finish(known["export-hdf5"])
         self.finish([("base" if word == "run" else word) for word in known["pretrain"]])
         self.finish(
-            [("tagger" if word == "task" and place else word) for place, word in enumerate(known["task train"])]
+            [("tagger" if word == "task" and position else word) for position, word in enumerate(known["task train"])]
         )
 
     def start(self, arguments: list[str]) -> subprocess.Popen[str]:

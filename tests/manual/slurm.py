@@ -78,9 +78,9 @@ def wait_for(what: str, condition: Callable[[], object]) -> None:
 def cluster(folder: Path) -> Iterator[None]:
     """Starts a Slurm of two nodes, which its commands find by SLURM_CONF."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [found.getsockname()[1] for found in sockets]
-    for found in sockets:
-        found.close()
+    ports = [actual.getsockname()[1] for actual in sockets]
+    for actual in sockets:
+        actual.close()
     (folder / "state").mkdir()
     user = output("id", "-un").strip()
     configuration = folder / "slurm.conf"
@@ -114,8 +114,8 @@ def cluster(folder: Path) -> Iterator[None]:
 
 
 def _idle_nodes() -> int:
-    found = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True)
-    return int(found.stdout or 0) if found.returncode == 0 else 0
+    actual = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True)
+    return int(actual.stdout or 0) if actual.returncode == 0 else 0
 
 
 @dataclasses.dataclass(frozen=True)

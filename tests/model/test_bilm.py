@@ -49,13 +49,13 @@ def run_padded(bilm, params, sentences, state, rows):
     count = len(characters)
     encoded = jnp.asarray(encode_chars(characters, size))
     layers, state = apply(bilm, params, encoded, inputs, state, count=jnp.asarray(count), mask=mask)
-    found = []
+    actual = []
     for row, words in enumerate(sentences):
         length = len(words) + 2
         forward = np.stack([layer[0, :length, row] for layer in layers])
         backward = np.stack([layer[1, :length, row][::-1] for layer in layers])
-        found.append(np.concatenate([forward, backward], -1)[:, 1:-1])
-    return found, state
+        actual.append(np.concatenate([forward, backward], -1)[:, 1:-1])
+    return actual, state
 
 
 @pytest.mark.parametrize("name", ["skip", "no_skip"])
@@ -68,11 +68,11 @@ def test_meets_the_originals_vectors_with_the_state_carried(name):
     with h5py.File(ORACLES / name / "expected.hdf5") as file:
         for call in sorted(file, key=int):
             sentences = json.loads(file[call].attrs["sentences"])
-            found, new = run_padded(bilm, params, sentences, state, rows)
+            actual, new = run_padded(bilm, params, sentences, state, rows)
             # rows of a smaller call leave the others' state untouched
             used = np.arange(rows) < len(sentences)
             state = jax.tree.map(lambda n, o: jnp.where(used[:, None], n, o), new, state)  # noqa: B023
-            for i, vectors in enumerate(found):
+            for i, vectors in enumerate(actual):
                 expected = file[call][str(i)][...]
                 errors.append(np.abs(vectors - expected).ravel())
     # With these random weights, some sentences are chaotic: the original's float32 differs by 2.3e-5 from exact

@@ -65,10 +65,10 @@ def test_equals_the_plain_form_gradients_included(activation, highways, projecti
         vectors = reference.encode(params, characters, config, projection)
         return jnp.sum(vectors * weight), vectors
 
-    found, vectors = jax.jit(jax.grad(loss, has_aux=True))(params)
+    actual, vectors = jax.jit(jax.grad(loss, has_aux=True))(params)
     plain, expected = jax.jit(jax.grad(plain_loss, has_aux=True))(params)
     assert_allclose(vectors, expected, atol=2e-5, rtol=1e-5)
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-4, rtol=1e-4), found, plain)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-4, rtol=1e-4), actual, plain)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
 
 

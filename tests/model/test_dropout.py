@@ -15,10 +15,10 @@ KEY = jax.random.key(7)
 @pytest.mark.parametrize("probability", [0.0, 1e-7, 0.1, 0.3, 0.5, 0.7, 0.999999, 1.0])
 @pytest.mark.parametrize("shape", [(), (1,), (257,), (3, 5, 7), (64, 1, 300), (0, 4)])
 def test_bernoulli_is_that_of_jax(shape, probability):
-    found = bernoulli(KEY, probability, shape)
+    actual = bernoulli(KEY, probability, shape)
     expected = jax.random.bernoulli(KEY, probability, shape)
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found, expected)
+    assert actual.dtype == expected.dtype
+    assert np.array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -46,9 +46,9 @@ def test_dropout_and_its_gradient_are_those_of_flax(axes):
 
         return jax.jit(jax.grad(loss, has_aux=True))(inputs)
 
-    found = run(lambda x: dropped(x, 0.3, KEY, axes))
+    actual = run(lambda x: dropped(x, 0.3, KEY, axes))
     expected = run(lambda x: theirs.apply({}, x, rng=KEY))
-    for ours, original in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    for ours, original in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert np.array_equal(ours, original)
 
 

@@ -109,10 +109,10 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
         assert_allclose(marked[row, 0, len(sentence) + 1, 5:], end, atol=1e-6)
     words = np.arange(marked.shape[2] - 2) < lengths
     expected = by_hand(marked, counted, variables["params"]["mix_0"], norm=True)[:, 1:-1] * words[..., None]
-    found = run(module, variables, characters).mixes[0]
-    assert_allclose(found, expected, atol=1e-5)
+    actual = run(module, variables, characters).mixes[0]
+    assert_allclose(actual, expected, atol=1e-5)
     other = run(made(bilm, characters, layer_norm=LayerNorm.WITHOUT_BOS_EOS)[0], variables, characters).mixes[0]
-    assert np.abs(found - other).max() > 1e-3
+    assert np.abs(actual - other).max() > 1e-3
     with pytest.raises(ValueError, match="WITH_BOS_EOS needs the boundary tokens"):
         run(module, variables, *bilm.embed(SENTENCES)[:2], method="mix")
 
@@ -121,9 +121,9 @@ def test_layer_norm_with_marks_counts_them_too(bilm, characters):
 def test_rows_of_padding_change_nothing(bilm, characters, norm):
     module, variables = made(bilm, characters, layer_norm=norm)
     padded = np.pad(characters, ((0, 4), (0, 3), (0, 0)))
-    found = run(module, variables, padded).mixes[0]
-    assert_allclose(found[:4, :5], run(module, variables, characters).mixes[0], atol=2e-6)
-    assert not found[4:].any()
+    actual = run(module, variables, padded).mixes[0]
+    assert_allclose(actual[:4, :5], run(module, variables, characters).mixes[0], atol=2e-6)
+    assert not actual[4:].any()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
@@ -133,9 +133,9 @@ def test_layers_of_half_precision_are_summed_in_float32(bilm, characters, dtype)
     layers = np.random.default_rng(0).normal(0.1, 0.5, (70, 3, 100, 10)).astype("f4")
     mask = np.ones((70, 100), bool)
     exact = run(module, variables, layers, mask, method="mix").mixes[0]
-    found = run(module, variables, layers.astype(dtype), mask, method="mix").mixes[0]
-    assert found.dtype == jnp.float32
-    assert_allclose(found, exact, atol=0.003 if dtype is np.float16 else 0.03)
+    actual = run(module, variables, layers.astype(dtype), mask, method="mix").mixes[0]
+    assert actual.dtype == jnp.float32
+    assert_allclose(actual, exact, atol=0.003 if dtype is np.float16 else 0.03)
 
 
 def test_settings_are_given_by_name_too(bilm, characters):
@@ -252,8 +252,8 @@ def test_shard_map(bilm, norm, check):
         total = lambda p: (of({**variables, "params": p}, characters) ** 2).sum()  # noqa: E731
         return jax.jit(jax.grad(total))(variables["params"])
 
-    found, wanted = gradient(mapped), gradient(lambda v, c: module.apply(v, c).mixes[0])
-    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)
+    actual, wanted = gradient(mapped), gradient(lambda v, c: module.apply(v, c).mixes[0])
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), actual, wanted)
 
 
 def test_batches_over_devices_with_a_bilm_that_embeds_on_others(bilm, characters):
@@ -261,8 +261,8 @@ def test_batches_over_devices_with_a_bilm_that_embeds_on_others(bilm, characters
     stored = jax.jit(module.init)(jax.random.key(0), characters)
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     spread = jax.device_put(characters, NamedSharding(mesh, PartitionSpec("data")))
-    found = jax.jit(module.apply)(with_bilm(stored, bilm.on(jax.devices())), spread).mixes[0]
-    assert_allclose(found, run(module, with_bilm(stored, bilm), characters).mixes[0], atol=2e-6)
+    actual = jax.jit(module.apply)(with_bilm(stored, bilm.on(jax.devices())), spread).mixes[0]
+    assert_allclose(actual, run(module, with_bilm(stored, bilm), characters).mixes[0], atol=2e-6)
 
 
 def test_without_a_fingerprint_nothing_is_checked_and_orbax_saves_it(bilm, characters, tmp_path):

@@ -81,10 +81,10 @@ def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
         assert np.isfinite(np.asarray(out.mixes[0])[~lost]).all()
         with pytest.raises(UserError, match=f"words: {row}" if without is variables else row):
             module.apply(without, encoded, words)
-    found = with_bilm(variables, bilm, cache)
+    actual = with_bilm(variables, bilm, cache)
     with pytest.raises(UserError, match=r"words: row \d+ of characters, which have 1 rows"):
-        module.apply(found, encoded[:1], words)
-    assert np.isnan(np.asarray(run(module, found, encoded[:1], words).mixes[0])).any()
+        module.apply(actual, encoded[:1], words)
+    assert np.isnan(np.asarray(run(module, actual, encoded[:1], words).mixes[0])).any()
 
 
 def test_wrong_arguments(bilm, characters):

@@ -56,10 +56,10 @@ def test_lifted_transforms(bilm, characters, how):
     batches = np.stack([characters, characters[::-1]])
     model = Lifted(bilm.elmo(), how)
     variables = with_bilm(jax.jit(model.init)(jax.random.key(0), batches), bilm)
-    found = jax.jit(model.apply)(variables, batches)
+    actual = jax.jit(model.apply)(variables, batches)
     plain = bilm.elmo()
     expected = jax.jit(plain.apply)(with_bilm(jax.jit(plain.init)(jax.random.key(0), characters), bilm), characters)
-    assert_allclose(found, np.stack([expected.mixes[0], expected.mixes[0][::-1]]), atol=1e-6)
+    assert_allclose(actual, np.stack([expected.mixes[0], expected.mixes[0][::-1]]), atol=1e-6)
 
 
 @pytest.mark.parametrize("how", ["scan", "vmap"])
@@ -87,8 +87,8 @@ def test_two_bilms_in_one_model(bilm, characters):
     other = bilm_of(seed=3)
     model = Two(bilm.elmo(), other.elmo())
     stored = jax.jit(model.init)(jax.random.key(0), characters)
-    found = jax.jit(model.apply)(with_bilm(stored, [other, bilm]), characters)
-    for mixed, one in zip(found, (bilm, other), strict=True):
+    actual = jax.jit(model.apply)(with_bilm(stored, [other, bilm]), characters)
+    for mixed, one in zip(actual, (bilm, other), strict=True):
         layers, mask, _ = one.embed(SENTENCES)
         assert_allclose(mixed, layers.mean(1) * mask[..., None], atol=1e-5)
     with pytest.raises(UserError, match="the model was made with another biLM"):

@@ -36,9 +36,9 @@ def test_the_parameters_are_those_of_the_bilm_and_give_its_mixes(bilm, character
     module, frozen = bilm.elmo(trainable=True), bilm.elmo()
     variables = module.init(jax.random.key(0), characters)
     assert variables.keys() == {"params"} and variables["params"].keys() == {"bilm", "mix_0"}
-    found, expected = (flatten(tree) for tree in (variables["params"]["bilm"], bilm.params))
-    assert found.keys() == {path for path in expected if not path.startswith("softmax")}
-    for path, leaf in found.items():
+    actual, expected = (flatten(tree) for tree in (variables["params"]["bilm"], bilm.params))
+    assert actual.keys() == {path for path in expected if not path.startswith("softmax")}
+    for path, leaf in actual.items():
         assert_array_equal(leaf, expected[path])
     mixes = frozen.apply(with_bilm(frozen.init(jax.random.key(0), characters), bilm), characters).mixes
     assert_array_equal(module.apply(variables, characters).mixes[0], mixes[0])

@@ -64,14 +64,14 @@ def test_equals_the_plain_form_gradients_included(projection, cell_clip, project
         outputs, last = run(*arguments)
         return sum(jnp.sum(a * b) for a, b in zip((outputs, *last), weights, strict=True)), (outputs, last)
 
-    (found, gradient), (expected, plain_gradient) = (
+    (actual, gradient), (expected, plain_gradient) = (
         jax.jit(jax.grad(functools.partial(loss, run), (0, 1, 2), has_aux=True))(params, inputs, state)[::-1]
         for run in (mine, plain)
     )
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), found, expected)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), actual, expected)
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-4, rtol=1e-4), gradient, plain_gradient)
     if cell_clip == 0.5:  # the test is meaningful only if values were clipped
-        outputs, last = found
+        outputs, last = actual
         assert np.any(np.abs(last.cell) == 0.5) and np.any(np.abs(outputs) == np.float32(0.4))
 
 
@@ -119,9 +119,9 @@ def test_numbers_that_loops_store_as_bits_are_the_same(projection):
         loss = lambda p, x: jnp.sum(projected_lstm(p, x, state, settings)[0] * weights[0])  # noqa: E731
         return jax.make_jaxpr(jax.grad(loss))(params, inputs), jax.jit(jax.value_and_grad(loss, (0, 1)))(params, inputs)
 
-    (program, found), (plain_program, expected) = gradients(True), gradients(False)
+    (program, actual), (plain_program, expected) = gradients(True), gradients(False)
     assert "u16[" in str(program) and "u16[" not in str(plain_program)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
 def test_bfloat16_gradients_are_near_those_of_float32():

@@ -116,13 +116,13 @@ def test_mix_weights_of_linen_and_nnx(bilm, characters):
     params = variables["params"]
     params["elmo"]["mix_1"] = {"gamma": np.float32(1.5), "weights": np.array([1.0, 3.0, 1000.0], "f4")}
     params["top"]["mix_0"]["gamma"] = np.float32(0.5)
-    found = mix_weights(params)
-    assert list(found) == ["elmo/mix_0", "elmo/mix_1", "top/mix_0"]
-    assert_allclose(found["elmo/mix_0"].weights, [1 / 3] * 3)
-    assert_allclose(found["elmo/mix_1"].weights, [0, 0, 1])
-    assert found["elmo/mix_1"].gamma == 1.5 and found["top/mix_0"].gamma == 0.5
-    assert not found["top/mix_0"].weights.size
-    assert list(mix_weights(variables)) == [f"params/{name}" for name in found]
+    actual = mix_weights(params)
+    assert list(actual) == ["elmo/mix_0", "elmo/mix_1", "top/mix_0"]
+    assert_allclose(actual["elmo/mix_0"].weights, [1 / 3] * 3)
+    assert_allclose(actual["elmo/mix_1"].weights, [0, 0, 1])
+    assert actual["elmo/mix_1"].gamma == 1.5 and actual["top/mix_0"].gamma == 0.5
+    assert not actual["top/mix_0"].weights.size
+    assert list(mix_weights(variables)) == [f"params/{name}" for name in actual]
 
     class NNXModel(nnx.Module):
         def __init__(self):
@@ -132,9 +132,9 @@ def test_mix_weights_of_linen_and_nnx(bilm, characters):
     model = NNXModel()
     model.elmo.mix_0["weights"][...] = np.log([0.2, 0.3, 0.5])
     for given in (model, nnx.state(model), nnx.state(model, nnx.Param), nnx.to_pure_dict(nnx.state(model, nnx.Param))):
-        found = mix_weights(given)
-        assert list(found) == ["elmo/mix_0", "elmo/mix_1"]
-        assert_allclose(found["elmo/mix_0"].weights, [0.2, 0.3, 0.5], rtol=1e-6)
+        actual = mix_weights(given)
+        assert list(actual) == ["elmo/mix_0", "elmo/mix_1"]
+        assert_allclose(actual["elmo/mix_0"].weights, [0.2, 0.3, 0.5], rtol=1e-6)
     alone = ScalarMix().init(jax.random.key(0), np.zeros((1, 4, 2, 3)), np.ones((1, 2), bool))["params"]
     assert_allclose(mix_weights(alone)[""].weights, [0.25] * 4)
 

@@ -13,7 +13,7 @@ from elmo_jax.model.precision import Precision
 @pytest.mark.parametrize("precision", Precision)
 def test_summed_products_are_sums_of_outer_products(leading, precision):
     a, b = (jax.random.normal(jax.random.key(n), (*leading, n)) for n in (3, 4))
-    found = jax.jit(precision.summed_product)(a, b)
+    actual = jax.jit(precision.summed_product)(a, b)
     exact = (np.asarray(precision.operand(x), np.float64).reshape(-1, x.shape[-1]) for x in (a, b))
-    assert found.dtype == jnp.float32
-    assert_allclose(found, np.einsum("ri,rj->ij", *exact), rtol=1e-5, atol=1e-5)
+    assert actual.dtype == jnp.float32
+    assert_allclose(actual, np.einsum("ri,rj->ij", *exact), rtol=1e-5, atol=1e-5)

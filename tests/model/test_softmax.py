@@ -94,7 +94,7 @@ def test_gradients_of_logits_are_rounded_only_as_operands_of_products():
     )
     rounded = [np.asarray(x.astype(jnp.bfloat16), np.float64) for x in (hidden, rows, weights)]
     loss = lambda h, r: jnp.sum(logits(h, r, Precision.BFLOAT16) * weights)  # noqa: E731
-    found = jax.jit(jax.grad(loss, (0, 1)))(hidden, rows)
-    assert_allclose(found[0], rounded[2] @ rounded[1], rtol=1e-5)
-    assert_allclose(found[1], rounded[2].T @ rounded[0], rtol=1e-5)
-    assert found[0].dtype == found[1].dtype == jnp.float32
+    actual = jax.jit(jax.grad(loss, (0, 1)))(hidden, rows)
+    assert_allclose(actual[0], rounded[2] @ rounded[1], rtol=1e-5)
+    assert_allclose(actual[1], rounded[2].T @ rounded[0], rtol=1e-5)
+    assert actual[0].dtype == actual[1].dtype == jnp.float32

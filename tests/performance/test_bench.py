@@ -51,12 +51,12 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
     of_tasks = ("task/pos",)
     ended = bench(corpus, "--sizes", "tiny", "--seconds", 0.1, "--json", file, "--profile", tmp_path / "traces")
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(file.read_text())
+    actual = json.loads(file.read_text())
     rounded = [f"{part}/tiny/bfloat16" for part in ("train", "infer") if multiplies_bfloat16()]
-    assert sorted(found) == sorted([*(f"{part}/tiny" for part in parts), *of_tasks, *rounded])
-    assert all(found[name]["precision"] == "bfloat16" for name in rounded)
-    assert found["infer/tiny"]["tokens_per_second_of_known_words"] > 0 and found["start/tiny"]["seconds_vectors"] > 0
-    for name, numbers in found.items():
+    assert sorted(actual) == sorted([*(f"{part}/tiny" for part in parts), *of_tasks, *rounded])
+    assert all(actual[name]["precision"] == "bfloat16" for name in rounded)
+    assert actual["infer/tiny"]["tokens_per_second_of_known_words"] > 0 and actual["start/tiny"]["seconds_vectors"] > 0
+    for name, numbers in actual.items():
         assert numbers.keys() >= NUMBERS, name
         # batches are the host's work, and a start is timed from outside
         uncounted = (
@@ -70,13 +70,13 @@ def test_the_command_measures_what_its_figures_say(corpus, tmp_path):
         assert numbers["tokens_per_second_per_matmul_gflops"] == pytest.approx(speed / numbers["matmul_gflops"])
         assert numbers["share_of_matmul"] == pytest.approx(numbers["model_gflops"] / numbers["matmul_gflops"])
         assert name in ended.stdout
-    assert found["train/tiny"]["tokens"] == 64 * 20
-    assert found["infer/tiny"]["tokens"] == sum(3 + i % 40 for i in range(70))
-    assert found["embed/tiny"]["tokens"] == found["infer/tiny"]["tokens"]
-    assert found["embed/tiny"]["devices_used"] == 1
-    assert found["evaluate/tiny"]["tokens"] == sum(4 + i % 40 for i in range(70))  # each sentence's end mark too
-    assert found["start/tiny"]["seconds_warm"] > 0 and found["start/tiny"]["seconds_cold"] > 0
-    assert all(0 < found[name]["share_of_plain_jax"] for name in of_tasks)
+    assert actual["train/tiny"]["tokens"] == 64 * 20
+    assert actual["infer/tiny"]["tokens"] == sum(3 + i % 40 for i in range(70))
+    assert actual["embed/tiny"]["tokens"] == actual["infer/tiny"]["tokens"]
+    assert actual["embed/tiny"]["devices_used"] == 1
+    assert actual["evaluate/tiny"]["tokens"] == sum(4 + i % 40 for i in range(70))  # each sentence's end mark too
+    assert actual["start/tiny"]["seconds_warm"] > 0 and actual["start/tiny"]["seconds_cold"] > 0
+    assert all(0 < actual[name]["share_of_plain_jax"] for name in of_tasks)
     for part in ("train", "infer", "evaluate"):
         assert list((tmp_path / "traces" / f"{part}_tiny").rglob("*.xplane.pb")), part
 

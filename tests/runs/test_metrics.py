@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 def points(folder: Path) -> dict[int, float]:
     """All points of a metric in TensorBoard's files, up to the first record of each file that is not complete."""
-    found: dict[int, float] = {}
+    actual: dict[int, float] = {}
     for path in sorted(folder.iterdir()):
         content = path.read_bytes()
         while len(content) > 12:
@@ -32,9 +32,9 @@ def points(folder: Path) -> dict[int, float]:
                 break
             event = Event.FromString(content[12 : 12 + length])
             for value in event.summary.value:
-                found[event.step] = value.simple_value
+                actual[event.step] = value.simple_value
             content = content[16 + length :]
-    return found
+    return actual
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def test_a_full_disk_is_told_once_and_blocks_nothing(tmp_path: Path, disk: type,
     for step in range(2, 60):  # more than the queue of any writer
         log.write(step, {"train/loss": float(step)})
     log.flush()
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "metrics.jsonl: the metrics cannot be written (File too large)" in told
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "metrics.jsonl: the metrics cannot be written (File too large)" in printed
     assert log.latest("train/loss") == 59 and threading.active_count() == threads
     disk.limit(1 << 20)
     log.flush()

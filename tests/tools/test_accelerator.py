@@ -35,18 +35,18 @@ def test_a_step_that_fails_or_takes_too_long_is_recorded_and_the_others_continue
         "comes_too_late": Step(["-c", "pass"], numbers),
     }
     run_steps(steps, tmp_path, 2.0, tiny=True)
-    found = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
-    assert found["fails"]["status"] == 1 and "not_a_module" in found["fails"]["last_lines"][-1]
-    assert "FileNotFoundError" in found["leaves_nothing"]["error"]
-    assert found["works"]["status"] == 0 and found["works"]["numbers"] == {"characters": 5}
-    assert found["takes_long"]["status"].startswith("killed") and found["takes_long"]["last_lines"] == ["began"]
-    assert found["comes_too_late"] == {"status": "not run"}
+    actual = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
+    assert actual["fails"]["status"] == 1 and "not_a_module" in actual["fails"]["last_lines"][-1]
+    assert "FileNotFoundError" in actual["leaves_nothing"]["error"]
+    assert actual["works"]["status"] == 0 and actual["works"]["numbers"] == {"characters": 5}
+    assert actual["takes_long"]["status"].startswith("killed") and actual["takes_long"]["last_lines"] == ["began"]
+    assert actual["comes_too_late"] == {"status": "not run"}
 
 
 @pytest.mark.quick
 def test_the_losses_of_two_precisions_are_compared_at_their_common_steps() -> None:
-    found = differences({5: [4.0, 2.0], 10: [2.0, 1.0], 15: [1.0, 1.0]}, {5: [4.0, 1.0], 10: [2.5, 1.0]})
-    assert found == {"compared_steps": [5, 10], "largest_difference": 0.5, "final_difference": 0.25}
+    actual = differences({5: [4.0, 2.0], 10: [2.0, 1.0], 15: [1.0, 1.0]}, {5: [4.0, 1.0], 10: [2.5, 1.0]})
+    assert actual == {"compared_steps": [5, 10], "largest_difference": 0.5, "final_difference": 0.25}
     assert differences({5: [1.0, 1.0]}, {}) == {}
 
 
@@ -62,9 +62,9 @@ def test_the_steps_and_what_they_read(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_measures_what_it_can(tmp_path: Path) -> None:
     assert main(["--out", str(tmp_path), "--tiny", "--steps", "devices,corpus,float32,embed"]) == 0
-    found = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
-    assert found["float32"]["numbers"]["tokens_per_second"] > 0 and len(found["float32"]["numbers"]["losses"]) == 4
-    assert found["devices"]["numbers"]["devices"][0] == "cpu" and found["embed"]["numbers"]["tokens_per_second"] > 0
+    actual = json.loads((tmp_path / "accelerator.json").read_text())["steps"]
+    assert actual["float32"]["numbers"]["tokens_per_second"] > 0 and len(actual["float32"]["numbers"]["losses"]) == 4
+    assert actual["devices"]["numbers"]["devices"][0] == "cpu" and actual["embed"]["numbers"]["tokens_per_second"] > 0
 
 
 @pytest.mark.parametrize("name", list(CANDIDATES))
@@ -92,5 +92,5 @@ def test_the_candidates_for_the_lstm_have_the_same_gradients(name: str, together
 
     tolerance = 0.05 if name == "z in bfloat16" else 1e-5
     pairs = zip(*map(jax.tree.leaves, (gradient(candidate(name)), gradient(lstm._run))), strict=True)
-    for found, expected in pairs:
-        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
+    for actual, expected in pairs:
+        np.testing.assert_allclose(actual, expected, atol=tolerance * np.abs(expected).max())

@@ -63,12 +63,12 @@ class SmallTraining:
 
     def run(self, steps):
         """Returns the state after some steps, and the metrics of each step."""
-        state, batches, found = self.placed(self.state), self.host_batches(), []
+        state, batches, actual = self.placed(self.state), self.host_batches(), []
         for _ in range(steps):
             batch = to_devices(next(batches), BATCH_SPECS, self.mesh)
             state, metrics = self.program(state, batch, self.char_ids)
-            found.append(jax.device_get(metrics))
-        return jax.device_get(state), found
+            actual.append(jax.device_get(metrics))
+        return jax.device_get(state), actual
 
 
 shared = functools.cache(SmallTraining)  # the same settings, the same object: its step is traced and compiled once

@@ -12,14 +12,14 @@ def loop_computations(program: str) -> dict[str, str]:
         name: [*one.findall(text), *(n for group in several.findall(text) for n in re.findall(r"[\w.\-]+", group))]
         for name, text in bodies.items()
     }
-    found: set[str] = set()
+    actual: set[str] = set()
     waiting = [name for text in bodies.values() for name in re.findall(r"body=%?([\w.\-]+)", text)]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in actual:
+            actual.add(name)
             waiting += calls.get(name, ())
-    return {name: bodies[name] for name in found if name in bodies}
+    return {name: bodies[name] for name in actual if name in bodies}
 
 
 COLLECTIVE = re.compile(r"\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")

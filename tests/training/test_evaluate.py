@@ -47,13 +47,13 @@ def plain_losses(training, text):
     streams = both_directions(text)
     params, model = deinterleave(training.state.params, VOCABULARY), training.step.model
     words = np.unique(text)
-    place = np.zeros(words.max() + 2, np.int32)
+    position = np.zeros(words.max() + 2, np.int32)
     words = np.union1d(words, [0, 1])
-    place[words] = np.arange(len(words))
+    position[words] = np.arange(len(words))
     layers, _ = jax.jit(model.apply)(
         {"params": {name: tree for name, tree in params.items() if name != "softmax"}},
         training.char_ids[words],
-        jnp.asarray(place[streams[::2]][:, :, None]),
+        jnp.asarray(position[streams[::2]][:, :, None]),
         initial_carry(model.config, 1),
     )
     logits = layers[-1][:, :, 0] @ params["softmax"]["kernel"].T + params["softmax"]["bias"]  # [2, n, V]
@@ -62,14 +62,14 @@ def plain_losses(training, text):
 
 
 def test_equals_the_plain_form(training):
-    found, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=1), devices=1)
+    actual, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=1), devices=1)
     text = np.concatenate(training.blocks[:6])
     losses, targets = plain_losses(training, text)
     losses = np.take_along_axis(losses, targets[..., None], -1)[..., 0]
-    assert_allclose(np.log([found.forward, found.backward]), losses.mean(1), rtol=1e-5)
-    assert found.average == pytest.approx(np.exp(losses.mean()), rel=1e-5)
-    assert found.tokens == len(text) == scores.tokens.sum()
-    assert found.unknown == np.mean(targets[0] == 2) > 0
+    assert_allclose(np.log([actual.forward, actual.backward]), losses.mean(1), rtol=1e-5)
+    assert actual.average == pytest.approx(np.exp(losses.mean()), rel=1e-5)
+    assert actual.tokens == len(text) == scores.tokens.sum()
+    assert actual.unknown == np.mean(targets[0] == 2) > 0
     sentence = np.cumsum(text == 0) - 1
     assert_allclose(scores.log_probability[0], -np.bincount(sentence, losses[0]), rtol=1e-4)
     assert_allclose(scores.log_probability[1], -np.bincount(sentence, losses[1]), rtol=1e-4)
@@ -80,13 +80,13 @@ def test_equals_the_plain_form(training):
 def test_merged_words_have_the_sum_of_their_probabilities(training, devices, chunk):
     merged = np.arange(VOCABULARY) % 3 == 2  # with <UNK>
     settings = dataclasses.replace(SETTINGS, batch_size=1, vocabulary_chunk=chunk)
-    found, scores = evaluate(training, settings, devices, merged=merged)
+    actual, scores = evaluate(training, settings, devices, merged=merged)
     losses, targets = plain_losses(training, np.concatenate(training.blocks[:6]))
     losses = np.where(merged, -np.logaddexp.reduce(-losses[..., merged], -1, keepdims=True), losses)
     expected = np.take_along_axis(losses, targets[..., None], -1)[..., 0].mean(1)
-    assert_allclose(np.log([found.forward, found.backward]), expected, rtol=1e-5)
-    assert found.unknown == merged[targets[0]].mean() > np.mean(targets[0] == 2)
-    assert_allclose(-scores.log_probability.sum(1) / found.tokens, expected, rtol=1e-5)
+    assert_allclose(np.log([actual.forward, actual.backward]), expected, rtol=1e-5)
+    assert actual.unknown == merged[targets[0]].mean() > np.mean(targets[0] == 2)
+    assert_allclose(-scores.log_probability.sum(1) / actual.tokens, expected, rtol=1e-5)
 
 
 def test_unknown_words_alone_merge_nothing(training):
@@ -114,28 +114,28 @@ def test_devices_windows_and_chunks_change_nothing(training):
 def test_sources_combine_to_the_whole(training, devices):
     blocks, sources = training.blocks[:6], ["news", "news", "wiki", "wiki", "wiki", "talk"]
     whole, scores = evaluate(training, SETTINGS, devices, blocks)
-    found, _ = evaluate(training, SETTINGS, devices, blocks, sources=sources)
-    assert (found.forward, found.backward, found.tokens, found.unknown) == (
+    actual, _ = evaluate(training, SETTINGS, devices, blocks, sources=sources)
+    assert (actual.forward, actual.backward, actual.tokens, actual.unknown) == (
         *(whole.forward, whole.backward, whole.tokens, whole.unknown),
     )
-    assert list(found.sources) == ["news", "wiki", "talk"] and not whole.sources
-    parts = found.sources.values()
+    assert list(actual.sources) == ["news", "wiki", "talk"] and not whole.sources
+    parts = actual.sources.values()
     for direction in ("forward", "backward"):
         losses = [part.tokens * np.log(getattr(part, direction)) for part in parts]
         assert sum(losses) / whole.tokens == pytest.approx(np.log(getattr(whole, direction)))
     assert sum(part.unknown * part.tokens for part in parts) == pytest.approx(whole.unknown * whole.tokens)
     first = sum(int((block == 0).sum()) for block in blocks[:2])  # sentences
-    assert found.sources["news"].tokens == sum(map(len, blocks[:2]))
-    mean = -scores.log_probability[:, :first].sum(1) / found.sources["news"].tokens
-    assert_allclose(np.log([found.sources["news"].forward, found.sources["news"].backward]), mean)
+    assert actual.sources["news"].tokens == sum(map(len, blocks[:2]))
+    mean = -scores.log_probability[:, :first].sum(1) / actual.sources["news"].tokens
+    assert_allclose(np.log([actual.sources["news"].forward, actual.sources["news"].backward]), mean)
     unknown = sum(int(((block >= VOCABULARY) | (block == 2)).sum()) for block in blocks[:2])
-    assert found.sources["news"].unknown == unknown / found.sources["news"].tokens
+    assert actual.sources["news"].unknown == unknown / actual.sources["news"].tokens
 
 
 def test_more_rows_than_sentences(training):
     block = [np.array([0, 5, 6, 0, 7], np.int32)]
-    found, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=8), devices=2, blocks=block)
-    assert found.tokens == 5 and scores.tokens.tolist() == [3, 2]
+    actual, scores = evaluate(training, dataclasses.replace(SETTINGS, batch_size=8), devices=2, blocks=block)
+    assert actual.tokens == 5 and scores.tokens.tolist() == [3, 2]
 
 
 def test_a_forward_only_language_model_has_the_forward_perplexity(training):
@@ -169,10 +169,10 @@ def test_the_sums_of_windows():
         values = random.normal(size=(2, 4, 3)).astype(np.float32)
         rare = random.random((4, 3)) < 0.2
         totals.add(jnp.asarray(values), window_of(sentence, rare))
-        for place in zip(*np.nonzero(sentence >= 0), strict=True):
-            tokens[sentence[place]] += 1
-            losses[:, sentence[place]] += values[:, *place]
-            unknown[sentence[place]] += rare[place]
+        for position in zip(*np.nonzero(sentence >= 0), strict=True):
+            tokens[sentence[position]] += 1
+            losses[:, sentence[position]] += values[:, *position]
+            unknown[sentence[position]] += rare[position]
     last = int(np.flatnonzero(tokens)[-1]) + 1
     scores = totals.result()
     perplexity = scores.perplexity()

@@ -19,8 +19,10 @@ def test_the_guessed_format_is_said(text, tmp_path, capsys):
     vocabulary = ["<S>", "</S>", "<UNK>", "house"]
     corpus = evaluate_text._corpus([str(text)], vocabulary, tmp_path, None)
     assert corpus.report["splits"]["heldout"]["sentences"] == 3
-    said = capsys.readouterr().err
-    assert said.startswith(f"{text}: read as raw: its commas are attached to words") and "--format to change" in said
+    printed = capsys.readouterr().err
+    assert (
+        printed.startswith(f"{text}: read as raw: its commas are attached to words") and "--format to change" in printed
+    )
 
 
 def test_options_that_a_prepared_corpus_would_ignore_are_refused(text, tmp_path, monkeypatch):

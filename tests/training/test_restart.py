@@ -64,9 +64,9 @@ def test_fifteen_steps_of_the_original_restart():
     sums = flatten(sums)
     for name, (path, shape) in variables(model, WORDS).items():
         every = 10 if path.startswith("softmax/") else 1  # the oracle keeps every tenth row of the softmax
-        for found, slot in ((params, ""), (sums, "|Adagrad")):
+        for actual, slot in ((params, ""), (sums, "|Adagrad")):
             expected = oracle[f"end|{name.replace('/', '|')}{slot}"]
-            assert_allclose(np.reshape(found[path], shape)[::every], expected, rtol=1e-6, atol=1e-5)
+            assert_allclose(np.reshape(actual[path], shape)[::every], expected, rtol=1e-6, atol=1e-5)
 
 
 def test_padding_of_the_softmax_never_divides_by_zero():
@@ -85,6 +85,6 @@ def test_padding_of_the_softmax_never_divides_by_zero():
 @pytest.mark.parametrize(("rows", "expected"), [(1, 123.91139221191406), (8, 124.33255004882812)])
 def test_perplexity_of_the_original(rows, expected):
     """The expected values are those of bilm-tf's `run_test.py`, which drops the tokens of its last batch."""
-    found = evaluate_text(SOURCE[1], [str(ORACLE / "heldout.txt")], batch_size=rows, words=SOURCE[2])
-    assert found.perplexity.average == pytest.approx(expected, rel=1e-4)
-    assert (found.vocabulary_size, found.merged, found.step) == (WORDS, 0, 120)
+    actual = evaluate_text(SOURCE[1], [str(ORACLE / "heldout.txt")], batch_size=rows, words=SOURCE[2])
+    assert actual.perplexity.average == pytest.approx(expected, rel=1e-4)
+    assert (actual.vocabulary_size, actual.merged, actual.step) == (WORDS, 0, 120)

@@ -73,7 +73,7 @@ def asked_most(targets):
 def steps(training, kinds, state=None):
     """Returns the state after each kind of batch, and the metrics."""
     state = training.placed(jax.tree.map(jnp.copy, training.state) if state is None else state)
-    batches, rng, found = training.host_batches(), np.random.default_rng(1), []
+    batches, rng, actual = training.host_batches(), np.random.default_rng(1), []
     for kind in kinds:
         batch = next(batches)
         batch = batch._replace(window=batch.window._replace(targets=kind(batch.window.targets, rng)))
@@ -81,8 +81,8 @@ def steps(training, kinds, state=None):
         assert overflows == (kind is crowded)
         batch = to_devices(batch, BATCH_SPECS, training.mesh)
         state, metrics = training.program(state, batch, training.char_ids)
-        found.append(jax.device_get(metrics))
-    return state, found
+        actual.append(jax.device_get(metrics))
+    return state, actual
 
 
 def assert_same(one, other):
@@ -140,10 +140,10 @@ def test_negatives_travel_as_the_product_rounds_them():
         out_specs=REPLICATED,
         check_vma=False,
     )
-    found, rows = jax.jit(fetch)(state), np.asarray(rows_of(words, VOCABULARY))
-    assert np.array_equal(found["bias"], state["bias"][rows])
-    assert np.array_equal(found["kernel"][:10], state["kernel"][rows[:10]])
-    assert np.array_equal(found["kernel"][10:], state["kernel"][rows[10:]].astype(jnp.bfloat16).astype(jnp.float32))
+    actual, rows = jax.jit(fetch)(state), np.asarray(rows_of(words, VOCABULARY))
+    assert np.array_equal(actual["bias"], state["bias"][rows])
+    assert np.array_equal(actual["kernel"][:10], state["kernel"][rows[:10]])
+    assert np.array_equal(actual["kernel"][10:], state["kernel"][rows[10:]].astype(jnp.bfloat16).astype(jnp.float32))
 
 
 def test_only_the_rounds_of_requests_exchange_inside_a_loop(adagrad):
@@ -164,9 +164,9 @@ def save(folder, state):
 def restore(folder, like, placement, mesh):
     shardings = named_shardings(state_specs(like, mesh, placement), mesh)
     target = jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), like, shardings)
-    found, step = Checkpoints(folder).restore(target)
+    actual, step = Checkpoints(folder).restore(target)
     assert step == 2
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
@@ -207,13 +207,13 @@ def test_evaluates_as_with_all_rows_on_every_device(adagrad, chunk, merge):
     natural = deinterleave(params, VOCABULARY)
     natural["softmax"] = natural["softmax"] | {"bias": np.linspace(-3, 3, VOCABULARY, dtype=np.float32)}
     merged = np.arange(VOCABULARY) % 5 == 2 if merge else None  # with <UNK>
-    params, found = interleave(with_merged(natural, merged) if merge else natural), []
+    params, actual = interleave(with_merged(natural, merged) if merge else natural), []
     for devices, placement in ((1, Placement.REPLICATED), (DEVICES, Placement.SHARDED)):
         mesh = make_mesh(jax.devices()[:devices])
         evaluator = Evaluator(training.step.model, settings, mesh, VOCABULARY, placement, merged)
         placed = distribute(params, params_specs(params, placement), mesh)
-        found.append(evaluator.sentences(placed, training.blocks[:6], training.distinct, training.char_ids))
-    (one, scores), (many, others) = found
+        actual.append(evaluator.sentences(placed, training.blocks[:6], training.distinct, training.char_ids))
+    (one, scores), (many, others) = actual
     assert_allclose([many.forward, many.backward], [one.forward, one.backward], rtol=1e-5)
     assert_allclose(others.log_probability, scores.log_probability, rtol=1e-5)
 
@@ -245,18 +245,18 @@ def test_at_full_size_no_device_holds_or_moves_what_it_need_not():
         jax.jit(mapped).lower(tree(stored_rows(vocabulary)), ids, tree(DEVICES * (targets + negatives))).compile()
     )
     loops = set(loop_computations(compiled.as_text()))
-    found = {}
+    actual = {}
     for name, part in re.findall(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", compiled.as_text(), re.M | re.S):
         for line in part.splitlines() if name not in loops else ():
             if match := COLLECTIVE.search(line):
                 shapes = re.findall(r"(f32|s32|pred)\[([\d,]*)\]", line[: match.start()])
                 size = sum(4 * int(np.prod([int(n) for n in dims.split(",") if n])) for _, dims in shapes)
-                found[match[1]] = found.get(match[1], 0) + size
+                actual[match[1]] = actual.get(match[1], 0) + size
     row = (projection + 1) * 4
     asked = DEVICES * round_size(targets, DEVICES)
-    assert found["all-to-all"] == 2 * asked * row + 4 * asked  # rows and gradients; ids once
-    assert found["all-reduce"] == pytest.approx(2 * negatives * row, rel=1e-3)
-    assert set(found) == {"all-to-all", "all-reduce"} and sum(found.values()) < 0.1e9
+    assert actual["all-to-all"] == 2 * asked * row + 4 * asked  # rows and gradients; ids once
+    assert actual["all-reduce"] == pytest.approx(2 * negatives * row, rel=1e-3)
+    assert set(actual) == {"all-to-all", "all-reduce"} and sum(actual.values()) < 0.1e9
     held = stored_rows(vocabulary) // DEVICES * row
     memory = compiled.memory_analysis()
     assert memory.argument_size_in_bytes < held + (targets + negatives) * row + 1e6

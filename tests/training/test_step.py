@@ -150,10 +150,10 @@ def test_a_forward_only_language_model_starts_with_the_forward_loss_and_learns(n
     config = small_config(negatives=negatives)
     half = shared(forward_only(config), 2)
     _, (metrics,) = shared(config, 2).run(1)
-    state, found = half.run(10)
+    state, actual = half.run(10)
     assert "backward" not in state.params
-    assert_allclose(found[0].loss, metrics.loss[:1], rtol=1e-6)
-    assert found[-1].loss[0] < found[0].loss[0] - 0.1
+    assert_allclose(actual[0].loss, metrics.loss[:1], rtol=1e-6)
+    assert actual[-1].loss[0] < actual[0].loss[0] - 0.1
 
 
 def test_all_devices_hold_the_same_parameters():
@@ -193,8 +193,8 @@ def test_the_same_function_under_pmap_gives_the_same(monkeypatch):
     batches = training.host_batches()
     for n in range(3):
         batch = spread(next(batches), BATCH_SPECS)
-        mapped, found = program(mapped, batch, char_ids)
-        assert_allclose(found.loss[0], metrics[n].loss, atol=1e-6)
+        mapped, actual = program(mapped, batch, char_ids)
+        assert_allclose(actual.loss[0], metrics[n].loss, atol=1e-6)
     jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
 
 
@@ -297,14 +297,14 @@ def test_every_step_and_every_device_drops_other_numbers():
             targets=batch.window.targets[:, :, rows],
         )
         placed = to_devices(batch._replace(window=window), BATCH_SPECS, training.mesh)
-        found, carries = [], []
+        actual, carries = [], []
         for step in (0, 1):
             state = dataclasses.replace(jax.tree.map(jnp.copy, training.state), step=jnp.int32(step))
             state, metrics = training.program(training.placed(state), placed, training.char_ids)
-            found.append(np.asarray(metrics.loss))
+            actual.append(np.asarray(metrics.loss))
             carries.append(np.asarray(state.carry["layer_1"].cell))
         same_devices = np.array_equal(carries[0][:, : ROWS // 2], carries[0][:, ROWS // 2 :])
-        assert np.array_equal(found[0], found[1]) == (rate == 0)
+        assert np.array_equal(actual[0], actual[1]) == (rate == 0)
         assert same_devices == (rate == 0)
 
 

@@ -41,11 +41,11 @@ def training_result(shown, params):
 
 def test_speed_leaves_out_the_first_report_with_the_compilation():
     params = SmallTraining(small_config(), devices=1).state.params
-    found = summary(training_result(records(), params))
-    assert found["tokens_per_second"] == 100.0  # 2,000 tokens in 20 seconds, not 3,000 in 35
-    assert found["tokens_seen"] == 3000
-    assert found["heldout_perplexity"] == {"forward": 4.0, "backward": 9.0, "average": 6.0}
-    assert found["heldout_perplexity_before"]["average"] == 900.0
+    actual = summary(training_result(records(), params))
+    assert actual["tokens_per_second"] == 100.0  # 2,000 tokens in 20 seconds, not 3,000 in 35
+    assert actual["tokens_seen"] == 3000
+    assert actual["heldout_perplexity"] == {"forward": 4.0, "backward": 9.0, "average": 6.0}
+    assert actual["heldout_perplexity_before"]["average"] == 900.0
     assert summary(training_result(records()[:1], params))["tokens_per_second"] == 0.0
 
 

@@ -112,16 +112,16 @@ class Training:
         """Trains on all pairs once, and returns the new state and the mean loss of its steps."""
         key, losses = jax.random.fold_in(jax.random.key(SEED + 1), number), []
         with Progress(f"epoch {number + 1}", "pairs", len(part.pairs)) as progress:
-            for place, batch in enumerate(part.batches(np.random.default_rng([SEED, number]))):
-                state, loss = self.step(state, batch, jax.random.fold_in(key, place))
+            for number_in_epoch, batch in enumerate(part.batches(np.random.default_rng([SEED, number]))):
+                state, loss = self.step(state, batch, jax.random.fold_in(key, number_in_epoch))
                 losses.append(float(loss))
                 progress.add(BATCH)
         return state, float(np.mean(losses))
 
     def perplexity(self, params: Tree, part: Part) -> float:
         """Returns the perplexity per German word; <unk> and the end of a sentence count as words."""
-        found = np.array([self.evaluate(params, batch) for batch in part.batches()], np.float64)
-        return math.exp(np.average(found[:, 0], weights=found[:, 1]))
+        losses = np.array([self.evaluate(params, batch) for batch in part.batches()], np.float64)
+        return math.exp(np.average(losses[:, 0], weights=losses[:, 1]))
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--size: expected at least {dim}, the size of the word vectors, got {options.size}")
     counts = Counter(word for _, german in pairs["train"] for word in german)
     ids = {word: number for number, word in enumerate(sorted(w for w in counts if counts[w] >= MIN_COUNT), END + 1)}
-    parts = {part: Part(found, vectors, ids) for part, found in pairs.items()}
+    parts = {part: Part(sentences, vectors, ids) for part, sentences in pairs.items()}
     training = Training(options.size, len(ids) + END + 1, options.epochs * -(-len(pairs["train"]) // BATCH))
     settings = {"size": options.size, "epochs": options.epochs, "glove": glove, "data": digest_of(pairs)}
     params = jax.jit(training.model.init)(jax.random.key(SEED), *next(parts["train"].batches()))["params"]
@@ -156,7 +156,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         if dev < min(history, default=math.inf):
             write(best, flatten(state[0]), {"glove": glove})
         history.append(dev)
-        leaves = {f"{place:04}": leaf for place, leaf in enumerate(jax.tree.leaves(state))}
+        leaves = {f"{number:04}": leaf for number, leaf in enumerate(jax.tree.leaves(state))}
         write(path, leaves, {"settings": settings, "history": history})
     test = training.perplexity(unflatten(read(best)[0]), parts["test"])
     return {**settings, "german_words": len(ids), "history": history, "dev": min(history), "test": test}

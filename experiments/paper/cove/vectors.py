@@ -51,11 +51,11 @@ class CoVe:
 
     @functools.cached_property
     def _vectors(self) -> dict[str, np.ndarray]:
-        found = read_vectors(self.glove)
+        vectors = read_vectors(self.glove)
         expected = len(self.params["layer_1"]["forward"]["kernel"]) - self.config.lstm.projection
-        if (dim := len(next(iter(found.values())))) != expected:
+        if (dim := len(next(iter(vectors.values())))) != expected:
             raise UserError(f"{self.glove}: has vectors of {dim} numbers, but CoVe was trained with {expected}")
-        return found
+        return vectors
 
     def embed(self, sentences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, Tree]:
         """Computes the vectors of sentences, each of which depends on its sentence alone.
@@ -84,13 +84,13 @@ def look_up(
 
     The results are float32 [rows, steps, D], zero for words without a vector and at padding, and bool [rows, steps].
     """
-    found = np.zeros((rows, steps, len(next(iter(vectors.values())))), np.float32)
+    table = np.zeros((rows, steps, len(next(iter(vectors.values())))), np.float32)
     mask = np.zeros((rows, steps), bool)
     for row, words in enumerate(sentences):
         mask[row, : len(words)] = True
         for step, word in enumerate(words):
-            found[row, step] = vectors.get(word, vectors.get(word.lower(), 0.0))
-    return found, mask
+            table[row, step] = vectors.get(word, vectors.get(word.lower(), 0.0))
+    return table, mask
 
 
 def write(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
