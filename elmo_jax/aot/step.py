@@ -90,7 +90,7 @@ def find_target(topology: str) -> Target:
 def step_shapes(
     config: Config, step: TrainStep, mesh: Mesh, word_types: int
 ) -> tuple[TrainState, TrainingBatch, jax.ShapeDtypeStruct]:
-    """Returns the arguments of the step as shapes of global arrays: state, batch and the lexicon's spellings."""
+    """Returns the arguments of the step as shapes of global arrays: state, batch and the lexicon's character ids."""
     model = step.model.clone(vocabulary_size=step.vocabulary_size)
     state = jax.eval_shape(lambda: initial_state(config, model, step.optimizer))
     rows, steps = config.train.batch_size, config.train.unroll_steps
@@ -118,7 +118,7 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
       config: the settings; `train.batch_size` counts the rows of all devices.
       target: the devices that the step would run on.
       vocabulary_size: V, the words of the softmax.
-      word_types: the words of the lexicon, whose spellings every device holds.
+      word_types: the words of the lexicon, whose character ids every device holds.
 
     Raises:
       UserError: the number of devices does not divide the number of rows.
@@ -165,7 +165,7 @@ def _parts(
         "softmax rows": bytes_of(state.params["softmax"], specs.params["softmax"]),
         "softmax accumulator": bytes_of(state.softmax_accumulator, specs.softmax_accumulator),
         "LSTM carry": bytes_of(state.carry, specs.carry),
-        "spellings": bytes_of(char_ids, REPLICATED),
+        "character ids": bytes_of(char_ids, REPLICATED),
         "batch": bytes_of(batch, BATCH_SPECS) + bytes_of(state.position, specs.position),
     }
 

@@ -106,7 +106,7 @@ def check_equal(digest: str, what: str) -> None:
 
 
 class StepRequests(NamedTuple):
-    """What a process wishes at the next step boundary."""
+    """What a process requests for the next step boundary."""
 
     signal: int = 0  # to stop, because of the signal of this number
     save: int = 0  # 1 to save
@@ -114,10 +114,10 @@ class StepRequests(NamedTuple):
 
 
 class RequestReducer:
-    """Agrees on the step after which all processes stop, save or report because one of them wishes it.
+    """Determines the step after which all processes stop, save or report because one of them requests it.
 
     A process that stopped by itself would leave the others waiting. So every step is accompanied by a maximum over the
-    wishes of all processes. No process waits for it: it is fetched with the metrics of its step, one step late.
+    requests of all processes. No process waits for it: it is fetched with the metrics of its step, one step late.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -125,7 +125,7 @@ class RequestReducer:
         self._largest = jax.jit(functools.partial(jnp.max, axis=0), out_shardings=named_shardings(REPLICATED, mesh))
 
     def reduce(self, requests: StepRequests) -> jax.Array | StepRequests:
-        """Returns the largest wishes of all processes, to be fetched later; a single process gets its own."""
+        """Returns the largest requests of all processes, to be fetched later; a single process gets its own."""
         if jax.process_count() == 1:
             return requests
         mine = np.tile(np.array(requests, np.int32), (len(self._mesh.local_devices), 1))

@@ -201,7 +201,7 @@ class Trainer:
         return state, step
 
     def _requests(self, interval: Interval, signals: StopSignals) -> StepRequests:
-        """Returns the wishes of this process; process 0 alone looks at its clock."""
+        """Returns the requests of this process; process 0 alone looks at its clock."""
         minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
         saves = is_primary() and 0 < 60 * minutes <= time.monotonic() - self._saved
         reports = is_primary() and 0 < seconds <= interval.seconds
@@ -240,7 +240,7 @@ class Trainer:
         self._ended = bool(broadcast_from_primary(is_out_of_patience(scores, self._recipe.patience)))
 
     def _receive(self, interval: Interval, step: int, metrics: Metrics, reduced: jax.Array | StepRequests) -> None:
-        """Fetches the metrics of a step, which must be finite, and what the processes wished by then."""
+        """Fetches the metrics of a step, which must be finite, and what the processes had requested by then."""
         waiting = time.perf_counter()
         losses, norm, agreed = jax.device_get((metrics.loss, metrics.gradient_norm, reduced))
         self._agreed = StepRequests(*map(int, agreed))

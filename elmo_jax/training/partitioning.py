@@ -102,7 +102,7 @@ def state_specs(state: Any, mesh: Mesh, placement: Placement = Placement.REPLICA
 
 
 def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapped:
-    """Maps the step over all devices: `(state, batch, spellings) -> (state, metrics)`, compiled at its first call.
+    """Maps the step over all devices: `(state, batch, char_ids) -> (state, metrics)`, compiled at its first call.
 
     The memory of the state that is passed in is reused for the new state.
     """

@@ -114,7 +114,7 @@ class TrainingSetup:
         )
 
     def mapped_step(self) -> jax.stages.Wrapped:
-        """Returns the step over all devices: `(state, batch, spellings) -> (state, metrics)`."""
+        """Returns the step over all devices: `(state, batch, char_ids) -> (state, metrics)`."""
         return map_step(self.step, self._shapes, self.mesh)
 
     def batches(self, state: TrainState, step: int) -> Iterator[PlacedBatch]:

@@ -52,7 +52,7 @@ class Metrics(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
-    """A step `(state, batch, spellings) -> (state, metrics)`, to be mapped over the axes of a mesh."""
+    """A step `(state, batch, char_ids) -> (state, metrics)`, to be mapped over the axes of a mesh."""
 
     model: BiLM  # the model, without softmax
     config: TrainConfig  # the training settings

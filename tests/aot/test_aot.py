@@ -52,7 +52,7 @@ def test_the_papers_model_fits_on_eight_chips(paper):
     sums = PARAMETERS - DIVIDED + DIVIDED // CHIPS
     assert memory["optimizer"] == 4 * sums + 4  # Adagrad's sums of squares, and the steps that the schedule counts
     assert memory["LSTM carry"] == 4 * 2 * 2 * ROWS * (CELLS + PROJECTION)
-    assert memory["spellings"] == 2 * 50 * TYPES
+    assert memory["character ids"] == 2 * 50 * TYPES
     assert sum(memory.values()) < actual.target.chip.usable < find_target("v5e:2x4").chip.memory
     assert memory["temporaries"] > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at least the gates of one layer
 
