@@ -49,8 +49,8 @@ class LSTMSettings:
         projection_clip = config.projection_clip if config.cells != config.projection else 0.0
         return cls(config.cell_clip, projection_clip, precision, **form)
 
-    def allgather(self, function: Any, in_axes: Any = 0) -> Any:
-        """Returns a function of one direction as that of each direction, if there are both."""
+    def per_direction(self, function: Any, in_axes: Any = 0) -> Any:
+        """Maps a function of one direction over both, if there are two."""
         return jax.vmap(function, in_axes) if self.together else function
 
     def steps_first(self, arrays: Any) -> Any:
@@ -192,9 +192,9 @@ def _run_forward(
         new = _where_real(real, State(cell, hidden), state)
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
-    step_of_each = settings.allgather(step, (0, 0, 0, 0, None))
+    step_per_direction = settings.per_direction(step, (0, 0, 0, 0, None))
     at = (*settings.steps_first((inputs, mask)), keep)
-    last, (hidden, gates, cells) = _scan(lambda state, at: step_of_each(weights, state, *at), state, at)
+    last, (hidden, gates, cells) = _scan(lambda state, at: step_per_direction(weights, state, *at), state, at)
     outputs = settings.steps_first(hidden)
     outputs = outputs if mask is None else outputs * mask
     return (outputs, last), (weights, inputs, state, mask, keep, hidden, gates, cells)
@@ -250,13 +250,13 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             settings, operand(d_z), operand(d_hidden), inner
         )
 
-    step_of_each = settings.allgather(step, (0, 0, 0, 0, 0, 0, 0, None))
+    step_per_direction = settings.per_direction(step, (0, 0, 0, 0, 0, 0, 0, None))
 
     def at_step(totals: Any, at: Any) -> tuple[Any, list[Any]]:
         t, (d_output, real), gates, hidden, kept = at
         # The previous cell is read from `cells`, since a shifted copy of all cells would cost another write and read.
         before = jnp.where(t > 0, lax.dynamic_index_in_dim(cells, jnp.maximum(t - 1, 0), keepdims=False), state.cell)
-        totals, written = step_of_each(weights, totals, d_output, gates, hidden, before, real, kept)
+        totals, written = step_per_direction(weights, totals, d_output, gates, hidden, before, real, kept)
         return totals, settings.divided(written)
 
     at = (jnp.arange(len(cells)), settings.steps_first((d_outputs, mask)), gates, hidden, keep)

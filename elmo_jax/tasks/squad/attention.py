@@ -23,12 +23,12 @@ class Trilinear(nn.Module):
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
         """Maps [B, T, D] and [B, J, D] to the scores of all pairs, [B, T, J]."""
         size = first.shape[-1]
-        broadcast_from_primary = self.param("first", glorot_uniform, (size,))
+        of_first = self.param("first", glorot_uniform, (size,))
         of_second = self.param("second", glorot_uniform, (size,))
         of_product = self.param("product", glorot_uniform, (size,))
         bias = self.param("bias", nn.initializers.zeros_init(), ())
         products = jnp.einsum("btd,bjd->btj", first * of_product, second, precision=lax.Precision.HIGHEST)
-        alone = product(first, broadcast_from_primary)[:, :, None]
+        alone = product(first, of_first)[:, :, None]
         other = product(second, of_second)[:, None]
         return products + alone + other + bias
 
